@@ -1,0 +1,7 @@
+//! Configuration.
+
+mod kafka;
+mod registry;
+
+pub use kafka::{ClientRole, Kafka};
+pub use registry::{Registry, RegistryAuth, RegistryTls};

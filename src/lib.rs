@@ -1,0 +1,7 @@
+//! Tributary.
+
+pub mod config;
+pub mod metrics;
+pub mod model;
+pub mod retry;
+pub mod secret;

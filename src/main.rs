@@ -1,0 +1,2 @@
+//! The `tributary` binary.
+fn main() {}

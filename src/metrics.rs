@@ -1,0 +1,354 @@
+//! Every metric: name, unit, help text, labels with all their values, and the functions that move it.
+//!
+//! Nobody else names a metric (clippy refuses the macros elsewhere). All series are registered at start with zero, so an
+//! alert on a rate works before the first event. Labels have a closed set of values; company ids are never labels.
+
+#![expect(clippy::disallowed_macros, reason = "this file is the one home of metric names")]
+
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+/// What a metric measures and how.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Distribution over these upper bounds, in the metric's unit.
+    Histogram(&'static [f64]),
+}
+
+/// One metric as users see it.
+#[derive(Debug)]
+pub struct Metric {
+    /// Full Prometheus name.
+    pub name: &'static str,
+    /// Counter, gauge or histogram.
+    pub kind: Kind,
+    /// Unit of the value.
+    pub unit: Unit,
+    /// One sentence for the reader of a dashboard.
+    pub help: &'static str,
+    /// Label keys with every value they can take.
+    pub labels: &'static [(&'static str, &'static [&'static str])],
+}
+
+const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
+const STAGES: &[&str] = &["encode", "produce"];
+const CLIENTS: &[&str] = &["producer", "consumer", "transactional", "admin"];
+const LATENCY: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+const BUILD_INFO: Metric = Metric {
+    name: "tributary_build_info",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Always 1; the label says which version runs.",
+    labels: &[("version", &[env!("CARGO_PKG_VERSION")])],
+};
+const RECORDS_PUBLISHED: Metric = Metric {
+    name: "tributary_records_published_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Records acknowledged by Kafka, or committed in a transaction, by where they came from.",
+    labels: &[("origin", ORIGINS)],
+};
+const PUBLISH_SECONDS: Metric = Metric {
+    name: "tributary_publish_seconds",
+    kind: Kind::Histogram(LATENCY),
+    unit: Unit::Seconds,
+    help: "Time from handing a record to the producer to Kafka's acknowledgement.",
+    labels: &[],
+};
+const EVENTS_FAILED: Metric = Metric {
+    name: "tributary_events_failed_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Failed attempts to publish a record, by the stage that failed; retries count again.",
+    labels: &[("stage", STAGES)],
+};
+const DEAD_LETTERS: Metric = Metric {
+    name: "tributary_dead_letters_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Records written to the dead-letter topic, by the stage that refused them.",
+    labels: &[("stage", STAGES)],
+};
+const QUEUE_BYTES: Metric = Metric {
+    name: "tributary_queue_bytes",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    help: "Bytes taken in and not settled yet, by queue.",
+    labels: &[("queue", &["pipeline"])],
+};
+const QUEUE_LIMIT_BYTES: Metric = Metric {
+    name: "tributary_queue_limit_bytes",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    help: "Bytes a queue may hold before intake waits.",
+    labels: &[("queue", &["pipeline"])],
+};
+const TRANSACTIONS: Metric = Metric {
+    name: "tributary_kafka_transactions_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Shard transactions by how they ended.",
+    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt"])],
+};
+const SCHEMA_REGISTRATIONS: Metric = Metric {
+    name: "tributary_schema_registrations_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Schemas asked for at the registry, by outcome; `cached` means the registry was away and the id on disk was used.",
+    labels: &[("outcome", &["registered", "cached", "incompatible", "unauthorised", "unavailable"])],
+};
+const KAFKA_QUEUED_MESSAGES: Metric = Metric {
+    name: "tributary_kafka_queued_messages",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Messages waiting inside librdkafka, by client; from its statistics.",
+    labels: &[("client", CLIENTS)],
+};
+const KAFKA_QUEUED_BYTES: Metric = Metric {
+    name: "tributary_kafka_queued_bytes",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    help: "Bytes waiting inside librdkafka, by client; from its statistics.",
+    labels: &[("client", CLIENTS)],
+};
+const KAFKA_SENT_BYTES: Metric = Metric {
+    name: "tributary_kafka_sent_bytes_total",
+    kind: Kind::Counter,
+    unit: Unit::Bytes,
+    help: "Bytes sent to brokers, by client; from librdkafka's statistics.",
+    labels: &[("client", CLIENTS)],
+};
+const KAFKA_RECEIVED_BYTES: Metric = Metric {
+    name: "tributary_kafka_received_bytes_total",
+    kind: Kind::Counter,
+    unit: Unit::Bytes,
+    help: "Bytes received from brokers, by client; from librdkafka's statistics.",
+    labels: &[("client", CLIENTS)],
+};
+const KAFKA_REQUEST_ERRORS: Metric = Metric {
+    name: "tributary_kafka_request_errors_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Failed requests and timeouts to brokers, by client; from librdkafka's statistics.",
+    labels: &[("client", CLIENTS)],
+};
+const KAFKA_BROKERS_UP: Metric = Metric {
+    name: "tributary_kafka_brokers_up",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Brokers this client has a working connection to; from librdkafka's statistics.",
+    labels: &[("client", CLIENTS)],
+};
+const KAFKA_ROUND_TRIP: Metric = Metric {
+    name: "tributary_kafka_round_trip_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    help: "Slowest broker's average round trip in the last statistics window, by client.",
+    labels: &[("client", CLIENTS)],
+};
+
+/// Every metric of the product, in the order the reference shows them.
+pub const ALL: &[Metric] = &[
+    BUILD_INFO,
+    RECORDS_PUBLISHED,
+    PUBLISH_SECONDS,
+    EVENTS_FAILED,
+    DEAD_LETTERS,
+    QUEUE_BYTES,
+    QUEUE_LIMIT_BYTES,
+    TRANSACTIONS,
+    SCHEMA_REGISTRATIONS,
+    KAFKA_QUEUED_MESSAGES,
+    KAFKA_QUEUED_BYTES,
+    KAFKA_SENT_BYTES,
+    KAFKA_RECEIVED_BYTES,
+    KAFKA_REQUEST_ERRORS,
+    KAFKA_BROKERS_UP,
+    KAFKA_ROUND_TRIP,
+];
+
+/// Describes every metric to the installed recorder and creates every series with zero.
+pub fn register() {
+    for metric in ALL {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.unit, metric.help),
+            Kind::Gauge => describe_gauge!(metric.name, metric.unit, metric.help),
+            Kind::Histogram(_) => describe_histogram!(metric.name, metric.unit, metric.help),
+        }
+        for labels in label_sets(metric.labels) {
+            match metric.kind {
+                Kind::Counter => counter!(metric.name, &labels).absolute(0),
+                Kind::Gauge => gauge!(metric.name, &labels).set(0.0),
+                // A histogram without samples has no series until one is created; creating it is enough.
+                Kind::Histogram(_) => drop(histogram!(metric.name, &labels)),
+            }
+        }
+    }
+    gauge!(BUILD_INFO.name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+}
+
+/// Every combination of label values.
+fn label_sets(labels: &[(&'static str, &'static [&'static str])]) -> Vec<Vec<(&'static str, &'static str)>> {
+    labels.iter().fold(vec![vec![]], |sets, (key, values)| {
+        let with = |set: &Vec<_>, value: &&'static str| [set.as_slice(), &[(*key, *value)]].concat();
+        sets.iter().flat_map(|set| values.iter().map(move |value| with(set, value))).collect()
+    })
+}
+
+/// The step of the publish path at which a record failed, by Kafka Connect's idea of stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Turning a record into bytes.
+    Encode,
+    /// Handing bytes to Kafka.
+    Produce,
+}
+
+impl Stage {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Encode => "encode",
+            Self::Produce => "produce",
+        }
+    }
+}
+
+/// How a shard transaction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transaction {
+    /// All of it is visible.
+    Committed,
+    /// None of it is visible; the producer goes on.
+    Aborted,
+    /// Another owner took the shard.
+    Fenced,
+    /// The producer failed for good and a new one took its place.
+    Rebuilt,
+}
+
+/// What the registry said about one of our schemas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registration {
+    /// It has an id from the registry.
+    Registered,
+    /// The registry was away; the id comes from disk.
+    Cached,
+    /// Refused by the compatibility rule.
+    Incompatible,
+    /// Refused our credentials.
+    Unauthorised,
+    /// No usable answer.
+    Unavailable,
+}
+
+/// The kind of Kafka client a statistic is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Client {
+    /// The idempotent producer.
+    Producer,
+    /// A consumer.
+    Consumer,
+    /// A shard's transactional producer.
+    Transactional,
+    /// The topic admin.
+    Admin,
+}
+
+impl Client {
+    /// The label value, also used as the client's role name in logs.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Producer => "producer",
+            Self::Consumer => "consumer",
+            Self::Transactional => "transactional",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// One window of librdkafka's statistics, reduced to what we show. Counters are growth since the last window.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ClientStatistics {
+    /// Messages queued inside the client.
+    pub queued_messages: u64,
+    /// Bytes queued inside the client.
+    pub queued_bytes: u64,
+    /// Bytes sent since the last window.
+    pub sent_bytes: u64,
+    /// Bytes received since the last window.
+    pub received_bytes: u64,
+    /// Failed or timed-out requests since the last window.
+    pub request_errors: u64,
+    /// Brokers with a working connection.
+    pub brokers_up: u64,
+    /// Slowest broker's average round trip.
+    pub round_trip: Duration,
+}
+
+/// `count` records of this origin are acknowledged or committed.
+pub fn records_published(origin: &'static str, count: u64) {
+    counter!(RECORDS_PUBLISHED.name, "origin" => origin).increment(count);
+}
+
+/// A record was acknowledged this long after it was handed over.
+pub fn published_after(elapsed: Duration) {
+    histogram!(PUBLISH_SECONDS.name).record(elapsed.as_secs_f64());
+}
+
+/// An attempt to publish failed at this stage.
+pub fn publish_failed(stage: Stage) {
+    counter!(EVENTS_FAILED.name, "stage" => stage.label()).increment(1);
+}
+
+/// A record went to the dead-letter topic.
+pub fn dead_letter_written(stage: Stage) {
+    counter!(DEAD_LETTERS.name, "stage" => stage.label()).increment(1);
+}
+
+/// The pipeline holds this many bytes of its limit.
+pub fn pipeline_queue(bytes: usize, limit: usize) {
+    gauge!(QUEUE_BYTES.name, "queue" => "pipeline").set(bytes as f64);
+    gauge!(QUEUE_LIMIT_BYTES.name, "queue" => "pipeline").set(limit as f64);
+}
+
+/// A shard transaction ended.
+pub fn transaction_ended(outcome: Transaction) {
+    let outcome = match outcome {
+        Transaction::Committed => "committed",
+        Transaction::Aborted => "aborted",
+        Transaction::Fenced => "fenced",
+        Transaction::Rebuilt => "rebuilt",
+    };
+    counter!(TRANSACTIONS.name, "outcome" => outcome).increment(1);
+}
+
+/// The registry was asked for a schema's id.
+pub fn schema_requested(outcome: Registration) {
+    let outcome = match outcome {
+        Registration::Registered => "registered",
+        Registration::Cached => "cached",
+        Registration::Incompatible => "incompatible",
+        Registration::Unauthorised => "unauthorised",
+        Registration::Unavailable => "unavailable",
+    };
+    counter!(SCHEMA_REGISTRATIONS.name, "outcome" => outcome).increment(1);
+}
+
+/// A window of librdkafka's statistics has ended for a client of this kind.
+pub fn client_statistics(client: Client, window: &ClientStatistics) {
+    let client = client.label();
+    gauge!(KAFKA_QUEUED_MESSAGES.name, "client" => client).set(window.queued_messages as f64);
+    gauge!(KAFKA_QUEUED_BYTES.name, "client" => client).set(window.queued_bytes as f64);
+    counter!(KAFKA_SENT_BYTES.name, "client" => client).increment(window.sent_bytes);
+    counter!(KAFKA_RECEIVED_BYTES.name, "client" => client).increment(window.received_bytes);
+    counter!(KAFKA_REQUEST_ERRORS.name, "client" => client).increment(window.request_errors);
+    gauge!(KAFKA_BROKERS_UP.name, "client" => client).set(window.brokers_up as f64);
+    gauge!(KAFKA_ROUND_TRIP.name, "client" => client).set(window.round_trip.as_secs_f64());
+}

@@ -1,0 +1,31 @@
+//! A record as bytes: what the Kafka client takes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// Ready to be sent: nothing about it is decided any more, not even its partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedRecord {
+    /// Full topic name.
+    pub topic: Arc<str>,
+    /// Partition, computed from the company part of the key or given as a shard.
+    pub partition: i32,
+    /// Key text as UTF-8.
+    pub key: Bytes,
+    /// Value; `None` is a tombstone.
+    pub value: Option<Bytes>,
+    /// Headers in the order they are written.
+    pub headers: Vec<(&'static str, Bytes)>,
+    /// Milliseconds since 1970; `None` lets the producer stamp it.
+    pub timestamp_ms: Option<i64>,
+}
+
+impl EncodedRecord {
+    /// Bytes this record holds in memory while it is in flight.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.key.len() + self.value.as_ref().map_or(0, Bytes::len) + headers
+    }
+}

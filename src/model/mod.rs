@@ -1,0 +1,5 @@
+//! Plain data.
+
+mod encoded;
+
+pub use encoded::EncodedRecord;

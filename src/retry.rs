@@ -1,0 +1,156 @@
+//! The verdict on a failure, and the backoff that obeys it.
+//!
+//! Every module's error answers `retry()` with a [`Retry`]. Whoever handles the error acts on that verdict and never on
+//! the error's text. [`Backoff`] turns "again, later" into bounded, jittered waits.
+
+use std::time::Duration;
+
+/// What may be done about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// The cause passes by itself: try again after the backoff's own wait.
+    Later,
+    /// As [`Retry::Later`], but the other side named the wait.
+    After(Duration),
+    /// Trying the same thing again gives the same answer; a person, a new input or a dead letter is needed.
+    Never,
+}
+
+impl Retry {
+    /// Whether trying again can help.
+    #[must_use]
+    pub fn is_retriable(self) -> bool {
+        self != Self::Never
+    }
+}
+
+/// How long to wait between tries, and when to stop trying.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// Wait before the second try; it doubles with each further one.
+    pub first: Duration,
+    /// No single wait is longer than this, unless the other side named a longer one.
+    pub longest: Duration,
+    /// Once this much time has been spent waiting, the last error is final. `None` waits for ever.
+    pub total: Option<Duration>,
+}
+
+impl Policy {
+    /// Kafka Connect's words: `errors.retry.timeout` (-1 for ever, 0 never) and `errors.retry.delay.max.ms`.
+    #[must_use]
+    pub fn connect(timeout_ms: i64, delay_max_ms: u64) -> Self {
+        Self {
+            first: Duration::from_millis(300.min(delay_max_ms.max(1))),
+            longest: Duration::from_millis(delay_max_ms.max(1)),
+            total: u64::try_from(timeout_ms).ok().map(Duration::from_millis),
+        }
+    }
+}
+
+/// The waits of one operation: doubling, jittered to between half and all of their length, bounded in sum.
+#[derive(Debug)]
+pub struct Backoff {
+    policy: Policy,
+    next: Duration,
+    spent: Duration,
+    jitter: u64,
+}
+
+impl Backoff {
+    /// A fresh series of waits. `seed` spreads the jitter of operations that fail at the same moment.
+    #[must_use]
+    pub fn new(policy: Policy, seed: u64) -> Self {
+        Self { policy, next: policy.first, spent: Duration::ZERO, jitter: seed | 1 }
+    }
+
+    /// The wait before the next try, or `None` when the verdict or the policy says to stop.
+    pub fn next_wait(&mut self, verdict: Retry) -> Option<Duration> {
+        let wait = match verdict {
+            Retry::Never => return None,
+            Retry::After(named) => named,
+            Retry::Later => {
+                let whole = self.next;
+                self.next = (whole * 2).min(self.policy.longest);
+                self.jittered(whole)
+            }
+        };
+        let spent = self.spent.saturating_add(wait);
+        if self.policy.total.is_some_and(|total| spent > total) {
+            return None;
+        }
+        self.spent = spent;
+        Some(wait)
+    }
+
+    /// Forgets the waits so far; called after a success.
+    pub fn reset(&mut self) {
+        self.next = self.policy.first;
+        self.spent = Duration::ZERO;
+    }
+
+    /// Between half and all of `whole`: xorshift is enough to keep a crowd from marching in step.
+    fn jittered(&mut self, whole: Duration) -> Duration {
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        let part = (self.jitter % 1000) as u32;
+        whole / 2 + whole / 2 * part / 1000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(first: u64, longest: u64, total: Option<u64>) -> Policy {
+        Policy {
+            first: Duration::from_millis(first),
+            longest: Duration::from_millis(longest),
+            total: total.map(Duration::from_millis),
+        }
+    }
+
+    #[test]
+    fn waits_double_up_to_the_longest_and_keep_at_least_half() {
+        let mut backoff = Backoff::new(policy(100, 400, None), 7);
+
+        let waits: Vec<_> = (0..5).map(|_| backoff.next_wait(Retry::Later).unwrap().as_millis()).collect();
+
+        for (wait, whole) in waits.iter().zip([100, 200, 400, 400, 400]) {
+            assert!(
+                (whole / 2..=whole).contains(wait),
+                "{wait} ms is not between half and all of {whole} ms"
+            );
+        }
+    }
+
+    #[test]
+    fn a_final_verdict_is_never_waited_for() {
+        assert_eq!(Backoff::new(policy(1, 1, None), 1).next_wait(Retry::Never), None);
+    }
+
+    #[test]
+    fn a_named_wait_is_obeyed_even_above_the_longest() {
+        let named = Duration::from_secs(9);
+
+        assert_eq!(Backoff::new(policy(1, 10, None), 1).next_wait(Retry::After(named)), Some(named));
+    }
+
+    #[test]
+    fn waiting_stops_when_the_total_would_be_passed_and_starts_anew_after_a_success() {
+        let mut backoff = Backoff::new(policy(100, 100, Some(150)), 3);
+        let first_series = std::iter::from_fn(|| backoff.next_wait(Retry::Later)).take(10).count();
+        assert!(first_series < 4, "{first_series} waits of at least 50 ms do not fit into 150 ms");
+
+        backoff.reset();
+
+        assert!(backoff.next_wait(Retry::Later).is_some());
+    }
+
+    #[test]
+    fn connect_words_mean_what_connect_means_by_them() {
+        assert_eq!(Policy::connect(-1, 60_000).total, None);
+        assert_eq!(Policy::connect(0, 60_000).total, Some(Duration::ZERO));
+        assert_eq!(Policy::connect(500, 100).first, Duration::from_millis(100));
+    }
+}
