@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! EncodedRecord ─▶ Producer ──acks=all──▶ event topics              (any partition, idempotent)
-//! Vec<EncodedRecord> ─▶ `ShardProducer` ──one transaction──▶ record topics, fences, offsets   (one writer per shard)
+//! Vec<EncodedRecord> ─▶ ShardProducer ──one transaction──▶ record topics, fences, offsets   (one writer per shard)
 //! topics ─▶ Consumer ──read committed──▶ Received        read_to_end: a compacted topic as of now
 //! TopicSpec ─▶ Admin ──▶ topics that exist and are what they must be
 //! ```
@@ -16,6 +16,7 @@
 //! [`Error::persisted`] whether a record whose publication failed may be in the log all the same.
 
 mod client;
+mod consumer;
 mod context;
 pub mod embedded;
 mod error;
@@ -25,6 +26,9 @@ mod producer;
 mod sys;
 mod topics;
 
+pub use consumer::{
+    Assignment, Consumer, Event, Options as ConsumerOptions, Received, Start, read_to_end, watermarks,
+};
 pub use error::{Cause, Error, Persisted};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
