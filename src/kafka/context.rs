@@ -9,8 +9,12 @@ use std::{
 };
 
 use rdkafka::{
-    ClientContext, client::OAuthToken, config::RDKafkaLogLevel as Level, consumer::ConsumerContext,
+    ClientContext, IntoOpaque,
+    client::OAuthToken,
+    config::RDKafkaLogLevel as Level,
+    consumer::ConsumerContext,
     error::KafkaError,
+    producer::{DeliveryResult, ProducerContext},
 };
 use serde::Deserialize;
 use tracing::{debug, error, info, warn};
@@ -72,6 +76,55 @@ impl ClientContext for Context {
 }
 
 impl ConsumerContext for Context {}
+
+/// Whoever wants a producer's delivery reports. Called on the client's poll thread.
+pub(super) trait Reports: Send + Sync {
+    /// What travels with each record and comes back with its report.
+    type Opaque: IntoOpaque;
+
+    /// A record was acknowledged or given up.
+    fn reported(&self, report: &DeliveryResult<'_>, opaque: Self::Opaque);
+}
+
+/// The callbacks of a producer.
+pub(super) struct Reporting<R> {
+    context: Context,
+    reports: R,
+}
+
+impl<R> Reporting<R> {
+    pub(super) fn new(context: Context, reports: R) -> Self {
+        Self { context, reports }
+    }
+}
+
+impl<R: Reports> ClientContext for Reporting<R> {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn log(&self, level: Level, facility: &str, message: &str) {
+        self.context.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.context.error(error, reason);
+    }
+
+    fn stats_raw(&self, json: &[u8]) {
+        self.context.stats_raw(json);
+    }
+
+    fn generate_oauth_token(&self, config: Option<&str>) -> Result<OAuthToken, Box<dyn error::Error>> {
+        self.context.generate_oauth_token(config)
+    }
+}
+
+impl<R: Reports> ProducerContext for Reporting<R> {
+    type DeliveryOpaque = R::Opaque;
+
+    fn delivery(&self, report: &DeliveryResult<'_>, opaque: R::Opaque) {
+        self.reports.reported(report, opaque);
+    }
+}
 
 /// Counters as of the last window.
 #[derive(Debug, Default, Clone, Copy)]

@@ -25,6 +25,7 @@ mod partition;
 mod producer;
 mod sys;
 mod topics;
+mod transaction;
 
 pub use consumer::{
     Assignment, Consumer, Event, Options as ConsumerOptions, Received, Start, read_to_end, watermarks,
@@ -33,3 +34,4 @@ pub use error::{Cause, Error, Persisted};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
 pub use topics::{Admin, Cleanup, Mismatch, TopicSpec};
+pub use transaction::{Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards};

@@ -26,12 +26,10 @@ use std::{
 };
 
 use rdkafka::{
-    ClientContext, Message,
-    client::OAuthToken,
-    config::RDKafkaLogLevel,
+    Message,
     error::{KafkaError, RDKafkaErrorCode},
     message::{Header, OwnedHeaders},
-    producer::{BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
+    producer::{BaseRecord, DeliveryResult, Producer as _, PurgeConfig, ThreadedProducer},
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -41,7 +39,7 @@ use tokio::{
 use crate::kafka::{
     Error, Persisted,
     client::{Role, Settings, blocking},
-    context::Context,
+    context::{Reporting, Reports},
     error::Cause,
     sys,
 };
@@ -63,7 +61,7 @@ impl Default for Options {
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {
     /// Only `None` once the producer is being dropped.
-    inner: Option<ThreadedProducer<Reports>>,
+    inner: Option<ThreadedProducer<Reporting<Arc<Outstanding>>>>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -72,8 +70,8 @@ impl Producer {
     pub fn new(kafka: &Kafka, options: &Options) -> Result<Self, Error> {
         let settings = Settings::new(kafka, &Role::Producer { queue_bytes: options.queue_bytes })?;
         let outstanding = Arc::new(Outstanding::default());
-        let context_outstanding = Arc::clone(&outstanding);
-        let inner = settings.create(|context| Reports { context, outstanding: context_outstanding })?;
+        let reports = Arc::clone(&outstanding);
+        let inner = settings.create(|context| Reporting::new(context, reports))?;
         Ok(Self { inner: Some(inner), outstanding })
     }
 
@@ -151,7 +149,7 @@ impl Producer {
         Some(Error::request(action, KafkaError::Global(RDKafkaErrorCode::Fatal)))
     }
 
-    fn inner(&self) -> Result<&ThreadedProducer<Reports>, Error> {
+    fn inner(&self) -> Result<&ThreadedProducer<Reporting<Arc<Outstanding>>>, Error> {
         self.inner.as_ref().ok_or_else(|| Error::Stopped { action: "publish".into() })
     }
 }
@@ -281,39 +279,13 @@ impl Outstanding {
     }
 }
 
-/// Turns delivery reports into completed deliveries, on the client's poll thread.
-struct Reports {
-    context: Context,
-    outstanding: Arc<Outstanding>,
-}
+impl Reports for Arc<Outstanding> {
+    type Opaque = Box<oneshot::Sender<Result<Ack, Error>>>;
 
-impl ClientContext for Reports {
-    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
-
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.context.log(level, facility, message);
-    }
-
-    fn stats_raw(&self, json: &[u8]) {
-        self.context.stats_raw(json);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.context.error(error, reason);
-    }
-
-    fn generate_oauth_token(&self, config: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
-        self.context.generate_oauth_token(config)
-    }
-}
-
-impl ProducerContext for Reports {
-    type DeliveryOpaque = Box<oneshot::Sender<Result<Ack, Error>>>;
-
-    fn delivery(&self, report: &DeliveryResult<'_>, sender: Self::DeliveryOpaque) {
+    fn reported(&self, report: &DeliveryResult<'_>, sender: Self::Opaque) {
         // Nobody may be waiting any more; the record is where it is all the same.
         drop(sender.send(outcome(report)));
-        self.outstanding.remove();
+        self.remove();
     }
 }
 
