@@ -1,6 +1,7 @@
 //! Tributary.
 
 pub mod config;
+pub mod kafka;
 pub mod metrics;
 pub mod model;
 pub mod retry;

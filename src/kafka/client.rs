@@ -1,0 +1,411 @@
+//! librdkafka settings for each kind of client, in one place.
+//!
+//! Three layers, the later ones win: our defaults, what the user passes through, and what our promises depend on. A user's
+//! setting that contradicts the last layer is refused instead of overruled in silence. Settings librdkafka cannot take
+//! (token endpoint; it is built without curl) are taken out and served by [`super::oauth`].
+
+use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+
+use rdkafka::{
+    ClientContext,
+    config::{ClientConfig, FromClientConfigAndContext},
+    error::KafkaError,
+};
+use tokio::sync::oneshot;
+
+use super::{Error, context::Context, oauth};
+use crate::{
+    config::{ClientRole, Kafka},
+    metrics::Client,
+    secret::HIDDEN,
+};
+
+/// A kind of client with the figures that differ from one to the next.
+#[derive(Debug, Clone)]
+pub(super) enum Role {
+    /// The idempotent producer.
+    Producer { queue_bytes: usize },
+    /// The producer of one shard.
+    Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
+    /// A reader of this many partitions.
+    Consumer { partitions: usize, prefetch_bytes: usize },
+    /// The topic admin.
+    Admin,
+}
+
+impl Role {
+    pub(super) fn client(&self) -> Client {
+        match self {
+            Self::Producer { .. } => Client::Producer,
+            Self::Transactional { .. } => Client::Transactional,
+            Self::Consumer { .. } => Client::Consumer,
+            Self::Admin => Client::Admin,
+        }
+    }
+
+    fn user_settings(&self) -> ClientRole {
+        match self {
+            Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
+            Self::Consumer { .. } => ClientRole::Consumer,
+            Self::Admin => ClientRole::Admin,
+        }
+    }
+
+    fn defaults(&self) -> Vec<(&'static str, String)> {
+        let mut defaults: Vec<(&'static str, String)> = vec![
+            ("client.id", format!("tributary-{}", self.client().label())),
+            // A broker that comes back is used within a quarter of a second; librdkafka's own limit is ten.
+            ("reconnect.backoff.ms", "50".into()),
+            ("reconnect.backoff.max.ms", "250".into()),
+        ];
+        match self {
+            Self::Producer { .. } => defaults.extend([
+                ("statistics.interval.ms", "5000".into()),
+                ("queue.buffering.max.ms", "0".into()),
+                // Measured fastest with linger 0: what waits behind the one request becomes the next, fuller batch.
+                ("max.in.flight.requests.per.connection", "1".into()),
+                ("compression.codec", "lz4".into()),
+            ]),
+            Self::Transactional { .. } => defaults.extend([
+                ("statistics.interval.ms", "5000".into()),
+                ("queue.buffering.max.ms", "0".into()),
+                ("compression.codec", "lz4".into()),
+            ]),
+            Self::Consumer { partitions, prefetch_bytes } => {
+                let kilobytes = prefetch_bytes / 1000 / (*partitions).max(1);
+                defaults.extend([
+                    ("statistics.interval.ms", "5000".into()),
+                    // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
+                    ("group.id", "tributary-reader".into()),
+                    // The end of a partition is reported one such wait after its last record.
+                    ("fetch.wait.max.ms", "10".into()),
+                    // Prefetch limits hold per partition here, so the whole is divided.
+                    ("queued.max.messages.kbytes", kilobytes.clamp(16, 65_536).to_string()),
+                    ("queued.min.messages", "1000".into()),
+                    // A full local queue pauses fetching by this long; the default of a second would starve us.
+                    ("fetch.queue.backoff.ms", "5".into()),
+                ]);
+            }
+            // Nobody serves the admin client's queue between calls, so statistics would pile up there.
+            Self::Admin => {}
+        }
+        defaults
+    }
+
+    fn promises(&self) -> Vec<Promise> {
+        const LOSSLESS: &str =
+            "a record counts as published only when all in-sync replicas have it, once and in order";
+        let queue = |bytes: &usize| Promise {
+            key: "queue.buffering.max.kbytes",
+            value: (bytes / 1024).max(1).to_string(),
+            same: &[],
+            rule: "the worker bounds its memory itself",
+        };
+        let lossless = [
+            Promise { key: "enable.idempotence", value: "true".into(), same: &["1", "t"], rule: LOSSLESS },
+            Promise { key: "request.required.acks", value: "-1".into(), same: &["all"], rule: LOSSLESS },
+        ];
+        match self {
+            Self::Producer { queue_bytes } => Vec::from(lossless)
+                .into_iter()
+                .chain([
+                    queue(queue_bytes),
+                    Promise {
+                        key: "message.timeout.ms",
+                        value: "0".into(),
+                        same: &[],
+                        rule: "a record must not be given up while a later one goes through, and deadlines are the \
+                               receiver's",
+                    },
+                    Promise {
+                        key: "transactional.id",
+                        value: String::new(),
+                        same: &[],
+                        rule: "the worker names its transactional producers after what they write",
+                    },
+                ])
+                .collect(),
+            Self::Transactional { id, queue_bytes, timeout } => Vec::from(lossless)
+                .into_iter()
+                .chain([
+                    queue(queue_bytes),
+                    Promise {
+                        key: "transactional.id",
+                        value: id.to_string(),
+                        same: &[],
+                        rule: "the id names the shard, so that the broker can refuse every earlier owner",
+                    },
+                    Promise {
+                        key: "transaction.timeout.ms",
+                        value: timeout.as_millis().to_string(),
+                        same: &[],
+                        rule: "a frozen owner may hold back readers of its shard no longer than this",
+                    },
+                ])
+                .collect(),
+            Self::Consumer { .. } => vec![
+                Promise {
+                    key: "isolation.level",
+                    value: "read_committed".into(),
+                    same: &[],
+                    rule: "what a fenced or aborted writer left behind must never be seen",
+                },
+                Promise {
+                    key: "enable.auto.commit",
+                    value: "false".into(),
+                    same: &["0", "f"],
+                    rule: "the worker keeps its own offsets, with the records they belong to",
+                },
+                Promise {
+                    key: "auto.offset.reset",
+                    value: "error".into(),
+                    same: &["none"],
+                    rule: "an offset out of range opens a gap and is never a silent jump",
+                },
+                Promise {
+                    key: "enable.partition.eof",
+                    value: "true".into(),
+                    same: &["1", "t"],
+                    rule: "reading to the end needs to be told where the end is",
+                },
+            ],
+            Self::Admin => Vec::new(),
+        }
+    }
+}
+
+/// A setting our promises depend on. An empty value means that it must not be set at all.
+struct Promise {
+    key: &'static str,
+    value: String,
+    /// Other words for the same value.
+    same: &'static [&'static str],
+    rule: &'static str,
+}
+
+/// Everything needed to create one client.
+pub(super) struct Settings {
+    client: Client,
+    config: ClientConfig,
+    token: Option<oauth::Source>,
+}
+
+impl Settings {
+    /// The settings of a role, or the first thing that is wrong with the user's.
+    pub(super) fn new(kafka: &Kafka, role: &Role) -> Result<Self, Error> {
+        let client = role.client();
+        let mut user: BTreeMap<&str, (&str, &str)> = kafka
+            .settings(role.user_settings())
+            .into_iter()
+            .map(|(key, value)| (canonical(key), (key, value.reveal())))
+            .collect();
+        let token = oauth::Source::take(client.label(), &mut user)?;
+
+        let mut config = ClientConfig::new();
+        config.set("metadata.broker.list", &kafka.bootstrap_servers);
+        for (key, value) in role.defaults() {
+            config.set(key, value);
+        }
+        for (key, (_, value)) in &user {
+            config.set(*key, *value);
+        }
+        for promise in role.promises() {
+            if let Some((key, value)) = user.get(promise.key)
+                && *value != promise.value
+                && !promise.same.contains(value)
+            {
+                let remedy = match promise.value.as_str() {
+                    "" => "remove it".to_owned(),
+                    value => format!("remove it or set it to {value}"),
+                };
+                let (key, value) = (key.to_string(), value.to_string());
+                return Err(Error::Refused {
+                    client: client.label(),
+                    key,
+                    value,
+                    rule: promise.rule,
+                    remedy,
+                });
+            }
+            if promise.value.is_empty() {
+                config.remove(promise.key);
+            } else {
+                config.set(promise.key, promise.value);
+            }
+        }
+        Ok(Self { client, config, token })
+    }
+
+    /// Makes the client. `wrap` gives the shared context the shape this kind of client needs.
+    pub(super) fn create<C, T>(&self, wrap: impl FnOnce(Context) -> C) -> Result<T, Error>
+    where
+        C: ClientContext,
+        T: FromClientConfigAndContext<C>,
+    {
+        let context = wrap(Context::new(self.client, self.token.clone()));
+        self.config.create_with_context(context).map_err(|error| self.explain(error))
+    }
+
+    /// Where a token comes from, if the user authenticates with one.
+    pub(super) fn token(&self) -> Option<&oauth::Source> {
+        self.token.as_ref()
+    }
+
+    fn explain(&self, error: KafkaError) -> Error {
+        let client = self.client.label();
+        match error {
+            KafkaError::ClientConfig(_, reason, key, value) => {
+                let secret = ["password", "secret", "pem", "config"].iter().any(|word| key.contains(word));
+                let reason =
+                    if secret && !value.is_empty() { reason.replace(&value, HIDDEN) } else { reason };
+                Error::Setting { client, remedy: remedy(&key), key, reason }
+            }
+            KafkaError::ClientCreation(reason) => Error::Create { client, reason },
+            other => Error::Create { client, reason: other.to_string() },
+        }
+    }
+}
+
+/// Runs a call that blocks on a thread of its own: a tokio worker must not wait for a broker, and a tokio blocking thread
+/// that hangs would keep the runtime from ending.
+pub(super) async fn blocking<T: Send + 'static>(
+    action: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
+    let (answer, answered) = oneshot::channel();
+    let stopped = || Error::Stopped { action: action.to_owned() };
+    thread::Builder::new()
+        .name("kafka-call".into())
+        .spawn(move || {
+            // Nobody waits any more: the result is nobody's.
+            drop(answer.send(call()));
+        })
+        .map_err(|_| stopped())?;
+    answered.await.map_err(|_| stopped())
+}
+
+/// librdkafka's own name for a property that has two: set under both, which one wins would be chance.
+fn canonical(key: &str) -> &str {
+    match key {
+        "bootstrap.servers" => "metadata.broker.list",
+        "max.in.flight" => "max.in.flight.requests.per.connection",
+        "sasl.mechanism" => "sasl.mechanisms",
+        "sasl.oauthbearer.client.credentials.client.id" => "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.credentials.client.secret" => "sasl.oauthbearer.client.secret",
+        "max.partition.fetch.bytes" => "fetch.message.max.bytes",
+        "linger.ms" => "queue.buffering.max.ms",
+        "retries" => "message.send.max.retries",
+        "compression.type" => "compression.codec",
+        "acks" => "request.required.acks",
+        "delivery.timeout.ms" => "message.timeout.ms",
+        other => other,
+    }
+}
+
+/// What to write instead of settings only the Java client has.
+fn remedy(key: &str) -> String {
+    match key {
+        "sasl.jaas.config" => "set sasl.username and sasl.password instead".into(),
+        key if key.starts_with("ssl.truststore") => "set ssl.ca.location to a PEM file instead".into(),
+        key if key.starts_with("ssl.keystore") => {
+            "set ssl.keystore.location to a PKCS#12 file, or ssl.certificate.location and ssl.key.location to PEM files"
+                .into()
+        }
+        "fetch.max.wait.ms" => "set fetch.wait.max.ms instead".into(),
+        "buffer.memory" | "batch.size" => "remove it; the worker bounds its memory itself".into(),
+        _ => "see librdkafka's CONFIGURATION.md for its properties and their values".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn producer() -> Role {
+        Role::Producer { queue_bytes: 1 << 20 }
+    }
+
+    fn consumer() -> Role {
+        Role::Consumer { partitions: 4, prefetch_bytes: 16 << 20 }
+    }
+
+    fn kafka(producer: &[(&str, &str)], consumer: &[(&str, &str)]) -> Kafka {
+        let owned =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect();
+        let plain = Kafka::plaintext("127.0.0.1:1");
+        Kafka { producer: owned(producer), consumer: owned(consumer), ..plain }
+    }
+
+    fn error_text(kafka: &Kafka, role: &Role) -> String {
+        Settings::new(kafka, role).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_user_may_change_a_default_under_either_of_its_names() {
+        let kafka = kafka(&[("linger.ms", "7"), ("compression.type", "zstd")], &[]);
+
+        let settings = Settings::new(&kafka, &producer()).unwrap();
+
+        assert_eq!(settings.config.get("queue.buffering.max.ms"), Some("7"));
+        assert_eq!(settings.config.get("compression.codec"), Some("zstd"));
+    }
+
+    #[test]
+    fn a_setting_against_a_promise_is_refused_with_rule_and_remedy() {
+        let text = error_text(&kafka(&[("acks", "1")], &[]), &producer());
+
+        assert!(text.contains("producer setting acks=1 is refused"), "{text}");
+        assert!(text.contains("all in-sync replicas"), "{text}");
+        assert!(text.contains("remove it or set it to -1"), "{text}");
+    }
+
+    #[test]
+    fn every_promise_holds_against_a_user_who_sets_something_else() {
+        let roles = [
+            producer(),
+            Role::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
+            consumer(),
+        ];
+
+        for role in roles {
+            for promise in role.promises() {
+                let other = kafka(&[(promise.key, "77")], &[(promise.key, "77")]);
+
+                assert!(
+                    matches!(Settings::new(&other, &role), Err(Error::Refused { .. })),
+                    "{}",
+                    promise.key
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_promise_in_other_words_is_no_contradiction() {
+        let kafka =
+            kafka(&[("acks", "all"), ("enable.idempotence", "true")], &[("auto.offset.reset", "none")]);
+
+        assert!(Settings::new(&kafka, &producer()).is_ok());
+        assert!(Settings::new(&kafka, &consumer()).is_ok());
+    }
+
+    #[test]
+    fn an_unknown_property_is_named_and_a_java_one_is_translated() {
+        let java = kafka(&[("sasl.jaas.config", "password=\"hunter2\"")], &[]);
+
+        let error = super::super::Producer::new(&java, &Default::default()).unwrap_err();
+
+        let text = error.to_string();
+        assert!(text.contains("sasl.jaas.config") && text.contains("sasl.username"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn a_bad_value_is_an_error_that_names_the_key() {
+        let bad = kafka(&[("linger.ms", "soon")], &[]);
+
+        let error = super::super::Producer::new(&bad, &Default::default()).unwrap_err();
+
+        assert!(matches!(&error, Error::Setting { key, .. } if key == "queue.buffering.max.ms"), "{error}");
+    }
+}

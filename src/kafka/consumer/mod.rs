@@ -1,0 +1,325 @@
+//! Reading assigned partitions, committed records only.
+//!
+//! A thread per consumer ([`poll`]) polls librdkafka and hands records over in order through a channel bounded in records
+//! and bytes; [`Consumer::next`] takes them out. When the channel is full the thread stops taking, librdkafka's bounded
+//! prefetch fills up, and the broker is asked for no more.
+//!
+//! - No consumer group: who reads what is decided elsewhere, and offsets are kept with the records they belong to.
+//! - Records of open or aborted transactions are never seen.
+//! - [`Event::End`] says that everything committed up to a moment after the assignment has been handed over. Whoever waits
+//!   for "the last offset" instead may wait for ever: transaction markers and compaction leave holes.
+//! - An offset the broker no longer has is [`Error::OffsetOutOfRange`], never a jump; that partition then stands still.
+//!
+//! On failure: lost brokers only delay; what will not pass by itself (no such topic, no permission) comes out of
+//! [`Consumer::next`], which may be called again.
+
+mod poll;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+use crate::{config::Kafka, kafka::Error};
+
+/// What a consumer may use.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Records that may wait to be taken (default 1024, at least 1).
+    pub buffer_records: usize,
+    /// Bytes of records that may wait to be taken (default 16 MiB). One record above it still passes, alone.
+    pub buffer_bytes: usize,
+    /// Bytes librdkafka may fetch ahead, over all partitions (default 16 MiB).
+    pub prefetch_bytes: usize,
+    /// The longest the topics may take to be found (default 30 s).
+    pub connect_limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            buffer_records: 1024,
+            buffer_bytes: 16 << 20,
+            prefetch_bytes: 16 << 20,
+            connect_limit: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where reading a partition starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// At the first record the broker has.
+    Earliest,
+    /// At this offset, which the broker must have.
+    Offset(i64),
+    /// Behind the last record.
+    End,
+}
+
+/// A partition to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: i32,
+    /// First offset.
+    pub start: Start,
+}
+
+/// A record as read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: i32,
+    /// Offset.
+    pub offset: i64,
+    /// Key, if it has one.
+    pub key: Option<Bytes>,
+    /// Value; `None` is a tombstone.
+    pub value: Option<Bytes>,
+    /// Headers in their order; one without a value is empty here.
+    pub headers: Vec<(String, Bytes)>,
+    /// Milliseconds since 1970, if it has one.
+    pub timestamp_ms: Option<i64>,
+}
+
+impl Received {
+    /// Bytes it holds.
+    fn size(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.key.as_ref().map_or(0, Bytes::len) + self.value.as_ref().map_or(0, Bytes::len) + headers
+    }
+}
+
+/// What reading brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A record.
+    Record(Received),
+    /// All there was to read of a partition has been handed over; comes again whenever that is so again.
+    End {
+        /// Topic.
+        topic: Arc<str>,
+        /// Partition.
+        partition: i32,
+    },
+}
+
+/// See the module's head. Dropping it ends its thread soon after; [`Consumer::stop`] waits for that.
+pub struct Consumer {
+    events: mpsc::Receiver<Result<Event, Error>>,
+    shared: Arc<Shared>,
+    partitions: Vec<Partition>,
+    poller: thread::Thread,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Consumer {
+    /// Connects, finds the topics and starts to read. Each partition may be named once.
+    pub async fn assign(
+        kafka: &Kafka,
+        assignments: Vec<Assignment>,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        Self::open(kafka, assignments, options, false).await.map(|(consumer, _)| consumer)
+    }
+
+    /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        let Some(event) = self.events.recv().await else {
+            return Err(Error::Stopped { action: "read from Kafka".into() });
+        };
+        if let Ok(Event::Record(record)) = &event {
+            self.shared.bytes.fetch_sub(record.size(), Ordering::AcqRel);
+        }
+        // Only a thread that found no room has to be woken.
+        if self.shared.stalled.swap(false, Ordering::AcqRel) {
+            self.poller.unpark();
+        }
+        event
+    }
+
+    /// Hands over no more records of a partition until it is resumed; those already waiting still come. `false` if the
+    /// partition is not assigned.
+    pub fn pause(&self, topic: &str, partition: i32) -> bool {
+        self.set_paused(topic, partition, true)
+    }
+
+    /// Goes on where the partition was paused, without reading anything twice.
+    pub fn resume(&self, topic: &str, partition: i32) -> bool {
+        self.set_paused(topic, partition, false)
+    }
+
+    /// Ends reading and waits until the client is gone.
+    pub async fn stop(mut self) {
+        self.events.close();
+        self.poller.unpark();
+        // An error means that the thread is gone already.
+        (&mut self.ended).await.ok();
+    }
+
+    async fn open(
+        kafka: &Kafka,
+        assignments: Vec<Assignment>,
+        options: &Options,
+        ask_ends: bool,
+    ) -> Result<(Self, Ends), Error> {
+        let (sender, events) = mpsc::channel(options.buffer_records.max(1));
+        let shared = Arc::new(Shared { limit: options.buffer_bytes, ..Shared::default() });
+        let partitions: Vec<Partition> = assignments.iter().map(Partition::new).collect();
+        let (opened, open) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let order = poll::Order {
+            kafka: kafka.clone(),
+            options: options.clone(),
+            assignments,
+            partitions: partitions.clone(),
+            ask_ends,
+            events: sender,
+            shared: Arc::clone(&shared),
+        };
+        let stopped = || Error::Stopped { action: "start to read from Kafka".into() };
+        let thread = thread::Builder::new()
+            .name("kafka-consumer".into())
+            .spawn(move || {
+                poll::run(order, opened);
+                // Nobody may be waiting for it.
+                end.send(()).ok();
+            })
+            .map_err(|_| stopped())?;
+        let ends = open.await.map_err(|_| stopped())??;
+        Ok((Self { events, shared, partitions, poller: thread.thread().clone(), ended }, ends))
+    }
+
+    fn set_paused(&self, topic: &str, partition: i32, paused: bool) -> bool {
+        let found = self.partitions.iter().find(|one| one.partition == partition && *one.topic == *topic);
+        if let Some(one) = found {
+            one.paused.store(paused, Ordering::Release);
+            self.poller.unpark();
+        }
+        found.is_some()
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("partitions", &self.partitions).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // The thread sees the closed channel and ends the client itself: closing it blocks.
+        self.events.close();
+        self.poller.unpark();
+    }
+}
+
+/// Reads partitions of a topic from the start to the end as of now, hands each record to `each`, and returns the offset up
+/// to which each partition has been read. Meant for compacted topics, whose content is the last record of each key.
+pub async fn read_to_end(
+    kafka: &Kafka,
+    topic: &str,
+    partitions: &[i32],
+    limit: Duration,
+    mut each: impl FnMut(Received),
+) -> Result<BTreeMap<i32, i64>, Error> {
+    let topic: Arc<str> = topic.into();
+    let mut open: BTreeSet<i32> = partitions.iter().copied().collect();
+    let assignments = open
+        .iter()
+        .map(|partition| Assignment {
+            topic: Arc::clone(&topic),
+            partition: *partition,
+            start: Start::Earliest,
+        })
+        .collect();
+    let options = Options { connect_limit: limit, ..Options::default() };
+    let read = async {
+        let (mut consumer, ends) = Consumer::open(kafka, assignments, &options, true).await?;
+        // The end as the broker told it before the first fetch: whatever is below has come before the end was reported.
+        let mut positions: BTreeMap<i32, i64> =
+            ends.into_iter().map(|((_, partition), (_, high))| (partition, high)).collect();
+        while !open.is_empty() {
+            match consumer.next().await? {
+                Event::End { partition, .. } => drop(open.remove(&partition)),
+                Event::Record(record) => {
+                    let position = positions.entry(record.partition).or_default();
+                    *position = (*position).max(record.offset + 1);
+                    each(record);
+                }
+            }
+        }
+        consumer.stop().await;
+        Ok(positions)
+    };
+    timeout(limit, read).await.unwrap_or_else(|_| {
+        Err(Error::Deadline { action: format!("read {topic} partitions {partitions:?} to the end"), limit })
+    })
+}
+
+/// The first offset each partition has, and the one behind its last committed record.
+pub async fn watermarks(
+    kafka: &Kafka,
+    topic: &str,
+    partitions: &[i32],
+    limit: Duration,
+) -> Result<BTreeMap<i32, (i64, i64)>, Error> {
+    let topic: Arc<str> = topic.into();
+    let assignments = partitions
+        .iter()
+        .map(|partition| Assignment { topic: Arc::clone(&topic), partition: *partition, start: Start::End })
+        .collect();
+    let options = Options { connect_limit: limit, ..Options::default() };
+    let (consumer, ends) = Consumer::open(kafka, assignments, &options, true).await?;
+    consumer.stop().await;
+    Ok(ends.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
+}
+
+/// First and next offset of partitions.
+type Ends = BTreeMap<(Arc<str>, i32), (i64, i64)>;
+
+/// What caller and thread both see of a partition.
+#[derive(Debug, Clone)]
+struct Partition {
+    topic: Arc<str>,
+    partition: i32,
+    paused: Arc<AtomicBool>,
+}
+
+impl Partition {
+    fn new(assignment: &Assignment) -> Self {
+        let topic = Arc::clone(&assignment.topic);
+        Self { topic, partition: assignment.partition, paused: Arc::default() }
+    }
+}
+
+/// How full the way from thread to caller is.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes waiting to be taken.
+    bytes: AtomicUsize,
+    /// Bytes that may wait.
+    limit: usize,
+    /// The thread found no room and waits for some.
+    stalled: AtomicBool,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+//! The thread that polls librdkafka for one consumer.
+//!
+//! Every partition has a queue of its own, split off before the assignment, because librdkafka's wrapper tells neither the
+//! topic of an end nor the partition of an error; on its own queue both are known. The thread sleeps until a queue has
+//! something, the caller has made room, or [`IDLE`] has passed.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use rdkafka::{
+    Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer as _, base_consumer::PartitionQueue},
+    error::{KafkaError, RDKafkaErrorCode as Code},
+    message::{BorrowedMessage, Headers},
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Assignment, Ends, Event, Options, Partition, Received, Shared, Start};
+use crate::{
+    config::Kafka,
+    kafka::{
+        Error,
+        client::{Role, Settings},
+        context::Context,
+        error::Cause,
+    },
+    retry::Retry,
+};
+
+/// How often log lines, statistics and token requests are served when nothing else happens.
+const IDLE: Duration = Duration::from_millis(100);
+/// Records taken from one partition before the next has its turn.
+const TURN: usize = 64;
+/// The most we ask for a partition's offsets once its position has turned out to be out of range.
+const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
+
+/// What the thread is to do.
+pub(super) struct Order {
+    pub(super) kafka: Kafka,
+    pub(super) options: Options,
+    pub(super) assignments: Vec<Assignment>,
+    pub(super) partitions: Vec<Partition>,
+    pub(super) ask_ends: bool,
+    pub(super) events: mpsc::Sender<Result<Event, Error>>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// Opens the client, reports how that went, and polls until the caller has gone.
+pub(super) fn run(order: Order, opened: oneshot::Sender<Result<Ends, Error>>) {
+    match open(&order) {
+        Err(error) => drop(opened.send(Err(error))),
+        Ok((mut poller, ends)) => {
+            if opened.send(Ok(ends)).is_ok() {
+                poller.run();
+            }
+        }
+    }
+}
+
+type Client = BaseConsumer<Context>;
+
+fn open(order: &Order) -> Result<(Poller, Ends), Error> {
+    let Order { kafka, options, assignments, .. } = order;
+    let role = Role::Consumer { partitions: assignments.len(), prefetch_bytes: options.prefetch_bytes };
+    let mut client: Client = Settings::new(kafka, &role)?.create(|context| context)?;
+    let thread = thread::current();
+    client.set_nonempty_callback(move || thread.unpark());
+    let client = Arc::new(client);
+
+    // Also saves the half second an assignment on a fresh client would wait.
+    find_topics(&client, assignments, options.connect_limit)?;
+    let mut ends = Ends::new();
+    if order.ask_ends {
+        for Assignment { topic, partition, .. } in assignments {
+            let asked = client.fetch_watermarks(topic, *partition, options.connect_limit);
+            let action = || format!("ask for the offsets of {topic} partition {partition}");
+            ends.insert(
+                (Arc::clone(topic), *partition),
+                asked.map_err(|error| Error::request(action(), error))?,
+            );
+        }
+    }
+
+    let mut list = TopicPartitionList::with_capacity(assignments.len());
+    let mut sources = Vec::with_capacity(assignments.len());
+    for (assignment, partition) in assignments.iter().zip(&order.partitions) {
+        let Assignment { topic, partition: number, start } = assignment;
+        let (offset, position) = match start {
+            Start::Earliest => (Offset::Beginning, 0),
+            Start::Offset(offset) => (Offset::Offset(*offset), *offset),
+            Start::End => (Offset::End, 0),
+        };
+        let action = || format!("assign {topic} partition {number}");
+        list.add_partition_offset(topic, *number, offset).map_err(|error| Error::request(action(), error))?;
+        let split = client.split_partition_queue(topic, *number);
+        let mut queue = split
+            .ok_or_else(|| Error::request(action(), KafkaError::Subscription("no such partition".into())))?;
+        let thread = thread::current();
+        queue.set_nonempty_callback(move || thread.unpark());
+        sources.push(Source { partition: partition.clone(), queue, position, failed: false });
+    }
+    client.assign(&list).map_err(|error| Error::request("assign partitions", error))?;
+    Ok((Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) }, ends))
+}
+
+/// Checks that each topic and partition exists.
+fn find_topics(client: &Client, assignments: &[Assignment], limit: Duration) -> Result<(), Error> {
+    let end = Instant::now() + limit;
+    let mut topics: Vec<&Arc<str>> = assignments.iter().map(|assignment| &assignment.topic).collect();
+    topics.sort_unstable();
+    topics.dedup();
+    for topic in topics {
+        let action = || format!("find topic {topic}");
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let metadata =
+            client.fetch_metadata(Some(topic), left).map_err(|error| Error::request(action(), error))?;
+        let found = metadata.topics().iter().find(|found| found.name() == &**topic);
+        if let Some(error) = found.and_then(|found| found.error()) {
+            return Err(Error::request(action(), KafkaError::MetadataFetch(error.into())));
+        }
+        let known =
+            |number: i32| found.is_some_and(|topic| topic.partitions().iter().any(|one| one.id() == number));
+        let wanted = assignments.iter().filter(|assignment| assignment.topic == *topic);
+        for Assignment { partition, .. } in wanted.filter(|assignment| !known(assignment.partition)) {
+            let action = format!("find partition {partition} of topic {topic}");
+            return Err(Error::request(action, KafkaError::MetadataFetch(Code::UnknownPartition)));
+        }
+    }
+    Ok(())
+}
+
+/// A partition with its queue.
+struct Source {
+    partition: Partition,
+    queue: PartitionQueue<Context>,
+    /// The next offset we expect at the earliest, for error messages.
+    position: i64,
+    /// Its offset was out of range; librdkafka fetches it no more.
+    failed: bool,
+}
+
+/// Whether there was anything to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Busy,
+    Idle,
+    /// The caller is gone.
+    Over,
+}
+
+/// Fields are dropped in this order: the queues belong to the client.
+struct Poller {
+    sources: Vec<Source>,
+    client: Arc<Client>,
+    events: mpsc::Sender<Result<Event, Error>>,
+    shared: Arc<Shared>,
+}
+
+impl Poller {
+    fn run(&mut self) {
+        loop {
+            let mut turn = self.serve_client();
+            for index in 0..self.sources.len() {
+                match self.serve_partition(index) {
+                    Turn::Over => turn = Turn::Over,
+                    Turn::Busy if turn == Turn::Idle => turn = Turn::Busy,
+                    _ => {}
+                }
+            }
+            match turn {
+                Turn::Over => return,
+                Turn::Busy => {}
+                Turn::Idle => thread::park_timeout(IDLE),
+            }
+        }
+    }
+
+    /// Serves log lines, statistics, token requests and errors that belong to no partition.
+    fn serve_client(&self) -> Turn {
+        match self.client.poll(Duration::ZERO) {
+            Some(Err(error)) => {
+                let error = Error::request("read from Kafka", error);
+                // There is no group to be allowed into: its name is only asked for by the protocol.
+                let group = matches!(&error, Error::Request { source, .. } if source.code() == Some(Code::GroupAuthorizationFailed));
+                if group { Turn::Busy } else { self.report(error) }
+            }
+            Some(Ok(_)) | None if self.events.is_closed() => Turn::Over,
+            // Every partition has a queue of its own, so no record comes this way.
+            Some(Ok(_)) => Turn::Busy,
+            None => Turn::Idle,
+        }
+    }
+
+    fn serve_partition(&mut self, index: usize) -> Turn {
+        let mut turn = Turn::Idle;
+        for _ in 0..TURN {
+            let source = &self.sources[index];
+            if source.failed || source.partition.paused.load(Ordering::Acquire) {
+                return turn;
+            }
+            let room = match self.room() {
+                Ok(Some(room)) => room,
+                Ok(None) => return turn,
+                Err(()) => return Turn::Over,
+            };
+            let Partition { topic, partition, .. } = &source.partition;
+            match source.queue.poll(Duration::ZERO) {
+                None => return turn,
+                Some(Ok(message)) => {
+                    let record = received(Arc::clone(topic), &message);
+                    let position = record.offset + 1;
+                    self.shared.bytes.fetch_add(record.size(), Ordering::AcqRel);
+                    room.send(Ok(Event::Record(record)));
+                    drop(message);
+                    self.sources[index].position = position;
+                }
+                Some(Err(KafkaError::PartitionEOF(_))) => {
+                    room.send(Ok(Event::End { topic: Arc::clone(topic), partition: *partition }));
+                }
+                Some(Err(error)) => {
+                    drop(room);
+                    if self.fail(index, error) == Turn::Over {
+                        return Turn::Over;
+                    }
+                }
+            }
+            turn = Turn::Busy;
+        }
+        turn
+    }
+
+    /// A place for one event; `None` when there is none, and then the caller wakes us when there is.
+    fn room(&self) -> Result<Option<mpsc::Permit<'_, Result<Event, Error>>>, ()> {
+        for _ in 0..2 {
+            let fits = self.shared.bytes.load(Ordering::Acquire) < self.shared.limit.max(1);
+            match self.events.try_reserve() {
+                Ok(room) if fits => return Ok(Some(room)),
+                Err(mpsc::error::TrySendError::Closed(())) => return Err(()),
+                // The caller may have made room before it could know that we wait: look once more.
+                _ => self.shared.stalled.store(true, Ordering::Release),
+            }
+        }
+        Ok(None)
+    }
+
+    fn fail(&mut self, index: usize, error: KafkaError) -> Turn {
+        let Source { partition: Partition { topic, partition, .. }, position, .. } = &self.sources[index];
+        let code = Cause::from(error.clone()).code();
+        if !matches!(code, Some(Code::AutoOffsetReset | Code::OffsetOutOfRange)) {
+            return self.report(Error::request(format!("read {topic} partition {partition}"), error));
+        }
+        let (low, high) =
+            self.client.fetch_watermarks(topic, *partition, WATERMARK_LIMIT).unwrap_or((-1, -1));
+        let (topic, partition, offset) = (Arc::clone(topic), *partition, *position);
+        self.sources[index].failed = true;
+        self.report(Error::OffsetOutOfRange { topic, partition, offset, low, high })
+    }
+
+    /// Tells the caller, unless librdkafka mends it by itself.
+    fn report(&self, error: Error) -> Turn {
+        if error.retry() == Retry::Later {
+            tracing::debug!(error = %error, "reading is held up");
+            return Turn::Busy;
+        }
+        // Rare, and the caller has to know: waiting for room here is right.
+        match self.events.blocking_send(Err(error)) {
+            Ok(()) => Turn::Busy,
+            Err(_) => Turn::Over,
+        }
+    }
+}
+
+fn received(topic: Arc<str>, message: &BorrowedMessage<'_>) -> Received {
+    let headers = message.headers().map_or_else(Vec::new, |headers| {
+        let owned = |value: Option<&[u8]>| value.map_or_else(Bytes::new, Bytes::copy_from_slice);
+        headers.iter().map(|header| (header.key.to_owned(), owned(header.value))).collect()
+    });
+    Received {
+        topic,
+        partition: message.partition(),
+        offset: message.offset(),
+        key: message.key().map(Bytes::copy_from_slice),
+        value: message.payload().map(Bytes::copy_from_slice),
+        headers,
+        timestamp_ms: message.timestamp().to_millis(),
+    }
+}

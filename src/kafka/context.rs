@@ -1,0 +1,245 @@
+//! What every client shares: librdkafka's log lines become ours, its statistics become metrics, and its question for a
+//! token is answered.
+
+use std::{
+    collections::HashMap,
+    error,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientContext, IntoOpaque,
+    client::OAuthToken,
+    config::RDKafkaLogLevel as Level,
+    consumer::ConsumerContext,
+    error::KafkaError,
+    producer::{DeliveryResult, ProducerContext},
+};
+use serde::Deserialize;
+use tracing::{debug, error, info, warn};
+
+use super::oauth;
+use crate::metrics::{self, Client, ClientStatistics};
+
+/// The callbacks of one client.
+pub(super) struct Context {
+    client: Client,
+    token: Option<oauth::Source>,
+    totals: Mutex<Totals>,
+}
+
+impl Context {
+    pub(super) fn new(client: Client, token: Option<oauth::Source>) -> Self {
+        Self { client, token, totals: Mutex::default() }
+    }
+}
+
+impl ClientContext for Context {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn log(&self, level: Level, facility: &str, message: &str) {
+        let client = self.client.label();
+        match level {
+            Level::Emerg | Level::Alert | Level::Critical => error!(client, facility, "{message}"),
+            // What librdkafka calls an error (a refused connection) it mends itself: nobody has to act.
+            Level::Error | Level::Warning => warn!(client, facility, "{message}"),
+            Level::Notice | Level::Info => info!(client, facility, "{message}"),
+            Level::Debug => debug!(client, facility, "{message}"),
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        // The log callback has the same news; whoever uses the client gets those that end it.
+        debug!(client = self.client.label(), %error, reason, "client error");
+    }
+
+    fn stats_raw(&self, json: &[u8]) {
+        match serde_json::from_slice::<Statistics>(json) {
+            Ok(statistics) => {
+                let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+                metrics::client_statistics(self.client, &statistics.window(&mut totals));
+            }
+            Err(error) => debug!(client = self.client.label(), %error, "statistics not understood"),
+        }
+    }
+
+    fn generate_oauth_token(&self, _config: Option<&str>) -> Result<OAuthToken, Box<dyn error::Error>> {
+        let Some(source) = &self.token else {
+            return Err("sasl.oauthbearer.token.endpoint.url is not set".into());
+        };
+        source.fetch().map_err(|error| {
+            warn!(client = self.client.label(), %error, "no token for Kafka");
+            error.into()
+        })
+    }
+}
+
+impl ConsumerContext for Context {}
+
+/// Whoever wants a producer's delivery reports. Called on the client's poll thread.
+pub(super) trait Reports: Send + Sync {
+    /// What travels with each record and comes back with its report.
+    type Opaque: IntoOpaque;
+
+    /// A record was acknowledged or given up.
+    fn reported(&self, report: &DeliveryResult<'_>, opaque: Self::Opaque);
+}
+
+/// The callbacks of a producer.
+pub(super) struct Reporting<R> {
+    context: Context,
+    reports: R,
+}
+
+impl<R> Reporting<R> {
+    pub(super) fn new(context: Context, reports: R) -> Self {
+        Self { context, reports }
+    }
+}
+
+impl<R: Reports> ClientContext for Reporting<R> {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn log(&self, level: Level, facility: &str, message: &str) {
+        self.context.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.context.error(error, reason);
+    }
+
+    fn stats_raw(&self, json: &[u8]) {
+        self.context.stats_raw(json);
+    }
+
+    fn generate_oauth_token(&self, config: Option<&str>) -> Result<OAuthToken, Box<dyn error::Error>> {
+        self.context.generate_oauth_token(config)
+    }
+}
+
+impl<R: Reports> ProducerContext for Reporting<R> {
+    type DeliveryOpaque = R::Opaque;
+
+    fn delivery(&self, report: &DeliveryResult<'_>, opaque: R::Opaque) {
+        self.reports.reported(report, opaque);
+    }
+}
+
+/// Counters as of the last window.
+#[derive(Debug, Default, Clone, Copy)]
+struct Totals {
+    sent: u64,
+    received: u64,
+    errors: u64,
+}
+
+/// The part of librdkafka's statistics that we show.
+#[derive(Deserialize)]
+struct Statistics {
+    #[serde(default)]
+    msg_cnt: u64,
+    #[serde(default)]
+    msg_size: u64,
+    #[serde(default)]
+    tx_bytes: u64,
+    #[serde(default)]
+    rx_bytes: u64,
+    #[serde(default)]
+    brokers: HashMap<String, Broker>,
+}
+
+#[derive(Deserialize)]
+struct Broker {
+    #[serde(default)]
+    nodeid: i64,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    txerrs: u64,
+    #[serde(default)]
+    rxerrs: u64,
+    #[serde(default)]
+    req_timeouts: u64,
+    rtt: Option<Window>,
+}
+
+#[derive(Deserialize)]
+struct Window {
+    /// Microseconds.
+    avg: u64,
+}
+
+impl Statistics {
+    /// Gauges as they are, counters as growth since the last call.
+    fn window(&self, totals: &mut Totals) -> ClientStatistics {
+        let brokers = || self.brokers.values();
+        let now = Totals {
+            sent: self.tx_bytes,
+            received: self.rx_bytes,
+            errors: brokers().map(|broker| broker.txerrs + broker.rxerrs + broker.req_timeouts).sum(),
+        };
+        let before = std::mem::replace(totals, now);
+        ClientStatistics {
+            queued_messages: self.msg_cnt,
+            queued_bytes: self.msg_size,
+            sent_bytes: now.sent.saturating_sub(before.sent),
+            received_bytes: now.received.saturating_sub(before.received),
+            // A broker that left the list takes its errors along: the sum may fall.
+            request_errors: now.errors.saturating_sub(before.errors),
+            // Bootstrap and coordinator connections have no id of their own and would count a broker twice.
+            brokers_up: brokers().filter(|broker| broker.nodeid >= 0 && broker.state == "UP").count() as u64,
+            round_trip: Duration::from_micros(
+                brokers()
+                    .filter_map(|broker| broker.rtt.as_ref())
+                    .map(|window| window.avg)
+                    .max()
+                    .unwrap_or(0),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statistics(sent: u64, errors: u64) -> Statistics {
+        let json = format!(
+            r#"{{"name":"x","msg_cnt":3,"msg_size":300,"tx_bytes":{sent},"rx_bytes":20,"brokers":{{
+                "a:9092/1":{{"nodeid":1,"state":"UP","txerrs":{errors},"rxerrs":1,"req_timeouts":2,"rtt":{{"avg":900}}}},
+                "b:9092/2":{{"nodeid":2,"state":"CONNECT","txerrs":0,"rxerrs":0,"req_timeouts":0,"rtt":{{"avg":1500}}}},
+                "a:9092/bootstrap":{{"nodeid":-1,"state":"UP"}}}}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn counters_are_growth_since_the_last_window_and_gauges_are_as_they_are() {
+        let mut totals = Totals::default();
+        statistics(100, 5).window(&mut totals);
+
+        let window = statistics(130, 6).window(&mut totals);
+
+        let expected = ClientStatistics {
+            queued_messages: 3,
+            queued_bytes: 300,
+            sent_bytes: 30,
+            received_bytes: 0,
+            request_errors: 1,
+            brokers_up: 1,
+            round_trip: Duration::from_micros(1500),
+        };
+        assert_eq!(window, expected);
+    }
+
+    #[test]
+    fn a_sum_that_falls_counts_as_no_growth() {
+        let mut totals = Totals::default();
+        statistics(100, 5).window(&mut totals);
+
+        let window = statistics(100, 0).window(&mut totals);
+
+        assert_eq!(window.request_errors, 0);
+    }
+}

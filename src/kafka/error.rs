@@ -1,0 +1,331 @@
+//! What can go wrong with Kafka, and whether trying again helps.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+use super::topics::Mismatch;
+use crate::retry::Retry;
+
+/// A failure of any part of [`crate::kafka`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting of the user's contradicts a promise of ours.
+    #[error("{client} setting {key}={value} is refused: {rule}; {remedy}")]
+    Refused {
+        /// Whose setting: `producer`, `consumer`, `transactional` or `admin`.
+        client: &'static str,
+        /// The setting as the user wrote it.
+        key: String,
+        /// Its value; never a secret, since no promise depends on one.
+        value: String,
+        /// The promise.
+        rule: &'static str,
+        /// What to do.
+        remedy: String,
+    },
+    /// A setting librdkafka does not know or cannot use.
+    #[error("{client} setting {key} cannot be used: {reason}; {remedy}")]
+    Setting {
+        /// Whose setting.
+        client: &'static str,
+        /// The setting.
+        key: String,
+        /// librdkafka's reason, without secret values.
+        reason: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// librdkafka refused to make a client from settings that are each fine alone.
+    #[error("create the {client} client: {reason}")]
+    Create {
+        /// Which client.
+        client: &'static str,
+        /// librdkafka's reason.
+        reason: String,
+    },
+    /// A request or local call failed.
+    #[error("{action}")]
+    Request {
+        /// What was attempted, with its ids.
+        action: String,
+        /// Why it failed.
+        #[source]
+        source: Cause,
+    },
+    /// A record was not acknowledged.
+    #[error("publish to {topic} partition {partition} ({persisted} in the log)")]
+    Delivery {
+        /// Topic of the record.
+        topic: String,
+        /// Partition of the record.
+        partition: i32,
+        /// Whether the broker has it all the same.
+        persisted: Persisted,
+        /// Why it failed.
+        #[source]
+        source: Cause,
+    },
+    /// Another owner has taken the transactional id: this instance is over and must not build a new producer.
+    #[error("write with transactional id {transactional_id}: a newer owner has taken it over")]
+    Fenced {
+        /// The id both wanted.
+        transactional_id: Arc<str>,
+        /// What the broker said.
+        #[source]
+        source: Cause,
+    },
+    /// The position to read from is not, or no longer, in the log.
+    #[error("read {topic} partition {partition} from offset {offset}: the broker keeps {low} up to {high}")]
+    OffsetOutOfRange {
+        /// Topic.
+        topic: Arc<str>,
+        /// Partition.
+        partition: i32,
+        /// The offset asked for.
+        offset: i64,
+        /// The first offset the broker has, -1 if it did not say.
+        low: i64,
+        /// The offset the next record will get, -1 if it did not say.
+        high: i64,
+    },
+    /// Topics exist but are not what they must be.
+    #[error("{} not what {} must be: {}", counted(.0), if .0.len() == 1 { "it" } else { "they" }, listed(.0))]
+    Topics(Vec<Mismatch>),
+    /// The token for OAUTHBEARER could not be had.
+    #[error("get a token for sasl.mechanism=OAUTHBEARER from {from}: {reason}")]
+    Token {
+        /// The endpoint or file.
+        from: String,
+        /// What was wrong; never the token.
+        reason: String,
+    },
+    /// Something bounded did not end in time.
+    #[error("{action}: not done within {limit:?}")]
+    Deadline {
+        /// What was attempted.
+        action: String,
+        /// The time it had.
+        limit: Duration,
+    },
+    /// The client's thread is gone; only a new client helps.
+    #[error("{action}: the client has stopped")]
+    Stopped {
+        /// What was attempted.
+        action: String,
+    },
+}
+
+impl Error {
+    /// Whether trying the same again can help.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Request { source, .. } | Self::Delivery { source, .. } => source.retry(),
+            Self::Token { .. } | Self::Deadline { .. } => Retry::Later,
+            Self::Refused { .. }
+            | Self::Setting { .. }
+            | Self::Create { .. }
+            | Self::Fenced { .. }
+            | Self::OffsetOutOfRange { .. }
+            | Self::Topics(_)
+            | Self::Stopped { .. } => Retry::Never,
+        }
+    }
+
+    /// Whether the client that answered with this is unusable from now on and must be built anew (or, if fenced, not).
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        match self {
+            Self::Request { source, .. } | Self::Delivery { source, .. } => source.is_fatal(),
+            Self::Fenced { .. } | Self::Stopped { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// For a failed delivery, whether the broker may have the record; nothing else can have left any.
+    #[must_use]
+    pub fn persisted(&self) -> Persisted {
+        match self {
+            Self::Delivery { persisted, .. } => *persisted,
+            _ => Persisted::No,
+        }
+    }
+
+    pub(super) fn request(action: impl Into<String>, source: KafkaError) -> Self {
+        Self::Request { action: action.into(), source: Cause::from(source) }
+    }
+}
+
+/// Whether a record whose publication failed is in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Persisted {
+    /// It is: only the report about it failed.
+    Yes,
+    /// It was on its way when contact was lost; it may still appear.
+    Possibly,
+    /// It never left, or the broker refused it.
+    No,
+}
+
+impl fmt::Display for Persisted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Yes => "it is",
+            Self::Possibly => "it may be",
+            Self::No => "it is not",
+        })
+    }
+}
+
+/// Kafka's own reason for a failure.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{error}")]
+pub struct Cause {
+    error: KafkaError,
+}
+
+impl Cause {
+    /// Whether the client is unusable from now on.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        match &self.error {
+            KafkaError::Transaction(error) => error.is_fatal(),
+            KafkaError::MessageConsumptionFatal(_) => true,
+            other => matches!(other.rdkafka_error_code(), Some(Code::Fatal | Code::Fenced)),
+        }
+    }
+
+    pub(super) fn is_fenced(&self) -> bool {
+        matches!(self.code(), Some(Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch))
+    }
+
+    pub(super) fn requires_abort(&self) -> bool {
+        matches!(&self.error, KafkaError::Transaction(error) if error.txn_requires_abort())
+    }
+
+    pub(super) fn code(&self) -> Option<Code> {
+        match &self.error {
+            // The wrapper forgets to name the code of these.
+            KafkaError::AdminOp(code) => Some(*code),
+            other => other.rdkafka_error_code(),
+        }
+    }
+
+    /// Names what only a person, a new input or a new client mends; everything else passes by itself.
+    fn retry(&self) -> Retry {
+        if self.is_fatal() || self.is_fenced() {
+            return Retry::Never;
+        }
+        let Some(code) = self.code() else { return Retry::Never };
+        match code {
+            Code::MessageSizeTooLarge
+            | Code::MessageBatchTooLarge
+            | Code::InvalidMessageSize
+            | Code::InvalidRecord
+            | Code::InvalidTimestamp
+            | Code::UnknownTopic
+            | Code::UnknownPartition
+            | Code::UnknownTopicOrPartition
+            | Code::InvalidTopic
+            | Code::TopicAuthorizationFailed
+            | Code::GroupAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::TransactionalIdAuthorizationFailed
+            | Code::Authentication
+            | Code::SaslAuthenticationFailed
+            | Code::UnsupportedSASLMechanism
+            | Code::InvalidConfig
+            | Code::InvalidPartitions
+            | Code::InvalidReplicationFactor
+            | Code::InvalidReplicaAssignment
+            | Code::InvalidRequiredAcks
+            | Code::InvalidRequest
+            | Code::InvalidTransactionTimeout
+            | Code::PolicyViolation
+            | Code::UnsupportedVersion
+            | Code::UnsupportedFeature
+            | Code::UnsupportedForMessageFormat
+            | Code::UnsupportedCompressionType
+            | Code::InvalidArgument
+            | Code::NotImplemented
+            | Code::NotConfigured
+            | Code::AutoOffsetReset
+            | Code::OffsetOutOfRange => Retry::Never,
+            _ => Retry::Later,
+        }
+    }
+}
+
+impl From<KafkaError> for Cause {
+    fn from(error: KafkaError) -> Self {
+        Self { error }
+    }
+}
+
+fn counted(mismatches: &[Mismatch]) -> String {
+    match mismatches {
+        [_] => "1 topic is".to_owned(),
+        many => format!("{} topics are", many.len()),
+    }
+}
+
+fn listed(mismatches: &[Mismatch]) -> String {
+    mismatches.iter().map(Mismatch::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(code: Code) -> Error {
+        Error::request("publish", KafkaError::MessageProduction(code))
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_tried_again() {
+        for code in [
+            Code::QueueFull,
+            Code::MessageTimedOut,
+            Code::OperationTimedOut,
+            Code::BrokerTransportFailure,
+            Code::AllBrokersDown,
+            Code::NotEnoughReplicas,
+            Code::CoordinatorNotAvailable,
+        ] {
+            assert_eq!(request(code).retry(), Retry::Later, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_person_or_another_record_is_never_tried_again() {
+        for code in [
+            Code::MessageSizeTooLarge,
+            Code::UnknownTopicOrPartition,
+            Code::TopicAuthorizationFailed,
+            Code::Authentication,
+            Code::InvalidConfig,
+        ] {
+            assert_eq!(request(code).retry(), Retry::Never, "{code:?}");
+            assert!(!request(code).is_fatal(), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_fenced_or_failed_client_says_that_it_is_over() {
+        for code in [Code::Fenced, Code::Fatal] {
+            assert!(request(code).is_fatal(), "{code:?}");
+            assert_eq!(request(code).retry(), Retry::Never, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn the_code_of_an_admin_failure_decides_too() {
+        let policy = Error::request("create topics", KafkaError::AdminOp(Code::PolicyViolation));
+        let timeout = Error::request("create topics", KafkaError::AdminOp(Code::OperationTimedOut));
+
+        assert_eq!(policy.retry(), Retry::Never);
+        assert_eq!(timeout.retry(), Retry::Later);
+    }
+}

@@ -1,0 +1,131 @@
+use std::{fs, sync::Arc};
+
+use axum::{Json, Router, http::HeaderMap, response::Redirect, routing::post};
+
+use super::*;
+
+fn jwt(claims: &str) -> String {
+    format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
+}
+
+fn take(settings: &[(&'static str, &'static str)]) -> Result<Option<Source>, Error> {
+    let mut user: BTreeMap<&str, (&str, &str)> =
+        settings.iter().map(|(key, value)| (*key, (*key, *value))).collect();
+    let source = Source::take("producer", &mut user);
+    assert!(user.keys().all(|key| !key.starts_with("sasl.oauthbearer.")), "librdkafka would refuse {user:?}");
+    source
+}
+
+/// Serves one router on a port of its own until the test ends.
+fn serve(router: Router) -> Url {
+    let (address, addressed) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            address.send(listener.local_addr().unwrap()).unwrap();
+            axum::serve(listener, router).await.unwrap();
+        });
+    });
+    Url::parse(&format!("http://{}/token", addressed.recv().unwrap())).unwrap()
+}
+
+fn endpoint(url: Url) -> Source {
+    Source::Endpoint {
+        url,
+        client_id: "worker".into(),
+        client_secret: "hunter2".into(),
+        scope: Some("kafka".into()),
+    }
+}
+
+#[test]
+fn another_mechanism_needs_no_token() {
+    assert!(take(&[("sasl.mechanisms", "SCRAM-SHA-512")]).unwrap().is_none());
+    assert!(take(&[]).unwrap().is_none());
+}
+
+#[test]
+fn a_missing_or_odd_endpoint_is_an_error_that_names_the_key() {
+    const KEY: &str = "sasl.oauthbearer.token.endpoint.url";
+    for settings in [
+        vec![("sasl.mechanisms", "OAUTHBEARER")],
+        vec![("sasl.mechanisms", "OAUTHBEARER"), (KEY, "ftp://issuer/token")],
+        vec![("sasl.mechanisms", "OAUTHBEARER"), (KEY, "issuer")],
+    ] {
+        let error = take(&settings).unwrap_err().to_string();
+
+        assert!(error.contains(KEY) && error.contains("file:///path"), "{error}");
+    }
+}
+
+#[test]
+fn an_endpoint_without_credentials_is_refused() {
+    let settings =
+        [("sasl.mechanisms", "OAUTHBEARER"), ("sasl.oauthbearer.token.endpoint.url", "https://issuer/token")];
+
+    let error = take(&settings).unwrap_err().to_string();
+
+    assert!(error.contains("sasl.oauthbearer.client.id"), "{error}");
+}
+
+#[test]
+fn a_grant_is_asked_for_with_credentials_and_scope_and_lives_as_long_as_it_says() {
+    let token = jwt(r#"{"sub":"the-worker","exp":1}"#);
+    let answer = Arc::new(token.clone());
+    let router = Router::new().route(
+        "/token",
+        post(move |headers: HeaderMap, body: String| async move {
+            let allowed = headers["authorization"] == "Basic d29ya2VyOmh1bnRlcjI="
+                && body == "grant_type=client_credentials&scope=kafka";
+            let token = if allowed { answer.as_str() } else { "" };
+            Json(serde_json::json!({ "access_token": token, "expires_in": 300 }))
+        }),
+    );
+
+    let fetched = endpoint(serve(router)).fetch().unwrap();
+
+    assert_eq!(fetched.token, token);
+    assert_eq!(fetched.principal_name, "the-worker");
+    let left = fetched.lifetime_ms - now_ms();
+    assert!((200_000..=300_000).contains(&left), "{left} ms");
+}
+
+#[test]
+fn a_refusal_or_a_redirect_is_an_error_without_the_secret() {
+    let router = Router::new().route("/token", post(|| async { Redirect::temporary("/elsewhere") }));
+
+    let Err(error) = endpoint(serve(router)).fetch() else { panic!("a redirect is no token") };
+
+    let text = format!("{error} {error:?}");
+    assert!(text.contains("307"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn a_token_that_is_no_jwt_is_the_clients_own_and_needs_expires_in() {
+    let grant = |expires_in| Grant { access_token: "opaque".into(), expires_in };
+
+    assert_eq!(
+        grant(Some(60)).into_token("worker").map(|token| token.principal_name).ok().as_deref(),
+        Some("worker")
+    );
+    assert!(grant(None).into_token("worker").is_err());
+}
+
+#[test]
+fn a_file_holds_a_jwt_and_is_read_anew_each_time() {
+    let path = std::env::temp_dir().join(format!("tributary-token-{}", std::process::id()));
+    let source = Source::File(path.clone());
+    fs::write(&path, jwt(r#"{"sub":"first","exp":4000000000}"#) + "\n").unwrap();
+    let first = source.fetch().unwrap();
+
+    fs::write(&path, jwt(r#"{"sub":"second","exp":4000000001.5}"#)).unwrap();
+    let second = source.fetch().unwrap();
+
+    fs::remove_file(&path).unwrap();
+    assert_eq!((first.principal_name.as_str(), first.lifetime_ms), ("first", 4_000_000_000_000));
+    assert_eq!((second.principal_name.as_str(), second.lifetime_ms), ("second", 4_000_000_001_500));
+    assert!(!first.token.ends_with('\n'));
+    assert!(source.fetch().is_err(), "the file is gone");
+}

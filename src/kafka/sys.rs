@@ -1,0 +1,88 @@
+//! The few things librdkafka offers and the safe wrapper does not; the only unsafe code of the crate.
+#![expect(
+    unsafe_code,
+    reason = "calls into librdkafka that its safe wrapper lacks, each with its reason to be sound"
+)]
+
+use std::ffi::{CString, c_char};
+
+use rdkafka::{
+    ClientContext,
+    bindings::{
+        rd_kafka_handle_mock_cluster, rd_kafka_message_status,
+        rd_kafka_mock_group_initial_rebalance_delay_ms, rd_kafka_msg_status_t,
+        rd_kafka_oauthbearer_set_token, rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR,
+    },
+    client::{Client, OAuthToken},
+    message::BorrowedMessage,
+};
+
+use super::error::Persisted;
+
+/// What the producer knows about a message whose delivery is reported.
+pub(super) fn persisted(message: &BorrowedMessage<'_>) -> Persisted {
+    // SAFETY: the pointer comes from a live message that is borrowed for the whole call; the call only reads it.
+    let status = unsafe { rd_kafka_message_status(message.ptr()) };
+    match status {
+        rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_NOT_PERSISTED => Persisted::No,
+        rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_POSSIBLY_PERSISTED => Persisted::Possibly,
+        rd_kafka_msg_status_t::RD_KAFKA_MSG_STATUS_PERSISTED => Persisted::Yes,
+    }
+}
+
+/// Lets the first member of a group in this client's in-process cluster start at once instead of after three seconds.
+/// A client without such a cluster is left as it is.
+pub(super) fn rebalance_at_once<C: ClientContext>(client: &Client<C>) {
+    // SAFETY: the client is alive for the whole call, and the cluster it answers with lives as long as the client.
+    unsafe {
+        let cluster = rd_kafka_handle_mock_cluster(client.native_ptr());
+        if !cluster.is_null() {
+            rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0);
+        }
+    }
+}
+
+/// Hands a client its token without waiting to be asked: the admin client has nobody who would hear the question.
+pub(super) fn set_token<C: ClientContext>(client: &Client<C>, token: OAuthToken) -> Result<(), String> {
+    let text = CString::new(token.token).map_err(|_| "the token holds a NUL byte".to_owned())?;
+    let principal =
+        CString::new(token.principal_name).map_err(|_| "the subject holds a NUL byte".to_owned())?;
+    let mut reason = [0_u8; 512];
+    // SAFETY: the client and both strings outlive the call, which copies them; the buffer is as long as we say, and
+    // librdkafka ends what it writes there with a NUL. No extensions are given, so their pointer is never read.
+    let code = unsafe {
+        rd_kafka_oauthbearer_set_token(
+            client.native_ptr(),
+            text.as_ptr(),
+            token.lifetime_ms,
+            principal.as_ptr(),
+            std::ptr::null_mut(),
+            0,
+            reason.as_mut_ptr().cast::<c_char>(),
+            reason.len(),
+        )
+    };
+    if code == RD_KAFKA_RESP_ERR_NO_ERROR {
+        return Ok(());
+    }
+    let end = reason.iter().position(|byte| *byte == 0).unwrap_or(reason.len());
+    Err(String::from_utf8_lossy(&reason[..end]).into_owned())
+}
+
+/// librdkafka's own `murmur2` partitioner, to compare ours with.
+#[cfg(test)]
+pub(super) fn murmur2_partition(key: &[u8], partitions: i32) -> i32 {
+    use rdkafka::bindings::rd_kafka_msg_partitioner_murmur2;
+    // SAFETY: the key is readable for the given length; for a key that is not null the function hashes it and touches
+    // neither the topic nor the opaques, which may therefore be null.
+    unsafe {
+        rd_kafka_msg_partitioner_murmur2(
+            std::ptr::null(),
+            key.as_ptr().cast(),
+            key.len(),
+            partitions,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    }
+}

@@ -1,0 +1,430 @@
+//! Topics: created where they are missing, verified where they exist.
+//!
+//! [`Admin`] is the one seam to topic administration; a real cluster does it through requests, the embedded one through its
+//! handle. Creating is safe to race: a topic another worker has created a moment ago is verified like any that existed.
+//! Nothing that exists is ever altered: a topic that does not fit is refused, all of them together, each with the command
+//! that mends it, because the partition count and the cleanup policy of a topic with data are its owner's decision.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
+    client::Client,
+    error::{KafkaError, RDKafkaErrorCode as Code},
+};
+
+use super::{
+    Error,
+    client::{Role, Settings, blocking},
+    context::Context,
+    embedded::Cluster,
+    sys,
+};
+use crate::config::Kafka;
+
+/// The most one admin request may take; librdkafka's own limit is a minute.
+const REQUEST_LIMIT: Duration = Duration::from_secs(15);
+/// The most we wait for created topics to have leaders.
+const LEADER_LIMIT: Duration = Duration::from_secs(30);
+/// Pause between two looks for leaders.
+const LEADER_PAUSE: Duration = Duration::from_millis(50);
+
+/// What happens to old records of a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cleanup {
+    /// The last record of each key stays for ever.
+    Compact,
+    /// Records leave after a time; keys do not matter.
+    Delete,
+}
+
+impl Cleanup {
+    fn policy(self) -> &'static str {
+        match self {
+            Self::Compact => "compact",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What a topic must be.
+#[derive(Debug, Clone)]
+pub struct TopicSpec {
+    /// Full name.
+    pub name: String,
+    /// Partition count, at least 1.
+    pub partitions: i32,
+    /// Copies of each partition; -1 leaves it to the broker. Only used when the topic is created.
+    pub replication_factor: i32,
+    /// Its cleanup policy; exactly this one, since `compact,delete` would lose keys and `compact` events.
+    pub cleanup: Cleanup,
+    /// Further topic settings. Only used when the topic is created: afterwards they are the operator's.
+    pub configs: BTreeMap<String, String>,
+}
+
+/// A topic that exists and does not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Its name.
+    pub topic: String,
+    /// What it is.
+    pub found: String,
+    /// What it must be.
+    pub wanted: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { topic, found, wanted, remedy } = self;
+        write!(f, "topic {topic} has {found} and must have {wanted}: {remedy}")
+    }
+}
+
+/// Topic administration.
+#[derive(Debug, Clone)]
+pub enum Admin {
+    /// Of a real cluster.
+    Real(Kafka),
+    /// Of the in-process cluster, which keeps neither policies nor settings: only partition counts are verified.
+    Embedded(Arc<Cluster>),
+}
+
+impl Admin {
+    /// Makes sure that all these topics exist, are what they must be, and have leaders.
+    pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
+        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let session = Session::open(self).await?;
+        let existing = session.partition_counts().await?;
+        let missing: Vec<&TopicSpec> =
+            specs.iter().filter(|spec| !existing.contains_key(&spec.name)).collect();
+        if !missing.is_empty() {
+            self.create(&session, &missing).await?;
+        }
+        let counts = session.await_leaders(&names).await?;
+
+        let mut mismatches: Vec<Mismatch> = Vec::new();
+        let servers = self.bootstrap_servers();
+        for spec in specs {
+            let found = counts.get(&spec.name).copied().unwrap_or(0);
+            mismatches.extend(partition_mismatch(servers, spec, found));
+        }
+        if let Admin::Real(_) = self {
+            let policies = session.cleanup_policies(&names).await?;
+            mismatches.extend(specs.iter().filter_map(|spec| {
+                cleanup_mismatch(servers, spec, policies.get(&spec.name).map_or("", String::as_str))
+            }));
+        }
+        if mismatches.is_empty() { Ok(()) } else { Err(Error::Topics(mismatches)) }
+    }
+
+    /// Partition counts of those of the named topics that exist.
+    pub async fn partition_counts(&self, names: &[&str]) -> Result<BTreeMap<String, i32>, Error> {
+        let mut counts = Session::open(self).await?.partition_counts().await?;
+        counts.retain(|name, _| names.contains(&name.as_str()));
+        Ok(counts)
+    }
+
+    /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
+    /// partitioned alike must stay alike, so a new one takes this count, whatever the settings say.
+    pub async fn common_partitions(&self, names: &[&str]) -> Result<Option<i32>, Error> {
+        agreed(&self.partition_counts(names).await?)
+    }
+
+    async fn create(&self, session: &Session, missing: &[&TopicSpec]) -> Result<(), Error> {
+        let cluster = match self {
+            Self::Real(_) => return session.create(missing).await,
+            Self::Embedded(cluster) => cluster,
+        };
+        for spec in missing {
+            match cluster.create_topic(&spec.name, spec.partitions) {
+                Err(Error::Request { source, .. }) if source.code() == Some(Code::TopicAlreadyExists) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn bootstrap_servers(&self) -> &str {
+        match self {
+            Self::Real(kafka) => &kafka.bootstrap_servers,
+            Self::Embedded(cluster) => cluster.bootstrap_servers(),
+        }
+    }
+}
+
+/// One admin client for one task. It is not kept: nobody serves its queue of log lines, which would grow.
+struct Session {
+    /// Only `None` once the session is being dropped.
+    client: Option<Arc<AdminClient<Context>>>,
+}
+
+impl Session {
+    async fn open(admin: &Admin) -> Result<Self, Error> {
+        let kafka = match admin {
+            Admin::Real(kafka) => kafka.clone(),
+            Admin::Embedded(cluster) => cluster.settings(),
+        };
+        let open = move || {
+            let settings = Settings::new(&kafka, &Role::Admin)?;
+            let client: AdminClient<Context> = settings.create(|context| context)?;
+            if let Some(source) = settings.token() {
+                // librdkafka would ask for it on the queue that nobody serves.
+                let handed = sys::set_token(client.inner(), source.fetch()?);
+                handed.map_err(|reason| Error::Create { client: "admin", reason })?;
+            }
+            Ok(client)
+        };
+        let client = blocking("create the admin client", open).await??;
+        Ok(Self { client: Some(Arc::new(client)) })
+    }
+
+    fn client(&self) -> Result<&Arc<AdminClient<Context>>, Error> {
+        self.client.as_ref().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
+    }
+
+    /// Every topic of the cluster. Asking for all never creates one, asking for one by name may.
+    async fn partition_counts(&self) -> Result<BTreeMap<String, i32>, Error> {
+        let topics = self.metadata().await?;
+        Ok(topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect())
+    }
+
+    async fn metadata(&self) -> Result<BTreeMap<String, Topic>, Error> {
+        let client = Arc::clone(self.client()?);
+        blocking("list topics", move || topics(client.inner()))
+            .await?
+            .map_err(|e| Error::request("list topics", e))
+    }
+
+    async fn create(&self, missing: &[&TopicSpec]) -> Result<(), Error> {
+        let topics: Vec<NewTopic<'_>> = missing.iter().map(|spec| new_topic(spec)).collect();
+        let names = missing.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
+        let options = options().operation_timeout(Some(REQUEST_LIMIT));
+        let created = self.client()?.create_topics(&topics, &options).await;
+        let results = created.map_err(|error| Error::request(format!("create topics {names}"), error))?;
+        for result in results {
+            match result {
+                Ok(_) | Err((_, Code::TopicAlreadyExists)) => {}
+                Err((topic, code)) => {
+                    let spec = missing.iter().find(|spec| spec.name == topic);
+                    let (partitions, factor) =
+                        spec.map_or((0, 0), |spec| (spec.partitions, spec.replication_factor));
+                    let action = format!(
+                        "create topic {topic} with {partitions} partitions, replication factor {factor} and settings {:?}",
+                        spec.map(|spec| &spec.configs)
+                    );
+                    return Err(Error::request(action, KafkaError::AdminOp(code)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every named topic is known and led, and returns their partition counts.
+    async fn await_leaders(&self, names: &[&str]) -> Result<BTreeMap<String, i32>, Error> {
+        let end = Instant::now() + LEADER_LIMIT;
+        loop {
+            let mut topics = self.metadata().await?;
+            topics.retain(|name, _| names.contains(&name.as_str()));
+            let waiting: Vec<&str> = names
+                .iter()
+                .copied()
+                .filter(|name| topics.get(*name).is_none_or(|topic| !topic.led))
+                .collect();
+            if waiting.is_empty() {
+                return Ok(topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect());
+            }
+            if Instant::now() >= end {
+                let action = format!("wait for leaders of {}", waiting.join(", "));
+                return Err(Error::Deadline { action, limit: LEADER_LIMIT });
+            }
+            tokio::time::sleep(LEADER_PAUSE).await;
+        }
+    }
+
+    async fn cleanup_policies(&self, names: &[&str]) -> Result<BTreeMap<String, String>, Error> {
+        let resources: Vec<ResourceSpecifier<'_>> =
+            names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
+        let action = || format!("read the settings of topics {}", names.join(", "));
+        let described = self.client()?.describe_configs(&resources, &options()).await;
+        let results = described.map_err(|error| Error::request(action(), error))?;
+        let mut policies = BTreeMap::new();
+        for (name, result) in names.iter().zip(results) {
+            let action = || format!("read the settings of topic {name}");
+            let resource = result.map_err(|code| Error::request(action(), KafkaError::AdminOp(code)))?;
+            // A topic the broker does not know yet is answered with no settings at all.
+            let policy = resource.get("cleanup.policy").and_then(|entry| entry.value.clone());
+            let unknown = || Error::request(action(), KafkaError::AdminOp(Code::LeaderNotAvailable));
+            policies.insert((*name).to_owned(), policy.ok_or_else(unknown)?);
+        }
+        Ok(policies)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let client = self.client.take();
+        // Joining the admin client's poll thread takes a tenth of a second.
+        if let Err(error) = std::thread::Builder::new().name("kafka-close".into()).spawn(move || drop(client))
+        {
+            tracing::warn!(%error, "no thread to close the admin client on");
+        }
+    }
+}
+
+struct Topic {
+    partitions: i32,
+    led: bool,
+}
+
+fn topics(client: &Client<Context>) -> Result<BTreeMap<String, Topic>, KafkaError> {
+    let metadata = client.fetch_metadata(None, REQUEST_LIMIT)?;
+    let known =
+        metadata.topics().iter().filter(|topic| topic.error().is_none() && !topic.partitions().is_empty());
+    Ok(known
+        .map(|topic| {
+            let led = topic.partitions().iter().all(|partition| partition.leader() >= 0);
+            let partitions = i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX);
+            (topic.name().to_owned(), Topic { partitions, led })
+        })
+        .collect())
+}
+
+fn new_topic(spec: &TopicSpec) -> NewTopic<'_> {
+    let topic = NewTopic::new(&spec.name, spec.partitions, TopicReplication::Fixed(spec.replication_factor));
+    let topic = topic.set("cleanup.policy", spec.cleanup.policy());
+    spec.configs.iter().fold(topic, |topic, (key, value)| topic.set(key, value))
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(REQUEST_LIMIT))
+}
+
+fn agreed(counts: &BTreeMap<String, i32>) -> Result<Option<i32>, Error> {
+    let distinct: BTreeSet<i32> = counts.values().copied().collect();
+    if distinct.len() < 2 {
+        return Ok(distinct.first().copied());
+    }
+    // The count most topics have is what the others must have.
+    let votes = |count: i32| counts.values().filter(|other| **other == count).count();
+    let wanted = distinct.iter().copied().max_by_key(|count| votes(*count)).unwrap_or(1);
+    let odd = counts.iter().filter(|(_, count)| **count != wanted);
+    Err(Error::Topics(
+        odd.map(|(topic, count)| Mismatch {
+            topic: topic.clone(),
+            found: format!("{count} partitions"),
+            wanted: format!("{wanted}, as the topics partitioned like it have"),
+            remedy: "topics of one prefix must have the same count; create it anew with that count, or use another prefix"
+                .into(),
+        })
+        .collect(),
+    ))
+}
+
+fn partition_mismatch(servers: &str, spec: &TopicSpec, found: i32) -> Option<Mismatch> {
+    let TopicSpec { name, partitions, .. } = spec;
+    (found != *partitions).then(|| Mismatch {
+        topic: name.clone(),
+        found: format!("{found} partitions"),
+        wanted: format!("{partitions}"),
+        remedy: format!(
+            "set the partition count to {found} if the topic is right; else, since keys would change their partition, \
+             remove the topic and let it be created again: \
+             kafka-topics.sh --bootstrap-server {servers} --delete --topic {name}"
+        ),
+    })
+}
+
+fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<Mismatch> {
+    let wanted = spec.cleanup.policy();
+    (found.trim() != wanted).then(|| Mismatch {
+        topic: spec.name.clone(),
+        found: format!("cleanup.policy={found}"),
+        wanted: format!("cleanup.policy={wanted}"),
+        remedy: format!(
+            "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {} \
+             --add-config cleanup.policy={wanted}",
+            spec.name
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, partitions: i32, cleanup: Cleanup) -> TopicSpec {
+        TopicSpec { name: name.into(), partitions, replication_factor: -1, cleanup, configs: BTreeMap::new() }
+    }
+
+    fn counts(pairs: &[(&str, i32)]) -> BTreeMap<String, i32> {
+        pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    }
+
+    #[tokio::test]
+    async fn missing_topics_are_created_and_existing_ones_left_alone() {
+        let cluster = Arc::new(Cluster::start(1).unwrap());
+        cluster.create_topic("old", 3).unwrap();
+        let admin = Admin::Embedded(Arc::clone(&cluster));
+
+        admin.ensure(&[spec("old", 3, Cleanup::Delete), spec("new", 5, Cleanup::Compact)]).await.unwrap();
+
+        let found = admin.partition_counts(&["old", "new", "absent"]).await.unwrap();
+        assert_eq!(found, counts(&[("new", 5), ("old", 3)]));
+    }
+
+    #[tokio::test]
+    async fn all_topics_with_another_partition_count_are_refused_together() {
+        let cluster = Arc::new(Cluster::start(1).unwrap());
+        cluster.create_topic("one", 3).unwrap();
+        cluster.create_topic("two", 4).unwrap();
+        let admin = Admin::Embedded(cluster);
+
+        let error = admin.ensure(&[spec("one", 12, Cleanup::Delete), spec("two", 12, Cleanup::Delete)]).await;
+
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("2 topics are not what they must be: topic one has 3 partitions"), "{text}");
+        assert!(
+            text.contains("topic two has 4 partitions and must have 12: set the partition count to 4"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_compacted_topic_that_also_deletes_is_refused_with_the_command_that_mends_it() {
+        let mismatch =
+            cleanup_mismatch("broker:9092", &spec("p.fences", 12, Cleanup::Compact), "compact,delete");
+
+        assert_eq!(
+            mismatch.unwrap().to_string(),
+            "topic p.fences has cleanup.policy=compact,delete and must have cleanup.policy=compact: \
+             kafka-configs.sh --bootstrap-server broker:9092 --alter --entity-type topics --entity-name p.fences \
+             --add-config cleanup.policy=compact"
+        );
+    }
+
+    #[test]
+    fn a_policy_that_fits_is_no_mismatch() {
+        assert_eq!(cleanup_mismatch("b", &spec("t", 1, Cleanup::Compact), "compact"), None);
+        assert_eq!(cleanup_mismatch("b", &spec("t", 1, Cleanup::Delete), "delete"), None);
+    }
+
+    #[test]
+    fn existing_topics_decide_the_partition_count_of_new_ones() {
+        assert_eq!(agreed(&counts(&[("a", 6), ("b", 6)])).unwrap(), Some(6));
+        assert_eq!(agreed(&counts(&[])).unwrap(), None);
+    }
+
+    #[test]
+    fn existing_topics_that_disagree_are_named() {
+        let error = agreed(&counts(&[("a", 6), ("b", 6), ("c", 4)])).unwrap_err().to_string();
+
+        assert!(error.contains("topic c has 4 partitions and must have 6"), "{error}");
+    }
+}

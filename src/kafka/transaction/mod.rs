@@ -1,0 +1,283 @@
+//! One writer per shard: batches that are visible as a whole or not at all, refused once another owner has come.
+//!
+//! [`Shards::take`] builds a producer with the shard's transactional id and initialises it, from which moment the broker
+//! refuses every earlier owner. [`ShardProducer::commit`] hands a batch to the shard's thread ([`worker`]), which begins a
+//! transaction, sends the records, waits for their reports and commits.
+//!
+//! - A batch is committed once, aborted, or *unknown*; the caller is always told which.
+//! - `Fenced` ends the instance. A producer is built anew only after failures that are not fencing, and only while the
+//!   caller's lease says that the shard is still its own: a frozen instance that comes back must not fence its successor.
+//! - After [`Failure::Rebuilt`] nothing may be written before what was read has been read to the end again: the last batch
+//!   may be in the log.
+//! - Calls that block run on the shard's thread; one that hangs past the watchdog is left behind with its producer.
+//!
+//! A transaction the broker itself aborted because it was open longer than `transaction.timeout.ms` (a frozen process) is
+//! reported as fencing too: librdkafka cannot tell the two apart, and ending the instance is right for both.
+
+mod worker;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::{sleep, timeout},
+};
+
+use worker::{Ended, Worker};
+
+use super::Error;
+use crate::{
+    config::Kafka,
+    metrics,
+    model::EncodedRecord,
+    retry::{Backoff, Policy, Retry},
+};
+
+/// Says whether the shard is still the caller's. Asked before each attempt to build a producer anew.
+pub type Lease = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Called on the shard's thread when all records of a batch are acknowledged and the commit is about to be sent. A test
+/// blocks here to freeze a writer inside its batch.
+pub type Hook = Arc<dyn Fn() + Send + Sync>;
+
+/// What shard producers may use.
+#[derive(Clone)]
+pub struct Options {
+    /// Bytes of records one producer may queue (default 16 MiB). A larger batch goes through in parts, still as one
+    /// transaction.
+    pub queue_bytes: usize,
+    /// `transaction.timeout.ms` (default 15 s): how long an abandoned batch may hold back readers.
+    pub transaction_timeout: Duration,
+    /// The longest one initialisation may take before it is tried again (default 30 s).
+    pub init_limit: Duration,
+    /// Producers that may initialise at once (default 8): each makes the coordinator write.
+    pub concurrent_inits: usize,
+    /// How long a batch may take before its outcome counts as unknown and the producer is built anew (default 60 s, well
+    /// above the transaction's own timeout).
+    pub watchdog: Duration,
+    /// How long to go on trying to build a producer anew (default 60 s).
+    pub rebuild_limit: Duration,
+    /// See [`Hook`].
+    pub before_commit: Option<Hook>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            queue_bytes: 16 << 20,
+            transaction_timeout: Duration::from_secs(15),
+            init_limit: Duration::from_secs(30),
+            concurrent_inits: 8,
+            watchdog: Duration::from_secs(60),
+            rebuild_limit: Duration::from_secs(60),
+            before_commit: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("queue_bytes", &self.queue_bytes)
+            .field("transaction_timeout", &self.transaction_timeout)
+            .field("init_limit", &self.init_limit)
+            .field("concurrent_inits", &self.concurrent_inits)
+            .field("watchdog", &self.watchdog)
+            .field("rebuild_limit", &self.rebuild_limit)
+            .field("before_commit", &self.before_commit.is_some())
+            .finish()
+    }
+}
+
+/// Makes the shard producers of a worker.
+#[derive(Debug, Clone)]
+pub struct Shards {
+    kafka: Kafka,
+    options: Options,
+    inits: Arc<Semaphore>,
+}
+
+impl Shards {
+    /// For all shards this worker may come to own.
+    #[must_use]
+    pub fn new(kafka: Kafka, options: Options) -> Self {
+        let inits = Arc::new(Semaphore::new(options.concurrent_inits.max(1)));
+        Self { kafka, options, inits }
+    }
+
+    /// Takes a shard over: once this returns, the broker refuses every earlier owner of the transactional id, and nothing
+    /// they left open will ever be visible.
+    pub async fn take(
+        &self,
+        transactional_id: impl Into<Arc<str>>,
+        lease: Lease,
+    ) -> Result<ShardProducer, Error> {
+        let transactional_id = transactional_id.into();
+        let worker = self.start(&transactional_id).await?;
+        Ok(ShardProducer { shards: self.clone(), transactional_id, lease, worker: Some(worker), open: false })
+    }
+
+    async fn start(&self, transactional_id: &Arc<str>) -> Result<Worker, Error> {
+        let stopped = || Error::Stopped { action: format!("initialise transactional id {transactional_id}") };
+        let _turn = self.inits.acquire().await.map_err(|_| stopped())?;
+        Worker::start(&self.kafka, &self.options, transactional_id).await
+    }
+}
+
+/// The one writer of a shard. See the module's head.
+pub struct ShardProducer {
+    shards: Shards,
+    transactional_id: Arc<str>,
+    lease: Lease,
+    /// `None` once this instance is over.
+    worker: Option<Worker>,
+    /// A batch was handed over and its outcome has not been seen: the call that waited for it was dropped.
+    open: bool,
+}
+
+impl ShardProducer {
+    /// The id that names the shard.
+    #[must_use]
+    pub fn transactional_id(&self) -> &str {
+        &self.transactional_id
+    }
+
+    /// Writes all of the batch or none of it, and returns once that is decided. An empty batch is nothing to do.
+    ///
+    /// If this call is dropped before it returns, the batch may or may not be committed; the next call then writes nothing
+    /// and answers [`Failure::Rebuilt`].
+    pub async fn commit(&mut self, batch: Vec<EncodedRecord>) -> Result<(), Failure> {
+        let action = || format!("commit a batch with transactional id {}", self.transactional_id);
+        let Some(worker) = &self.worker else {
+            return Err(Failure::Over { source: Error::Stopped { action: action() } });
+        };
+        if self.open {
+            let source = Error::Stopped { action: format!("{} (the call before was dropped)", action()) };
+            return self.rebuild(source).await;
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+
+        let (answer, answered) = oneshot::channel();
+        worker.commit(batch, answer);
+        self.open = true;
+        let watchdog = self.shards.options.watchdog;
+        let ended = match timeout(watchdog, answered).await {
+            Ok(Ok(ended)) => ended,
+            Ok(Err(_)) => Ended::Broken(Error::Stopped { action: action() }),
+            Err(_) => Ended::Broken(Error::Deadline { action: action(), limit: watchdog }),
+        };
+        match ended {
+            Ended::Committed => {
+                self.open = false;
+                metrics::transaction_ended(metrics::Transaction::Committed);
+                Ok(())
+            }
+            Ended::Aborted(source) => {
+                self.open = false;
+                metrics::transaction_ended(metrics::Transaction::Aborted);
+                Err(Failure::Aborted { source })
+            }
+            Ended::Fenced(source) => {
+                self.worker = None;
+                metrics::transaction_ended(metrics::Transaction::Fenced);
+                Err(Failure::Fenced { source })
+            }
+            Ended::Broken(source) => self.rebuild(source).await,
+        }
+    }
+
+    /// Builds a new producer in place of one that failed, as long as the lease allows it.
+    async fn rebuild(&mut self, cause: Error) -> Result<(), Failure> {
+        // Also ends the old one, or leaves it behind if it hangs.
+        self.worker = None;
+        let policy = Policy {
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(5),
+            total: Some(self.shards.options.rebuild_limit),
+        };
+        let mut backoff = Backoff::new(policy, u64::from(super::murmur2(self.transactional_id.as_bytes())));
+        tracing::warn!(transactional_id = &*self.transactional_id, error = %cause, "building the shard's producer anew");
+        loop {
+            if !(self.lease)() {
+                return Err(Failure::Over { source: cause });
+            }
+            let error = match self.shards.start(&self.transactional_id).await {
+                // It took its time; a successor that has come meanwhile is fenced now, and comes again.
+                Ok(_) if !(self.lease)() => return Err(Failure::Over { source: cause }),
+                Ok(worker) => {
+                    self.worker = Some(worker);
+                    self.open = false;
+                    metrics::transaction_ended(metrics::Transaction::Rebuilt);
+                    return Err(Failure::Rebuilt { source: cause });
+                }
+                Err(error) => error,
+            };
+            match backoff.next_wait(error.retry()) {
+                Some(wait) => sleep(wait).await,
+                None => return Err(Failure::Over { source: error }),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ShardProducer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardProducer")
+            .field("transactional_id", &self.transactional_id)
+            .field("over", &self.worker.is_none())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a batch was not, or not certainly, committed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// None of the batch is visible, and the producer goes on: the batch may be tried again if the verdict allows.
+    #[error("batch aborted, none of it is visible")]
+    Aborted {
+        /// What went wrong.
+        #[source]
+        source: Error,
+    },
+    /// Whether the batch is visible is unknown. A new producer stands ready; read to the end and check again before the
+    /// next commit.
+    #[error("outcome of the batch unknown, producer built anew")]
+    Rebuilt {
+        /// What went wrong.
+        #[source]
+        source: Error,
+    },
+    /// Another owner has the shard. None of the batch is visible, and this instance is over.
+    #[error("batch refused, the shard has a newer owner")]
+    Fenced {
+        /// What the broker said.
+        #[source]
+        source: Error,
+    },
+    /// The producer failed and no new one was built: the lease had ended, or it could not be done. Whether the batch is
+    /// visible is unknown, and this instance is over.
+    #[error("outcome of the batch unknown, the shard has to be taken anew")]
+    Over {
+        /// What went wrong.
+        #[source]
+        source: Error,
+    },
+}
+
+impl Failure {
+    /// Whether the same [`ShardProducer`] may be used again: with the same batch after [`Failure::Aborted`], after a
+    /// reading to the end with [`Failure::Rebuilt`].
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Aborted { source } => source.retry(),
+            Self::Rebuilt { .. } => Retry::Later,
+            Self::Fenced { .. } | Self::Over { .. } => Retry::Never,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,362 @@
+//! The thread of one shard producer, where its blocking calls run one after the other.
+//!
+//! The thread ends, and its client with it, when the handle is dropped and no call hangs.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    error::{KafkaError, RDKafkaErrorCode as Code},
+    producer::{DeliveryResult, Producer as _, ThreadedProducer},
+    util::Timeout,
+};
+use tokio::sync::oneshot;
+
+use super::{Hook, Options};
+use crate::{
+    config::Kafka,
+    kafka::{
+        Error, Persisted,
+        client::{Role, Settings},
+        context::{Reporting, Reports},
+        error::Cause,
+        producer::{base_record, outcome},
+    },
+    model::EncodedRecord,
+};
+
+/// The most we wait for reports beyond the transaction's timeout, at which librdkafka gives records up by itself.
+const REPORT_SLACK: Duration = Duration::from_secs(10);
+/// The most an abort may take.
+const ABORT_LIMIT: Duration = Duration::from_secs(30);
+/// The most we wait for the poll thread to let go of the last report.
+const SETTLE_LIMIT: Duration = Duration::from_millis(20);
+
+/// How a batch ended.
+pub(super) enum Ended {
+    Committed,
+    /// Nothing is visible and the producer goes on.
+    Aborted(Error),
+    /// Another owner has come.
+    Fenced(Error),
+    /// The producer is unusable; whether the batch is visible is unknown.
+    Broken(Error),
+}
+
+/// The handle of a running, initialised worker.
+pub(super) struct Worker {
+    batches: mpsc::Sender<Batch>,
+}
+
+struct Batch {
+    records: Vec<EncodedRecord>,
+    answer: oneshot::Sender<Ended>,
+}
+
+impl Worker {
+    /// Starts the thread and initialises the transactional id.
+    pub(super) async fn start(
+        kafka: &Kafka,
+        options: &Options,
+        transactional_id: &Arc<str>,
+    ) -> Result<Self, Error> {
+        let (batches, inbox) = mpsc::channel();
+        let (started, start) = oneshot::channel();
+        let role = Role::Transactional {
+            id: Arc::clone(transactional_id),
+            queue_bytes: options.queue_bytes,
+            timeout: options.transaction_timeout,
+        };
+        let settings = Settings::new(kafka, &role)?;
+        let (options, id) = (options.clone(), Arc::clone(transactional_id));
+        let stopped = || Error::Stopped { action: format!("initialise transactional id {transactional_id}") };
+        thread::Builder::new()
+            .name("kafka-shard".into())
+            .spawn(move || match Shard::init(&settings, &options, id) {
+                Err(error) => drop(started.send(Err(error))),
+                Ok(shard) => {
+                    if started.send(Ok(())).is_ok() {
+                        shard.run(&inbox);
+                    }
+                }
+            })
+            .map_err(|_| stopped())?;
+        start.await.map_err(|_| stopped())??;
+        Ok(Self { batches })
+    }
+
+    /// Hands a batch over. When the thread has ended, the answer is dropped unanswered.
+    pub(super) fn commit(&self, records: Vec<EncodedRecord>, answer: oneshot::Sender<Ended>) {
+        self.batches.send(Batch { records, answer }).ok();
+    }
+}
+
+struct Shard {
+    producer: ThreadedProducer<Reporting<Arc<Tally>>>,
+    reports: Arc<Tally>,
+    transactional_id: Arc<str>,
+    report_limit: Duration,
+    before_commit: Option<Hook>,
+}
+
+impl Shard {
+    fn init(settings: &Settings, options: &Options, transactional_id: Arc<str>) -> Result<Self, Error> {
+        let reports = Arc::new(Tally::default());
+        let tally = Arc::clone(&reports);
+        let producer: ThreadedProducer<Reporting<Arc<Tally>>> =
+            settings.create(|context| Reporting::new(context, tally))?;
+        let shard = Self {
+            producer,
+            reports,
+            transactional_id,
+            report_limit: options.transaction_timeout + REPORT_SLACK,
+            before_commit: options.before_commit.clone(),
+        };
+        let initialised = shard.producer.init_transactions(options.init_limit);
+        initialised.map_err(|error| shard.error("initialise", error))?;
+        Ok(shard)
+    }
+
+    fn run(&self, inbox: &mpsc::Receiver<Batch>) {
+        while let Ok(Batch { records, answer }) = inbox.recv() {
+            let ended = self.commit(&records);
+            let over = matches!(ended, Ended::Fenced(_) | Ended::Broken(_));
+            // Nobody waits any more: the next commit finds the batch open and takes it as unknown.
+            drop(answer.send(ended));
+            if over {
+                return;
+            }
+        }
+    }
+
+    fn commit(&self, records: &[EncodedRecord]) -> Ended {
+        self.reports.reset();
+        if let Err(error) = self.producer.begin_transaction() {
+            return self.over(self.error("begin a transaction", error));
+        }
+        if let Err(error) = self.send(records).and_then(|()| self.drain()) {
+            return self.abort(error);
+        }
+        if let Some(hook) = &self.before_commit {
+            hook();
+        }
+        self.settle();
+        // For ever, because a commit that timed out is neither: the caller's watchdog bounds it.
+        match self.producer.commit_transaction(Timeout::Never) {
+            Ok(()) => Ended::Committed,
+            Err(error) => {
+                let abortable = Cause::from(error.clone()).requires_abort();
+                let error = self.error("commit", error);
+                if abortable { self.abort(error) } else { self.over(error) }
+            }
+        }
+    }
+
+    /// Queues all records, waiting for reports whenever the queue is full.
+    fn send(&self, records: &[EncodedRecord]) -> Result<(), Error> {
+        let end = Instant::now() + self.report_limit;
+        for record in records {
+            loop {
+                self.reports.add();
+                let Err((error, _)) = self.producer.send(base_record(record, ())) else { break };
+                self.reports.take_back();
+                let full = error.rdkafka_error_code() == Some(Code::QueueFull);
+                if !full || Instant::now() >= end || !self.reports.wait_for_one(end)? {
+                    return Err(Error::Delivery {
+                        topic: record.topic.to_string(),
+                        partition: record.partition,
+                        persisted: Persisted::No,
+                        source: Cause::from(error),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every record is reported, and fails with the first that was not acknowledged.
+    fn drain(&self) -> Result<(), Error> {
+        if self.reports.wait_for_all(Instant::now() + self.report_limit)? {
+            return Ok(());
+        }
+        let action = format!("publish a batch with transactional id {}", self.transactional_id);
+        Err(Error::Deadline { action, limit: self.report_limit })
+    }
+
+    /// The report of the last record reaches us a moment before librdkafka counts it as done; a commit that still finds it
+    /// open would sleep a tenth of a second.
+    fn settle(&self) {
+        let end = Instant::now() + SETTLE_LIMIT;
+        while self.producer.in_flight_count() > 0 && Instant::now() < end {
+            thread::yield_now();
+        }
+    }
+
+    fn abort(&self, cause: Error) -> Ended {
+        // A fatal client cannot abort; and a record fails with all sorts of codes when the owner is fenced.
+        if let Some(fatal) = self.fatal() {
+            return self.over(fatal);
+        }
+        match self.producer.abort_transaction(ABORT_LIMIT) {
+            Ok(()) => Ended::Aborted(cause),
+            Err(error) => self.over(self.error("abort", error)),
+        }
+    }
+
+    fn over(&self, error: Error) -> Ended {
+        let error = self.fatal().unwrap_or(error);
+        if matches!(error, Error::Fenced { .. }) { Ended::Fenced(error) } else { Ended::Broken(error) }
+    }
+
+    /// The client's own verdict about itself, which outranks what a single call said.
+    fn fatal(&self) -> Option<Error> {
+        let (code, reason) = self.producer.client().fatal_error()?;
+        Some(self.error(&format!("go on ({reason})"), KafkaError::Global(code)))
+    }
+
+    fn error(&self, what: &str, error: KafkaError) -> Error {
+        let source = Cause::from(error);
+        let transactional_id = Arc::clone(&self.transactional_id);
+        if source.is_fenced() {
+            return Error::Fenced { transactional_id, source };
+        }
+        Error::Request { action: format!("{what} with transactional id {transactional_id}"), source }
+    }
+}
+
+/// Reports of the batch under way.
+#[derive(Default)]
+struct Tally {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    open: usize,
+    failed: Option<Error>,
+}
+
+impl Tally {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reset(&self) {
+        *self.lock() = State::default();
+    }
+
+    fn add(&self) {
+        self.lock().open += 1;
+    }
+
+    fn take_back(&self) {
+        self.lock().open -= 1;
+    }
+
+    fn count(&self, result: Result<(), Error>) {
+        let mut state = self.lock();
+        // A record of an abandoned batch may be reported after the next one has begun.
+        state.open = state.open.saturating_sub(1);
+        if let Err(error) = result {
+            state.failed.get_or_insert(error);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// `false` when none came in time.
+    fn wait_for_one(&self, end: Instant) -> Result<bool, Error> {
+        let before = self.lock().open;
+        self.wait(end, |state| state.open < before || before == 0)
+    }
+
+    fn wait_for_all(&self, end: Instant) -> Result<bool, Error> {
+        self.wait(end, |state| state.open == 0)
+    }
+
+    /// Waits until the state is as wanted or a record has failed, whose error it then is.
+    fn wait(&self, end: Instant, wanted: impl Fn(&State) -> bool) -> Result<bool, Error> {
+        let left = end.saturating_duration_since(Instant::now());
+        let waiting = |state: &mut State| state.failed.is_none() && !wanted(state);
+        let waited = self.changed.wait_timeout_while(self.lock(), left, waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match state.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(wanted(&state)),
+        }
+    }
+}
+
+impl Reports for Arc<Tally> {
+    type Opaque = ();
+
+    fn reported(&self, report: &DeliveryResult<'_>, (): ()) {
+        self.count(outcome(report).map(drop));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(topic: &str) -> Error {
+        Error::Stopped { action: format!("publish to {topic}") }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(20)
+    }
+
+    #[test]
+    fn a_batch_is_complete_only_when_every_record_is_reported() {
+        let tally = Tally::default();
+        tally.add();
+        tally.add();
+
+        tally.count(Ok(()));
+        assert!(!tally.wait_for_all(soon()).unwrap());
+
+        tally.count(Ok(()));
+        assert!(tally.wait_for_all(soon()).unwrap());
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_wait_before_the_rest_is_reported() {
+        let tally = Tally::default();
+        (0..3).for_each(|_| tally.add());
+
+        tally.count(Err(failure("first")));
+        tally.count(Err(failure("second")));
+
+        let error = tally.wait_for_all(Instant::now() + Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().contains("first"), "{error}");
+    }
+
+    #[test]
+    fn a_report_from_another_thread_ends_the_wait_for_room() {
+        let tally = Arc::new(Tally::default());
+        tally.add();
+        let reporter = Arc::clone(&tally);
+
+        let thread = thread::spawn(move || reporter.count(Ok(())));
+        let came = tally.wait_for_one(Instant::now() + Duration::from_secs(60)).unwrap();
+
+        thread.join().unwrap();
+        assert!(came);
+    }
+
+    #[test]
+    fn a_new_batch_knows_nothing_of_the_failure_before() {
+        let tally = Tally::default();
+        tally.add();
+        tally.count(Err(failure("before")));
+
+        tally.reset();
+
+        assert!(tally.wait_for_all(soon()).unwrap());
+    }
+}
