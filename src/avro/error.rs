@@ -83,15 +83,23 @@ pub enum Error {
         source: Option<Cause>,
     },
     /// A record does not fit its schema.
-    #[error("encode a record for {topic} as {schema}")]
+    #[error("encode a record as {schema}")]
     Encode {
-        /// Topic the record was meant for.
-        topic: String,
         /// Name of the schema.
         schema: &'static str,
         /// What does not fit.
         #[source]
         source: Cause,
+    },
+    /// A record of another schema than the topic's was handed over: a mistake in the caller.
+    #[error("encode a record for {topic}: the topic takes {takes}, the record is {given}")]
+    WrongSchema {
+        /// Topic the record was meant for.
+        topic: String,
+        /// Schema of the topic.
+        takes: &'static str,
+        /// Schema of the record.
+        given: &'static str,
     },
     /// A topic's schema has no id yet: the registry has not been asked, or has not answered.
     #[error("encode a record for {topic}: its schema has no id yet; prepare the subject first")]
@@ -169,7 +177,8 @@ impl Error {
             | Self::Incompatible { .. }
             | Self::Refused { .. }
             | Self::Malformed { .. }
-            | Self::Encode { .. } => Retry::Never,
+            | Self::Encode { .. }
+            | Self::WrongSchema { .. } => Retry::Never,
             Self::Several(several) => several.retry(),
         }
     }

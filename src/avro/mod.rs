@@ -20,8 +20,17 @@
 //! retriable. A refusal (credentials, compatibility) is final and names subject, field and rule. See [`Error::retry`].
 
 mod compatibility;
+mod decode;
+mod encode;
 mod error;
+mod ids;
 mod registry;
+pub mod schemas;
+#[cfg(test)]
+mod stub;
 
+pub use decode::Decoder;
+pub use encode::{Encoder, frame, frame_value};
 pub use error::{Cause, Conflict, Error, Several};
+pub use ids::{Ids, Subject};
 pub use registry::{Level, Registry};
