@@ -111,3 +111,87 @@ fn shape(schema: &Schema) -> String {
         _ => kind(schema),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(fields: &str) -> Schema {
+        Schema::parse_str(&format!(r#"{{"type":"record","name":"Top","fields":[{fields}]}}"#)).unwrap()
+    }
+
+    #[test]
+    fn changes_that_older_records_survive_are_no_breach() {
+        let old = r#"{"name":"a","type":"string"},{"name":"gone","type":"int"}"#;
+        for new in [
+            r#"{"name":"a","type":"string"}"#,
+            r#"{"name":"a","type":["null","string"]}"#,
+            r#"{"name":"a","type":"string"},{"name":"b","type":["null","string"],"default":null}"#,
+            r#"{"name":"renamed","aliases":["a"],"type":"string"}"#,
+            r#"{"name":"gone","type":"long"}"#,
+        ] {
+            assert_eq!(breach(&record(old), &record(new)), None, "{new}");
+        }
+    }
+
+    #[test]
+    fn the_field_that_breaks_a_rule_is_named_with_its_path_and_the_rule() {
+        let inner = |fields: &str| format!(r#"{{"type":"record","name":"Inner","fields":[{fields}]}}"#);
+        let (was, now) = (inner(r#"{"name":"x","type":"string"}"#), inner(r#"{"name":"x","type":"int"}"#));
+        for (old, new, field, rule) in [
+            (r#"{"name":"a","type":"string"}"#.into(), r#"{"name":"a","type":"int"}"#.into(), "a", "int"),
+            (
+                r#"{"name":"a","type":["null","string"]}"#.into(),
+                r#"{"name":"a","type":"string"}"#.into(),
+                "a",
+                "[null, string]",
+            ),
+            (
+                r#"{"name":"a","type":"int"}"#.into(),
+                r#"{"name":"a","type":"int"},{"name":"b","type":"int"}"#.into(),
+                "b",
+                "default",
+            ),
+            (
+                format!(r#"{{"name":"a","type":["null",{was}]}}"#),
+                format!(r#"{{"name":"a","type":["null",{now}]}}"#),
+                "a.x",
+                "string",
+            ),
+            (
+                format!(r#"{{"name":"a","type":{{"type":"array","items":{was}}}}}"#),
+                format!(r#"{{"name":"a","type":{{"type":"array","items":{now}}}}}"#),
+                "a.x",
+                "string",
+            ),
+            (
+                format!(r#"{{"name":"a","type":{{"type":"map","values":{was}}}}}"#),
+                format!(r#"{{"name":"a","type":{{"type":"map","values":{now}}}}}"#),
+                "a.x",
+                "string",
+            ),
+            (
+                r#"{"name":"e","type":{"type":"enum","name":"E","symbols":["A","B"]}}"#.into(),
+                r#"{"name":"e","type":{"type":"enum","name":"E","symbols":["A"]}}"#.into(),
+                "e",
+                "enum E",
+            ),
+        ] as [(String, String, &str, &str); 7]
+        {
+            let breach = breach(&record(&old), &record(&new)).unwrap();
+
+            assert_eq!(breach.field, field, "{breach:?}");
+            assert!(breach.rule.contains(rule), "{breach:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_name_is_a_breach_of_the_whole() {
+        let other = Schema::parse_str(r#"{"type":"record","name":"Other","fields":[]}"#).unwrap();
+
+        let breach = breach(&other, &record("")).unwrap();
+
+        assert_eq!(breach.field, "Top");
+        assert!(breach.rule.contains("Other"), "{breach:?}");
+    }
+}

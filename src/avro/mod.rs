@@ -23,6 +23,8 @@ mod compatibility;
 mod decode;
 mod encode;
 mod error;
+#[cfg(test)]
+mod history;
 mod ids;
 mod registry;
 pub mod schemas;

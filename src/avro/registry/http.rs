@@ -256,12 +256,13 @@ impl Failure {
                 code,
                 message: "redirects are not followed; set the address it points to".into(),
             },
-            Self::Status { status: 404, code: None, message, .. } => Error::Refused {
-                attempt,
-                status: 404,
-                code: None,
-                message: format!("not a registry's own answer, is the base path right? {message}"),
-            },
+            // A registry's own codes begin with the status; a proxy or another application has none, or other ones.
+            Self::Status { status: 404, code, message, .. }
+                if code.is_none_or(|code| !(40_400..40_500).contains(&code)) =>
+            {
+                let message = format!("not a registry's own answer, is the base path right? {message}");
+                Error::Refused { attempt, status: 404, code, message }
+            }
             Self::Status { status, code, message, .. } => Error::Refused { attempt, status, code, message },
         }
     }
