@@ -1,5 +1,6 @@
 //! Tributary.
 
+pub mod avro;
 pub mod config;
 pub mod kafka;
 pub mod metrics;

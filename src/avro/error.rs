@@ -1,0 +1,244 @@
+//! What can go wrong between a record, its schema and the registry, and what may be done about it.
+
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use crate::retry::Retry;
+
+/// A cause that several waiters on one registration can share.
+pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
+
+/// A failure of this module. `attempt` says what was tried and where, ids included; credentials never appear.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The registry settings cannot be used; a person must change them.
+    #[error("registry settings: {rule}")]
+    Settings {
+        /// The setting, the rule it breaks, and the remedy.
+        rule: String,
+        /// What the file system or the TLS library said, if it was asked.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// No usable answer: connection refused, time-out, TLS failure, connection lost.
+    #[error("{attempt}: no answer from the registry")]
+    Transport {
+        /// What was tried, where.
+        attempt: String,
+        /// What the HTTP client said.
+        #[source]
+        source: Cause,
+    },
+    /// The registry answered that it cannot answer now: 408, 429 or 5xx.
+    #[error("{attempt}: the registry answered {status}: {message}")]
+    Unavailable {
+        /// What was tried, where.
+        attempt: String,
+        /// HTTP status.
+        status: u16,
+        /// The wait the registry asked for.
+        retry_after: Option<Duration>,
+        /// Start of the answer.
+        message: String,
+    },
+    /// The registry refused our credentials or our right to do this: 401 or 403.
+    #[error("{attempt}: the registry answered {status}: check the credentials and their rights: {message}")]
+    Unauthorised {
+        /// What was tried, where.
+        attempt: String,
+        /// HTTP status.
+        status: u16,
+        /// Start of the answer.
+        message: String,
+    },
+    /// Consumers of the subject's older versions would be left behind by our schema.
+    #[error("register subject {subject}: {conflict}")]
+    Incompatible {
+        /// Subject the schema was meant for.
+        subject: String,
+        /// Field, rule and version that stand in the way.
+        conflict: Box<Conflict>,
+    },
+    /// Another answer that trying again would repeat.
+    #[error("{attempt}: the registry answered {status}: {message}")]
+    Refused {
+        /// What was tried, where.
+        attempt: String,
+        /// HTTP status.
+        status: u16,
+        /// The registry's own error code, where it gave one.
+        code: Option<u32>,
+        /// Start of the answer, with a remedy where one is known.
+        message: String,
+    },
+    /// Bytes or text that are not what they have to be: an answer, a schema, a framed record.
+    #[error("{attempt}: {rule}")]
+    Malformed {
+        /// What was read.
+        attempt: String,
+        /// What is wrong with it.
+        rule: String,
+        /// What the parser said, if one was asked.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// A record does not fit its schema.
+    #[error("encode a record as {schema}")]
+    Encode {
+        /// Name of the schema.
+        schema: &'static str,
+        /// What does not fit.
+        #[source]
+        source: Cause,
+    },
+    /// A record of another schema than the topic's was handed over: a mistake in the caller.
+    #[error("encode a record for {topic}: the topic takes {takes}, the record is {given}")]
+    WrongSchema {
+        /// Topic the record was meant for.
+        topic: String,
+        /// Schema of the topic.
+        takes: &'static str,
+        /// Schema of the record.
+        given: &'static str,
+    },
+    /// A topic's schema has no id yet: the registry has not been asked, or has not answered.
+    #[error("encode a record for {topic}: its schema has no id yet; prepare the subject first")]
+    Unprepared {
+        /// Topic the record was meant for.
+        topic: String,
+    },
+    /// The file that keeps schema ids over a restart could not be written.
+    #[error("write schema ids to {path}", path = path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What the file system said.
+        #[source]
+        source: Cause,
+    },
+    /// Several subjects failed; all are listed, so that one look shows all there is to mend.
+    #[error("{0}")]
+    Several(Several),
+}
+
+/// Why a schema may not follow the versions a subject already has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Dotted path of the field in our schema; the record's own name where the whole record is meant.
+    pub field: String,
+    /// The rule of Avro's schema resolution that it breaks.
+    pub rule: String,
+    /// The registered version it conflicts with, where known.
+    pub version: Option<u32>,
+    /// Compatibility level under which that counts.
+    pub level: &'static str,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, rule, version, level } = self;
+        write!(f, "field {field} breaks {level}")?;
+        if let Some(version) = version {
+            write!(f, " against version {version}")?;
+        }
+        write!(f, ": {rule}")
+    }
+}
+
+/// At least one failure, each with its own verdict.
+#[derive(Debug, Clone)]
+pub struct Several(pub Vec<Error>);
+
+impl fmt::Display for Several {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} subjects are not ready", self.0.len())?;
+        // The causes are part of the list, not of one chain: a list has no single source.
+        for error in &self.0 {
+            write!(f, "; {error}")?;
+            let mut source = std::error::Error::source(error);
+            while let Some(cause) = source {
+                write!(f, ": {cause}")?;
+                source = cause.source();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Error {
+    /// Whether trying again can help.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Transport { .. } | Self::Unprepared { .. } | Self::State { .. } => Retry::Later,
+            Self::Unavailable { retry_after, .. } => retry_after.map_or(Retry::Later, Retry::After),
+            Self::Settings { .. }
+            | Self::Unauthorised { .. }
+            | Self::Incompatible { .. }
+            | Self::Refused { .. }
+            | Self::Malformed { .. }
+            | Self::Encode { .. }
+            | Self::WrongSchema { .. } => Retry::Never,
+            Self::Several(several) => several.retry(),
+        }
+    }
+}
+
+impl Several {
+    /// One failure that stays makes the whole final; otherwise the longest wait anyone named.
+    fn retry(&self) -> Retry {
+        self.0.iter().map(Error::retry).fold(Retry::Later, |worst, next| match (worst, next) {
+            (Retry::Never, _) | (_, Retry::Never) => Retry::Never,
+            (Retry::After(one), Retry::After(other)) => Retry::After(one.max(other)),
+            (Retry::After(wait), Retry::Later) | (Retry::Later, Retry::After(wait)) => Retry::After(wait),
+            (Retry::Later, Retry::Later) => Retry::Later,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unavailable(seconds: Option<u64>) -> Error {
+        Error::Unavailable {
+            attempt: "register".into(),
+            status: 429,
+            retry_after: seconds.map(Duration::from_secs),
+            message: String::new(),
+        }
+    }
+
+    fn unauthorised() -> Error {
+        Error::Unauthorised { attempt: "register".into(), status: 401, message: String::new() }
+    }
+
+    #[test]
+    fn one_final_failure_makes_the_whole_list_final() {
+        let several = Error::Several(Several(vec![unavailable(Some(9)), unauthorised(), unavailable(None)]));
+
+        assert_eq!(several.retry(), Retry::Never);
+    }
+
+    #[test]
+    fn a_list_of_passing_failures_waits_as_long_as_the_longest_named_wait() {
+        let several =
+            Error::Several(Several(vec![unavailable(None), unavailable(Some(3)), unavailable(Some(2))]));
+
+        assert_eq!(several.retry(), Retry::After(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn a_list_shows_every_failure_with_its_cause() {
+        let refused = Error::Transport {
+            attempt: "register a-value".into(),
+            source: Arc::new(std::io::Error::other("connection refused")),
+        };
+
+        let shown = Error::Several(Several(vec![refused, unauthorised()])).to_string();
+
+        for part in ["2 subjects", "register a-value", "connection refused", "401"] {
+            assert!(shown.contains(part), "{part} is missing in: {shown}");
+        }
+    }
+}

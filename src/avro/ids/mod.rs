@@ -1,0 +1,286 @@
+//! (subject, fingerprint) → schema id: asked for once, kept in memory and on disk.
+//!
+//! [`Ids::prepare`] fills a slot per subject before the first record; [`super::Encoder`] reads slots without a lock. The
+//! ids are also in `schema-ids.json` of the state directory, so that a worker that restarts while the registry is away
+//! still encodes.
+//!
+//! - However many ask for a subject at the same time, the registry is asked once and all get the same answer.
+//! - An id from disk serves only where the registry gives no answer. A refusal is never papered over by it.
+//! - Once the registry was found away in a [`Ids::prepare`], the subjects not yet begun do not wait for it again.
+//!
+//! A file that cannot be read or written costs a warning, never a record: the registry has every id.
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+};
+
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, WeakShared},
+    stream,
+};
+
+use self::state::State;
+use super::{Error, Registry, Several, schemas};
+use crate::{
+    metrics::{self, Registration},
+    model::SchemaKind,
+};
+
+/// Registrations under way at a time: enough to hide the round trip, too few to trouble a shared registry.
+const CONCURRENT: usize = 8;
+const UNKNOWN: i64 = -1;
+
+/// What a schema is registered under: a topic's values (`TopicNameStrategy`), with the schema they have.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Subject {
+    topic: Arc<str>,
+    kind: SchemaKind,
+}
+
+impl Subject {
+    /// The subject for the values of `topic`.
+    pub fn values_of(topic: impl Into<Arc<str>>, kind: SchemaKind) -> Self {
+        Self { topic: topic.into(), kind }
+    }
+
+    /// The name at the registry.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}-value", self.topic)
+    }
+
+    /// The schema of the values.
+    #[must_use]
+    pub fn kind(&self) -> SchemaKind {
+        self.kind
+    }
+
+    pub(crate) fn topic(&self) -> Arc<str> {
+        Arc::clone(&self.topic)
+    }
+}
+
+/// The id of one subject as encoders see it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    kind: SchemaKind,
+    id: AtomicI64,
+    /// Whether the registry itself has named the id since we started.
+    confirmed: AtomicBool,
+}
+
+impl Slot {
+    pub(crate) fn kind(&self) -> SchemaKind {
+        self.kind
+    }
+
+    pub(crate) fn id(&self) -> Option<u32> {
+        u32::try_from(self.id.load(Ordering::Acquire)).ok()
+    }
+
+    fn set(&self, id: u32, confirmed: bool) {
+        self.id.store(id.into(), Ordering::Release);
+        self.confirmed.store(confirmed, Ordering::Release);
+    }
+}
+
+/// The schema ids of a worker; clones share everything.
+#[derive(Debug, Clone)]
+pub struct Ids {
+    inner: Arc<Inner>,
+}
+
+/// How a subject got its id.
+#[derive(Debug, Clone)]
+struct Found {
+    id: u32,
+    /// Why the registry did not name it, where the id is from disk.
+    away: Option<Error>,
+}
+
+type Flight = WeakShared<BoxFuture<'static, Result<Found, Error>>>;
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    state: State,
+    slots: Mutex<HashMap<Subject, Arc<Slot>>>,
+    /// Weak: a registration that nobody waits for any more is dropped, and the next caller starts afresh.
+    flights: Mutex<HashMap<Subject, Flight>>,
+}
+
+impl Ids {
+    /// Ids from `registry`, with what an earlier run left in `state_dir`.
+    pub async fn open(registry: Registry, state_dir: &Path) -> Self {
+        let state = State::load(state_dir, registry.addresses().map(str::to_owned).collect()).await;
+        let inner = Inner { registry, state, slots: Mutex::default(), flights: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Sees to it that every subject has an id.
+    ///
+    /// All subjects are tried and all failures come back together: a [`Several`] is final as soon as one of them is.
+    pub async fn prepare(&self, subjects: &[Subject]) -> Result<(), Error> {
+        self.resolve_all(subjects.iter().filter(|subject| self.slot(subject).id().is_none()).cloned()).await
+    }
+
+    /// Asks the registry again for every subject whose id it has not confirmed since we started; for when it is back.
+    ///
+    /// Ids in use stay in use until the registry names another one.
+    pub async fn refresh(&self) -> Result<(), Error> {
+        let open: Vec<_> = locked(&self.inner.slots)
+            .iter()
+            .filter(|(_, slot)| !slot.confirmed.load(Ordering::Acquire))
+            .map(|(subject, _)| subject.clone())
+            .collect();
+        self.resolve_all(open.into_iter()).await
+    }
+
+    /// Subjects whose id comes from disk, or that have none: what [`Ids::refresh`] would ask for.
+    #[must_use]
+    pub fn unconfirmed(&self) -> usize {
+        locked(&self.inner.slots).values().filter(|slot| !slot.confirmed.load(Ordering::Acquire)).count()
+    }
+
+    /// The id of one subject, asked for if it has none yet.
+    pub async fn id(&self, subject: &Subject) -> Result<u32, Error> {
+        if let Some(id) = self.slot(subject).id() {
+            return Ok(id);
+        }
+        let found = self.resolve(subject).await;
+        self.inner.state.save().await;
+        found.map(|found| found.id)
+    }
+
+    /// The registry behind the ids.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.inner.registry
+    }
+
+    /// Where the id of this subject is or will be.
+    pub(crate) fn slot(&self, subject: &Subject) -> Arc<Slot> {
+        self.inner.slot(subject)
+    }
+
+    async fn resolve_all(&self, subjects: impl Iterator<Item = Subject>) -> Result<(), Error> {
+        // Set once the registry has given no answer: those who have not begun need not wait for the same time-out.
+        let away: OnceLock<Error> = OnceLock::new();
+        let results: Vec<_> = stream::iter(subjects)
+            .map(|subject| self.resolve_unless(&away, subject))
+            .buffer_unordered(CONCURRENT)
+            .collect()
+            .await;
+        self.inner.state.save().await;
+        let mut errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(Error::Several(Several(errors))),
+        }
+    }
+
+    async fn resolve_unless(&self, away: &OnceLock<Error>, subject: Subject) -> Result<(), Error> {
+        if let Some(error) = away.get() {
+            let attempt = format!("register subject {}", subject.name());
+            let untried = Error::Transport { attempt, source: Arc::new(error.clone()) };
+            return self.inner.settle(&subject, Err(untried)).map(drop);
+        }
+        let result = self.resolve(&subject).await;
+        if let Err(error @ Error::Transport { .. }) | Ok(Found { away: Some(error), .. }) = &result {
+            // Another one may have found out first; its error is as good.
+            away.get_or_init(|| error.clone());
+        }
+        result.map(drop)
+    }
+
+    /// Asks the registry, or joins whoever is asking already.
+    async fn resolve(&self, subject: &Subject) -> Result<Found, Error> {
+        let flight = {
+            let mut flights = locked(&self.inner.flights);
+            if let Some(flight) = flights.get(subject).and_then(WeakShared::upgrade) {
+                flight
+            } else {
+                let (inner, asked) = (Arc::clone(&self.inner), subject.clone());
+                let flight = async move { inner.ask(&asked).await }.boxed().shared();
+                if let Some(weak) = flight.downgrade() {
+                    flights.insert(subject.clone(), weak);
+                }
+                flight
+            }
+        };
+        let result = flight.await;
+        // Landed: whoever comes now asks anew. An entry that a later flight has put there meanwhile has not landed.
+        let mut flights = locked(&self.inner.flights);
+        if flights
+            .get(subject)
+            .is_some_and(|weak| weak.upgrade().is_none_or(|flight| flight.peek().is_some()))
+        {
+            flights.remove(subject);
+        }
+        result
+    }
+}
+
+impl Inner {
+    fn slot(&self, subject: &Subject) -> Arc<Slot> {
+        let mut slots = locked(&self.slots);
+        let slot = slots.entry(subject.clone()).or_insert_with(|| {
+            let (id, confirmed) = (AtomicI64::new(UNKNOWN), AtomicBool::new(false));
+            Arc::new(Slot { kind: subject.kind, id, confirmed })
+        });
+        Arc::clone(slot)
+    }
+
+    async fn ask(&self, subject: &Subject) -> Result<Found, Error> {
+        let result = match schemas::embedded(subject.kind) {
+            Ok(own) => self.registry.register(&subject.name(), own.text, &own.schema).await,
+            Err(error) => Err(error),
+        };
+        self.settle(subject, result)
+    }
+
+    /// Makes the registry's answer, or the id from disk where there was none, the subject's id.
+    fn settle(&self, subject: &Subject, answer: Result<u32, Error>) -> Result<Found, Error> {
+        let name = subject.name();
+        let fingerprint = schemas::embedded(subject.kind)?.fingerprint;
+        let error = match answer {
+            Ok(id) => {
+                metrics::schema_requested(Registration::Registered);
+                self.slot(subject).set(id, true);
+                self.state.put(&name, fingerprint, id);
+                return Ok(Found { id, away: None });
+            }
+            Err(error) => error,
+        };
+        if error.retry().is_retriable()
+            && let Some(id) = self.slot(subject).id().or_else(|| self.state.get(&name, fingerprint))
+        {
+            metrics::schema_requested(Registration::Cached);
+            tracing::warn!(subject = name, id, %error, "the registry is away: the id of an earlier run is used");
+            self.slot(subject).set(id, false);
+            return Ok(Found { id, away: Some(error) });
+        }
+        metrics::schema_requested(match &error {
+            Error::Incompatible { .. } => Registration::Incompatible,
+            Error::Unauthorised { .. } => Registration::Unauthorised,
+            _ => Registration::Unavailable,
+        });
+        Err(error)
+    }
+}
+
+/// None of our critical sections can panic half-way, so what a poisoned lock guards is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,158 @@
+//! `schema-ids.json`: the ids a registry gave, for a start while it is away.
+//!
+//! Written whole beside the old file, synced, renamed over it, mode 0600: a crash leaves the old file or the new one. It
+//! names the registry's addresses; a file of other addresses is not used, since another registry's ids mean other schemas.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::locked;
+use crate::avro::{Error, schemas::Fingerprint};
+
+const FILE: &str = "schema-ids.json";
+/// Fits far more subjects than a worker has; a larger file is not ours.
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
+/// Beyond this nothing more is remembered: a restart asks the registry for it.
+const MAX_SUBJECTS: usize = 10_000;
+/// Versions of one schema: today's and those a rolled-back worker would need.
+const MAX_FINGERPRINTS: usize = 8;
+
+/// Subject → schema texts, newest last, each with its id.
+type Known = BTreeMap<String, Vec<Entry>>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    fingerprint: String,
+    id: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {
+    /// Addresses the ids are good for, sorted.
+    registry: Vec<String>,
+    ids: Known,
+}
+
+/// The file and what it holds.
+#[derive(Debug)]
+pub(super) struct State {
+    path: PathBuf,
+    registry: Vec<String>,
+    known: Mutex<Known>,
+    changed: AtomicBool,
+    /// One writer at a time: two would share the temporary file.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl State {
+    /// Reads the file of an earlier run; what cannot be used is warned about and left out.
+    pub(super) async fn load(state_dir: &Path, mut registry: Vec<String>) -> Self {
+        registry.sort();
+        registry.dedup();
+        let path = state_dir.join(FILE);
+        let reading = path.clone();
+        let read = tokio::task::spawn_blocking(move || read(&reading)).await;
+        let known = match read.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(None) => Known::new(),
+            Ok(Some(content)) if content.registry == registry => bounded(content.ids),
+            Ok(Some(content)) => {
+                let (path, theirs) = (path.display(), content.registry.join(","));
+                tracing::warn!(%path, registry = theirs, "schema ids of another registry are not used");
+                Known::new()
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "schema ids of an earlier run cannot be read");
+                Known::new()
+            }
+        };
+        let (known, changed) = (Mutex::new(known), AtomicBool::new(false));
+        Self { path, registry, known, changed, writing: tokio::sync::Mutex::default() }
+    }
+
+    pub(super) fn get(&self, subject: &str, fingerprint: Fingerprint) -> Option<u32> {
+        let fingerprint = fingerprint.to_string();
+        let known = locked(&self.known);
+        known.get(subject)?.iter().find(|entry| entry.fingerprint == fingerprint).map(|entry| entry.id)
+    }
+
+    /// Remembers an id; [`State::save`] makes it last.
+    pub(super) fn put(&self, subject: &str, fingerprint: Fingerprint, id: u32) {
+        let entry = Entry { fingerprint: fingerprint.to_string(), id };
+        let mut known = locked(&self.known);
+        if known.len() >= MAX_SUBJECTS && !known.contains_key(subject) {
+            return;
+        }
+        let entries = known.entry(subject.to_owned()).or_default();
+        if entries.last() == Some(&entry) {
+            return;
+        }
+        entries.retain(|other| other.fingerprint != entry.fingerprint);
+        entries.push(entry);
+        let surplus = entries.len().saturating_sub(MAX_FINGERPRINTS);
+        entries.drain(..surplus);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// Writes the file if anything changed. A failure is logged and tried again with the next change.
+    pub(super) async fn save(&self) {
+        let _writing = self.writing.lock().await;
+        if !self.changed.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let content = Content { registry: self.registry.clone(), ids: locked(&self.known).clone() };
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || write(&path, &content)).await;
+        if let Err(source) = written.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            self.changed.store(true, Ordering::Release);
+            let error = Error::State { path: self.path.clone(), source: Arc::new(source) };
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "schema ids are not kept: a restart while the registry is away would not encode"
+            );
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<Option<Content>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut text = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("larger than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(Some(serde_json::from_slice(&text)?))
+}
+
+fn write(path: &Path, content: &Content) -> io::Result<()> {
+    let temporary = path.with_extension("json.tmp");
+    // A left-over of a crash may have another mode; `mode` counts only for a file that is created.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    file.write_all(&serde_json::to_vec_pretty(content)?)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    // The rename itself is durable only once the directory is.
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+/// A file within the byte limit may still hold more subjects than we would have written.
+fn bounded(known: Known) -> Known {
+    known.into_iter().take(MAX_SUBJECTS).collect()
+}

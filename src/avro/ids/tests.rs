@@ -1,0 +1,247 @@
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use reqwest::Method;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    avro::stub::{Fault, Stub},
+    retry::Retry,
+};
+
+fn customers() -> Subject {
+    Subject::values_of("acme.accounting.customers", SchemaKind::Customer)
+}
+
+fn accounts() -> Subject {
+    Subject::values_of("acme.accounting.accounts", SchemaKind::Account)
+}
+
+async fn open(stub: &Stub, directory: &TempDir) -> Ids {
+    Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await
+}
+
+fn posts(stub: &Stub, subject: &Subject) -> usize {
+    let path = format!("subjects/{}/versions", subject.name());
+    stub.seen().iter().filter(|seen| seen.method == Method::POST && seen.path == path).count()
+}
+
+#[tokio::test]
+async fn a_prepared_subject_has_the_registrys_id_and_is_not_asked_for_again() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    stub.add("another-value", "\"string\"");
+    let ids = open(&stub, &directory).await;
+
+    ids.prepare(&[customers()]).await.unwrap();
+    let asked = stub.seen().len();
+    ids.prepare(&[customers()]).await.unwrap();
+    let id = ids.id(&customers()).await.unwrap();
+
+    assert_eq!(id, 2);
+    assert_eq!(stub.seen().len(), asked);
+    assert_eq!(ids.unconfirmed(), 0);
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_make_one_registration() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let ids = open(&stub, &directory).await;
+    let subject = customers();
+
+    let found = futures::future::join_all((0..20).map(|_| ids.id(&subject))).await;
+
+    assert!(found.iter().all(|id| matches!(id, Ok(1))), "{found:?}");
+    assert_eq!(posts(&stub, &subject), 1);
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_share_one_failure_and_the_next_tries_again() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, "", Fault::status(503, ""));
+    let ids = open(&stub, &directory).await;
+    let subject = customers();
+
+    let found = futures::future::join_all((0..20).map(|_| ids.id(&subject))).await;
+    let asked = stub.seen().len();
+    stub.heal();
+    let next = ids.id(&subject).await;
+
+    assert!(found.iter().all(|id| matches!(id, Err(Error::Unavailable { .. }))), "{found:?}");
+    assert_eq!(asked, 1);
+    assert_eq!(next.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_caller_who_gives_up_leaves_nothing_behind_that_blocks_the_next() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, "", Fault::Silence);
+    let ids = open(&stub, &directory).await;
+    let subject = customers();
+    {
+        let mut given_up = Box::pin(ids.id(&subject));
+        assert!(futures::poll!(&mut given_up).is_pending());
+    }
+    stub.heal();
+
+    let next = ids.id(&subject).await;
+
+    assert_eq!(next.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_restart_while_the_registry_is_away_uses_the_ids_on_disk() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    stub.add("another-value", "\"string\"");
+    open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+    stub.fault(None, "", Fault::status(500, ""));
+
+    let restarted = open(&stub, &directory).await;
+    restarted.prepare(&[customers()]).await.unwrap();
+
+    assert_eq!(restarted.slot(&customers()).id(), Some(2));
+    assert_eq!(restarted.unconfirmed(), 1);
+}
+
+#[tokio::test]
+async fn a_registry_that_comes_back_confirms_the_ids_or_replaces_them() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+    let path = directory.path().join("schema-ids.json");
+    let other = fs::read_to_string(&path).unwrap().replace("\"id\": 1", "\"id\": 77");
+    fs::write(&path, other).unwrap();
+    stub.fault(None, "", Fault::status(500, ""));
+    let restarted = open(&stub, &directory).await;
+    restarted.prepare(&[customers()]).await.unwrap();
+    assert_eq!(restarted.slot(&customers()).id(), Some(77));
+
+    stub.heal();
+    restarted.refresh().await.unwrap();
+
+    assert_eq!(restarted.slot(&customers()).id(), Some(1));
+    assert_eq!(restarted.unconfirmed(), 0);
+}
+
+#[tokio::test]
+async fn an_id_in_use_survives_a_refresh_that_gets_no_answer() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+    stub.fault(None, "", Fault::status(500, ""));
+    let restarted = open(&stub, &directory).await;
+    restarted.prepare(&[customers()]).await.unwrap();
+
+    restarted.refresh().await.unwrap();
+
+    assert_eq!((restarted.slot(&customers()).id(), restarted.unconfirmed()), (Some(1), 1));
+}
+
+#[tokio::test]
+async fn without_an_id_on_disk_the_failure_passes_with_the_registry() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, "", Fault::status(500, ""));
+    let ids = open(&stub, &directory).await;
+
+    let error = ids.prepare(&[customers()]).await.unwrap_err();
+
+    assert_eq!(error.retry(), Retry::Later);
+    assert_eq!(ids.slot(&customers()).id(), None);
+}
+
+#[tokio::test]
+async fn an_id_on_disk_does_not_paper_over_a_refusal() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+    stub.fault(None, "", Fault::status(401, ""));
+
+    let error = open(&stub, &directory).await.prepare(&[customers()]).await.unwrap_err();
+
+    assert!(matches!(error, Error::Unauthorised { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn all_problems_are_listed_together_and_one_final_one_makes_them_final() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, &customers().name(), Fault::status(401, ""));
+    stub.fault(None, &accounts().name(), Fault::status(503, ""));
+    let companies = Subject::values_of("acme.accounting.companies", SchemaKind::Company);
+    let ids = open(&stub, &directory).await;
+
+    let error = ids.prepare(&[customers(), accounts(), companies.clone()]).await.unwrap_err();
+
+    let shown = error.to_string();
+    assert!(shown.contains(&customers().name()) && shown.contains(&accounts().name()), "{shown}");
+    assert!(!shown.contains(&companies.name()), "{shown}");
+    assert_eq!(error.retry(), Retry::Never);
+    assert_eq!(ids.slot(&companies).id(), Some(1));
+}
+
+#[tokio::test]
+async fn a_silent_registry_is_waited_for_once_not_once_per_subject() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    stub.fault(None, "", Fault::Silence);
+    let mut config = stub.config();
+    config.timeout = std::time::Duration::from_millis(50);
+    let ids = Ids::open(Registry::new(&config).unwrap(), directory.path()).await;
+    let subjects: Vec<_> =
+        (0..40).map(|n| Subject::values_of(format!("topic-{n}"), SchemaKind::Record)).collect();
+
+    let error = ids.prepare(&subjects).await.unwrap_err();
+
+    assert!(matches!(&error, Error::Several(Several(all)) if all.len() == 40), "{error}");
+    assert_eq!(error.retry(), Retry::Later);
+    assert!(stub.seen().len() < 2 * CONCURRENT, "{} requests", stub.seen().len());
+}
+
+#[tokio::test]
+async fn ids_of_another_registry_are_never_used() {
+    let (first, second) = (Stub::start().await, Stub::start().await);
+    let directory = tempfile::tempdir().unwrap();
+    open(&first, &directory).await.prepare(&[customers()]).await.unwrap();
+    second.fault(None, "", Fault::status(500, ""));
+
+    let error = open(&second, &directory).await.prepare(&[customers()]).await.unwrap_err();
+
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_id_of_another_text_of_the_schema_is_never_used() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+    let path = directory.path().join("schema-ids.json");
+    let fingerprint = schemas::embedded(SchemaKind::Customer).unwrap().fingerprint.to_string();
+    let other = fs::read_to_string(&path).unwrap().replace(&fingerprint, &"0".repeat(64));
+    fs::write(&path, other).unwrap();
+    stub.fault(None, "", Fault::status(500, ""));
+
+    let result = open(&stub, &directory).await.prepare(&[customers()]).await;
+
+    assert!(matches!(result, Err(Error::Unavailable { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn an_unreadable_state_file_is_replaced_and_the_new_one_is_private() {
+    for content in ["{torn", r#"{"registry":[],"ids":[]}"#, &" ".repeat(5 * 1024 * 1024)] {
+        let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+        let path = directory.path().join("schema-ids.json");
+        fs::write(&path, content).unwrap();
+        fs::write(directory.path().join("schema-ids.json.tmp"), "left over").unwrap();
+
+        open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+
+        let written: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(written["ids"][customers().name()][0]["id"], 1);
+        assert_eq!(written["registry"][0], stub.url().as_str());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "the temporary file is gone");
+    }
+}
+
+#[tokio::test]
+async fn a_state_directory_that_cannot_be_written_costs_no_id() {
+    let stub = Stub::start().await;
+    let ids = Ids::open(Registry::new(&stub.config()).unwrap(), Path::new("/nonexistent/state")).await;
+
+    ids.prepare(&[customers()]).await.unwrap();
+
+    assert_eq!(ids.slot(&customers()).id(), Some(1));
+}

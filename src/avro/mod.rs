@@ -1,0 +1,38 @@
+//! Records to Avro bytes and back, under schemas that a registry knows.
+//!
+//! ```text
+//! schemas/*.avsc ──embedded──▶ schemas ──text──▶ registry: level, check, register ──id──▶ ids ──▶ state.dir/schema-ids.json
+//!                                 │                                                        │
+//! model::Value ──────────────▶ encode: 0x00, id, datum ◀───────────────────────────────────┘ ──▶ Kafka
+//! Kafka ──▶ decode: id ──▶ the writer's schema from the registry ──resolved to ours──▶ model::Value
+//! ```
+//!
+//! Invariants:
+//!
+//! - A record is never written under an id that the registry has not given for exactly this text of the schema, under
+//!   exactly this subject (`{topic}-value`).
+//! - Before a schema is first registered, the subject's level is at least `BACKWARD_TRANSITIVE` and the schema reads every
+//!   version the subject has.
+//! - Ids of one registry are never used with another: the state file names the addresses it is good for.
+//! - Encoding takes no lock and no network; ids are fetched ahead, once per subject however many ask.
+//!
+//! On failure: a registry that is away leaves ids from memory or disk in use, with a warning; without an id the error is
+//! retriable. A refusal (credentials, compatibility) is final and names subject, field and rule. See [`Error::retry`].
+
+mod compatibility;
+mod decode;
+mod encode;
+mod error;
+#[cfg(test)]
+mod history;
+mod ids;
+mod registry;
+pub mod schemas;
+#[cfg(test)]
+mod stub;
+
+pub use decode::Decoder;
+pub use encode::{Encoder, frame, frame_value};
+pub use error::{Cause, Conflict, Error, Several};
+pub use ids::{Ids, Subject};
+pub use registry::{Level, Registry};

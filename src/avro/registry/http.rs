@@ -1,0 +1,337 @@
+//! One registry address over HTTP: the client's settings, and an answer reduced to "JSON" or one of our errors.
+//!
+//! Every request, ours and `schema_registry_converter`'s alike, passes through [`Guard`]: it reads at most
+//! [`MAX_ANSWER_BYTES`] and turns a status outside 2xx into a [`Failure`] with status, code and `Retry-After`, which the
+//! converter itself would drop.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use http::Extensions;
+use reqwest::{Method, Request, Response, StatusCode, header};
+use reqwest_middleware::{ClientWithMiddleware, Middleware, Next};
+use schema_registry_converter::{async_impl::schema_registry::SrSettings, error::SRCError};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use url::Url;
+
+use crate::{
+    avro::{Error, error::Cause},
+    config,
+};
+
+/// No schema comes near this; an answer above it is not from a registry.
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// How much of an answer an error shows.
+const MAX_SHOWN_CHARACTERS: usize = 500;
+/// A longer `Retry-After` than this is taken as this: a worker must notice a registry that is back.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+/// A PEM file above this is not a certificate.
+const MAX_PEM_BYTES: u64 = 1024 * 1024;
+const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
+
+/// One address of the registry with both clients for it.
+#[derive(Debug)]
+pub(super) struct Node {
+    base: Url,
+    client: ClientWithMiddleware,
+    auth: config::RegistryAuth,
+    /// For the calls the converter makes.
+    pub(super) settings: SrSettings,
+}
+
+/// A request the converter has no function for.
+pub(super) struct Call<'a> {
+    /// What is tried, for messages.
+    pub(super) attempt: &'a str,
+    pub(super) method: Method,
+    /// Whole segments behind the base path; each is percent-encoded on the way.
+    pub(super) path: &'a [&'a str],
+    pub(super) query: Option<&'a str>,
+    pub(super) body: Option<&'a Value>,
+}
+
+impl Node {
+    pub(super) fn new(base: &Url, config: &config::Registry) -> Result<Self, Error> {
+        let base = checked(base)?;
+        let client = builder(config)?.timeout(config.timeout).build().map_err(tls_failed)?;
+        let mut settings = SrSettings::new_builder(base.as_str().trim_end_matches('/').to_owned());
+        settings.with_middleware(Guard).set_timeout(config.timeout);
+        match &config.auth {
+            config::RegistryAuth::None => {}
+            config::RegistryAuth::Basic { user, password } => {
+                settings.set_basic_authorization(user, Some(password.reveal()));
+            }
+            config::RegistryAuth::Bearer(token) => {
+                settings.set_token_authorization(token.reveal());
+            }
+        }
+        Ok(Self {
+            client: reqwest_middleware::ClientBuilder::new(client).with(Guard).build(),
+            auth: config.auth.clone(),
+            settings: settings.build_with(builder(config)?).map_err(tls_failed)?,
+            base,
+        })
+    }
+
+    /// Where this is, for messages.
+    pub(super) fn address(&self) -> &str {
+        self.base.as_str()
+    }
+
+    /// Makes one call of ours; a success is parsed.
+    pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Error> {
+        let attempt = format!("{} at {}", call.attempt, self.address());
+        let mut request = self.client.request(call.method.clone(), self.url(call));
+        request = match &self.auth {
+            config::RegistryAuth::None => request,
+            config::RegistryAuth::Basic { user, password } => {
+                request.basic_auth(user, Some(password.reveal()))
+            }
+            config::RegistryAuth::Bearer(token) => request.bearer_auth(token.reveal()),
+        };
+        if let Some(body) = call.body {
+            request = request.header(header::CONTENT_TYPE, CONTENT_TYPE).body(body.to_string());
+        }
+        let response = request
+            .header(header::ACCEPT, CONTENT_TYPE)
+            .send()
+            .await
+            .map_err(|error| from_client(attempt.clone(), error))?;
+        response.json().await.map_err(|error| malformed(attempt, error))
+    }
+
+    /// An error of the converter, told apart by its source: its text and its own verdict say too little.
+    pub(super) fn converter_failed(&self, attempt: &str, error: SRCError) -> Error {
+        let attempt = format!("{attempt} at {}", self.address());
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            if let Some(client) = cause.downcast_ref::<reqwest_middleware::Error>() {
+                return match client {
+                    reqwest_middleware::Error::Middleware(inner) => match inner.downcast_ref::<Failure>() {
+                        Some(failure) => failure.clone().into_error(attempt),
+                        None => Error::Transport { attempt, source: Arc::new(error) },
+                    },
+                    reqwest_middleware::Error::Reqwest(_) => {
+                        Error::Transport { attempt, source: Arc::new(error) }
+                    }
+                };
+            }
+            source = cause.source();
+        }
+        malformed(attempt, error)
+    }
+
+    fn url(&self, call: &Call<'_>) -> Url {
+        let mut url = self.base.clone();
+        // `checked` has refused addresses that cannot carry a path.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(call.path);
+        }
+        url.set_query(call.query);
+        url
+    }
+}
+
+/// The address without a trailing slash, or the rule it breaks.
+fn checked(base: &Url) -> Result<Url, Error> {
+    let refuse = |rule: &str| Error::Settings { rule: rule.to_owned(), source: None };
+    if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none_or(str::is_empty) {
+        return Err(refuse("schema.registry.url must be an http or https address"));
+    }
+    if !base.username().is_empty() || base.password().is_some() {
+        // The address is logged and written to disk.
+        return Err(refuse(
+            "schema.registry.url must not carry a user or password; set basic.auth.user.info instead",
+        ));
+    }
+    if base.query().is_some() || base.fragment().is_some() {
+        return Err(refuse("schema.registry.url must not carry a query or fragment"));
+    }
+    let mut base = base.clone();
+    let path = base.path().trim_end_matches('/').to_owned();
+    base.set_path(&path);
+    Ok(base)
+}
+
+/// The settings both clients share.
+fn builder(config: &config::Registry) -> Result<reqwest::ClientBuilder, Error> {
+    let mut builder = reqwest::Client::builder()
+        // A redirect would carry our credentials, and a registered schema, to an address nobody configured.
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(config.timeout)
+        .user_agent(concat!("tributary/", env!("CARGO_PKG_VERSION")))
+        .tls_backend_rustls();
+    if let Some(path) = &config.tls.ca {
+        let certificates = reqwest::Certificate::from_pem_bundle(&read_pem("ca", path)?)
+            .map_err(|error| pem_failed("ca", path, error))?;
+        if certificates.is_empty() {
+            return Err(Error::Settings {
+                rule: format!("ca {} must hold at least one PEM certificate", path.display()),
+                source: None,
+            });
+        }
+        builder = builder.tls_certs_only(certificates);
+    }
+    match (&config.tls.certificate, &config.tls.key) {
+        (None, None) => Ok(builder),
+        (Some(certificate), Some(key)) => {
+            let mut pem = zeroize::Zeroizing::new(read_pem("key", key)?);
+            pem.push(b'\n');
+            pem.extend_from_slice(&read_pem("certificate", certificate)?);
+            let identity = reqwest::Identity::from_pem(&pem)
+                .map_err(|error| pem_failed("certificate and key", certificate, error))?;
+            Ok(builder.identity(identity))
+        }
+        _ => Err(Error::Settings {
+            rule: "a client certificate needs both its certificate and its key; set both or neither".into(),
+            source: None,
+        }),
+    }
+}
+
+fn read_pem(what: &str, path: &Path) -> Result<Vec<u8>, Error> {
+    let too_large = || std::io::Error::other(format!("larger than {MAX_PEM_BYTES} bytes"));
+    fs::metadata(path)
+        .and_then(|found| if found.len() > MAX_PEM_BYTES { Err(too_large()) } else { fs::read(path) })
+        .map_err(|error| pem_failed(what, path, error))
+}
+
+fn pem_failed(what: &str, path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Settings {
+        rule: format!("{what} {} must be a readable PEM file", path.display()),
+        source: Some(Arc::new(error)),
+    }
+}
+
+fn tls_failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Settings { rule: "the TLS settings cannot be used".into(), source: Some(Arc::new(error)) }
+}
+
+fn from_client(attempt: String, error: reqwest_middleware::Error) -> Error {
+    match error {
+        reqwest_middleware::Error::Middleware(inner) => match inner.downcast_ref::<Failure>() {
+            Some(failure) => failure.clone().into_error(attempt),
+            None => {
+                Error::Transport { attempt, source: Arc::new(reqwest_middleware::Error::Middleware(inner)) }
+            }
+        },
+        error @ reqwest_middleware::Error::Reqwest(_) => {
+            Error::Transport { attempt, source: Arc::new(error) }
+        }
+    }
+}
+
+fn malformed(attempt: String, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    let source: Cause = Arc::new(error);
+    Error::Malformed {
+        attempt,
+        rule: "the answer is not that of a schema registry".into(),
+        source: Some(source),
+    }
+}
+
+/// An answer that is no success.
+#[derive(Debug, Clone, thiserror::Error)]
+enum Failure {
+    #[error("status {status}: {message}")]
+    Status { status: u16, code: Option<u32>, retry_after: Option<Duration>, message: String },
+    #[error("an answer above {MAX_ANSWER_BYTES} bytes")]
+    TooLarge,
+}
+
+impl Failure {
+    fn into_error(self, attempt: String) -> Error {
+        match self {
+            Self::TooLarge => Error::Malformed { attempt, rule: self.to_string(), source: None },
+            Self::Status { status: status @ (401 | 403), message, .. } => {
+                Error::Unauthorised { attempt, status, message }
+            }
+            Self::Status { status: status @ (408 | 429 | 500..), retry_after, message, .. } => {
+                Error::Unavailable { attempt, status, retry_after, message }
+            }
+            Self::Status { status: status @ 300..=399, code, .. } => Error::Refused {
+                attempt,
+                status,
+                code,
+                message: "redirects are not followed; set the address it points to".into(),
+            },
+            // A registry's own codes begin with the status; a proxy or another application has none, or other ones.
+            Self::Status { status: 404, code, message, .. }
+                if code.is_none_or(|code| !(40_400..40_500).contains(&code)) =>
+            {
+                let message = format!("not a registry's own answer, is the base path right? {message}");
+                Error::Refused { attempt, status: 404, code, message }
+            }
+            Self::Status { status, code, message, .. } => Error::Refused { attempt, status, code, message },
+        }
+    }
+}
+
+/// See the module's head.
+struct Guard;
+
+#[async_trait::async_trait]
+impl Middleware for Guard {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> reqwest_middleware::Result<Response> {
+        let response = next.run(request, extensions).await?;
+        let status = response.status();
+        let retry_after = retry_after(response.headers());
+        let body = match bounded(response).await? {
+            Some(body) => body,
+            None if status.is_success() => {
+                return Err(reqwest_middleware::Error::middleware(Failure::TooLarge));
+            }
+            None => Bytes::new(),
+        };
+        if status.is_success() {
+            let mut whole = http::Response::new(body);
+            *whole.status_mut() = status;
+            return Ok(whole.into());
+        }
+        Err(reqwest_middleware::Error::middleware(failure(status, retry_after, &body)))
+    }
+}
+
+/// The body, or `None` where it is larger than any registry's answer.
+async fn bounded(mut response: Response) -> Result<Option<Bytes>, reqwest::Error> {
+    let mut body = BytesMut::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body.freeze()))
+}
+
+fn failure(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Failure {
+    #[derive(Deserialize)]
+    struct Answer {
+        error_code: Option<u32>,
+        message: Option<String>,
+    }
+    let (code, message) = match serde_json::from_slice::<Answer>(body) {
+        Ok(Answer { error_code, message: Some(message) }) => (error_code, message),
+        Ok(Answer { error_code: Some(code), message: None }) => (Some(code), String::new()),
+        _ => (None, String::from_utf8_lossy(body).into_owned()),
+    };
+    Failure::Status { status: status.as_u16(), code, retry_after, message: shown(&message) }
+}
+
+/// The start of a foreign text, on one line.
+pub(super) fn shown(text: &str) -> String {
+    let clean = |character: char| if character.is_control() { ' ' } else { character };
+    text.trim().chars().take(MAX_SHOWN_CHARACTERS).map(clean).collect()
+}
+
+/// Seconds only: no registry sends a date, and a wrong clock must not decide about waiting.
+fn retry_after(headers: &header::HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+}

@@ -1,0 +1,200 @@
+use reqwest::Method;
+
+use super::*;
+use crate::avro::stub::{Fault, Stub};
+
+fn conflict(error: &Error) -> &Conflict {
+    match error {
+        Error::Incompatible { subject, conflict } if subject == SUBJECT => conflict,
+        other => panic!("not an incompatibility of {SUBJECT}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_level_is_raised_where_it_is_too_weak_and_never_lowered() {
+    for (own, global, expected) in [
+        (None, "NONE", "BACKWARD_TRANSITIVE"),
+        (None, "FULL_TRANSITIVE", "FULL_TRANSITIVE"),
+        (Some("NONE"), "FULL", "BACKWARD_TRANSITIVE"),
+        (Some("BACKWARD"), "NONE", "BACKWARD_TRANSITIVE"),
+        (Some("FULL"), "NONE", "FULL_TRANSITIVE"),
+        (Some("FORWARD"), "NONE", "FULL_TRANSITIVE"),
+    ] {
+        let stub = Stub::start().await;
+        stub.set_level("", global);
+        if let Some(own) = own {
+            stub.set_level(SUBJECT, own);
+        }
+
+        register(&Registry::new(&stub.config()).unwrap()).await.unwrap();
+
+        assert_eq!(stub.level(SUBJECT).as_deref(), Some(expected), "from {own:?}, global {global}");
+    }
+}
+
+#[tokio::test]
+async fn a_level_that_is_enough_is_left_alone() {
+    for level in ["BACKWARD_TRANSITIVE", "FULL_TRANSITIVE"] {
+        let stub = Stub::start().await;
+        stub.set_level(SUBJECT, level);
+
+        register(&Registry::new(&stub.config()).unwrap()).await.unwrap();
+
+        assert_eq!(stub.count(&Method::PUT, ""), 0);
+        assert_eq!(stub.level(SUBJECT).as_deref(), Some(level));
+    }
+}
+
+#[tokio::test]
+async fn the_level_is_set_before_the_schema_is_registered() {
+    let stub = Stub::start().await;
+
+    register(&Registry::new(&stub.config()).unwrap()).await.unwrap();
+
+    let calls: Vec<_> = stub.seen().iter().map(|seen| format!("{} {}", seen.method, seen.path)).collect();
+    let put = calls.iter().position(|call| *call == format!("PUT config/{SUBJECT}"));
+    let post = calls.iter().position(|call| *call == format!("POST subjects/{SUBJECT}/versions"));
+    assert!(put.is_some() && put < post, "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_level_nobody_knows_is_refused_by_name() {
+    let stub = Stub::start().await;
+    stub.set_level(SUBJECT, "SIDEWAYS");
+
+    let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
+
+    assert!(error.to_string().contains("SIDEWAYS"), "{error}");
+}
+
+#[tokio::test]
+async fn where_levels_are_closed_to_us_every_version_is_checked_here() {
+    let read_only = r#"{"error_code":42205,"message":"Subject is in read-only mode"}"#;
+    for (method, fault) in [
+        (Method::PUT, Fault::status(403, "")),
+        (Method::PUT, Fault::status(405, "")),
+        (Method::PUT, Fault::status(422, read_only)),
+        (Method::GET, Fault::status(403, "")),
+    ] {
+        let good = Stub::start().await;
+        good.add(SUBJECT, &OURS.replace("tradeName", "name"));
+        good.fault(Some(method.clone()), "config", fault.clone());
+        let bad = Stub::start().await;
+        bad.add(SUBJECT, FOREIGN);
+        bad.add(SUBJECT, &OURS.replace("tradeName", "name"));
+        bad.fault(Some(method), "config", fault);
+
+        let registered = register(&Registry::new(&good.config()).unwrap()).await;
+        let refused = register(&Registry::new(&bad.config()).unwrap()).await.unwrap_err();
+
+        assert!(registered.is_ok(), "{registered:?}");
+        assert_eq!((conflict(&refused).field.as_str(), conflict(&refused).version), ("companyId", Some(1)));
+    }
+}
+
+#[tokio::test]
+async fn an_incompatible_schema_is_refused_with_subject_field_rule_and_version() {
+    let confluent =
+        r#"{"is_compatible":false,"messages":["{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE'}"]}"#;
+    let apicurio = r#"{"is_compatible":false,"reason":null}"#;
+    for answer in [confluent, apicurio] {
+        let stub = Stub::start().await;
+        stub.add(SUBJECT, FOREIGN);
+        stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, answer));
+
+        let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
+
+        let conflict = conflict(&error);
+        assert_eq!((conflict.field.as_str(), conflict.version), ("companyId", Some(1)));
+        assert!(conflict.rule.contains("default"), "{conflict}");
+        assert_eq!(conflict.level, "BACKWARD_TRANSITIVE");
+        assert_eq!(error.retry(), crate::retry::Retry::Never);
+        assert_eq!(
+            stub.count(&Method::POST, &format!("/{SUBJECT}/versions")),
+            1,
+            "only the check was posted"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_at_the_last_moment_names_the_field_too() {
+    for status in [409, 422] {
+        let stub = Stub::start().await;
+        stub.add(SUBJECT, FOREIGN);
+        let path = format!("subjects/{SUBJECT}/versions");
+        stub.fault(Some(Method::POST), &path, Fault::status(status, r#"{"error_code":409,"message":"no"}"#));
+        stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, r#"{"is_compatible":true}"#));
+
+        let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
+
+        assert_eq!(conflict(&error).field, "companyId");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_we_cannot_explain_carries_the_registrys_words() {
+    let stub = Stub::start().await;
+    stub.add(SUBJECT, &OURS.replace("tradeName", "name"));
+    let answer = r#"{"is_compatible":false,"messages":["a rule of the house","and another"]}"#;
+    stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, answer));
+
+    let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
+
+    assert_eq!(conflict(&error).field, "io.tributary.Customer");
+    assert!(error.to_string().contains("a rule of the house; and another"), "{error}");
+}
+
+#[tokio::test]
+async fn an_unprocessable_schema_that_is_compatible_stays_what_the_registry_calls_it() {
+    let stub = Stub::start().await;
+    let path = format!("subjects/{SUBJECT}/versions");
+    let invalid = r#"{"error_code":42201,"message":"Invalid schema"}"#;
+    stub.fault(Some(Method::POST), &path, Fault::status(422, invalid));
+
+    stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, r#"{"is_compatible":true}"#));
+    let error = register(&Registry::new(&stub.config()).unwrap()).await.unwrap_err();
+
+    assert!(matches!(error, Error::Refused { status: 422, code: Some(42201), .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_schema_that_is_registered_already_is_not_checked_again() {
+    let stub = Stub::start().await;
+    let id = stub.add(SUBJECT, OURS);
+    stub.fault(Some(Method::POST), "compatibility/", Fault::status(200, r#"{"is_compatible":false}"#));
+
+    let found = register(&Registry::new(&stub.config()).unwrap()).await;
+
+    assert_eq!(found.unwrap(), id);
+}
+
+#[tokio::test]
+async fn a_check_changes_nothing_at_the_registry_and_looks_at_every_version() {
+    let stub = Stub::start().await;
+    stub.add(SUBJECT, FOREIGN);
+    let registry = Registry::new(&stub.config()).unwrap();
+
+    let error = registry.check(SUBJECT, OURS, &Schema::parse_str(OURS).unwrap()).await.unwrap_err();
+
+    assert_eq!(conflict(&error).field, "companyId");
+    assert_eq!(stub.level(SUBJECT), None);
+    assert_eq!(stub.count(&Method::POST, &format!("{SUBJECT}/versions")), 1, "only the check was posted");
+}
+
+#[tokio::test]
+async fn under_a_full_level_older_consumers_count_too() {
+    let stub = Stub::start().await;
+    stub.set_level(SUBJECT, "FULL_TRANSITIVE");
+    let older = OURS.replace(
+        r#"{"name":"companyId","type":"string"},"#,
+        r#"{"name":"companyId","type":"string"},{"name":"code","type":"string"},"#,
+    );
+    stub.add(SUBJECT, &older);
+    let registry = Registry::new(&stub.config()).unwrap();
+
+    let error = registry.check(SUBJECT, OURS, &Schema::parse_str(OURS).unwrap()).await.unwrap_err();
+
+    assert_eq!(conflict(&error).field, "code");
+    assert!(conflict(&error).rule.contains("consumers of the older version"), "{error}");
+}

@@ -1,0 +1,183 @@
+//! The schemas of `schemas/*.avsc`, embedded in the binary, parsed and resolved once.
+//!
+//! The text is what gets registered, byte for byte; its SHA-256 tells one version of a schema from the next in the id
+//! cache. A schema that did not parse would be a broken build: a test holds that none is, and the error type still covers
+//! it, so that nothing here can panic.
+
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+use apache_avro::{Schema, reader::datum::GenericDatumReader, writer::datum::GenericDatumWriter};
+use sha2::{Digest, Sha256};
+
+use super::Error;
+use crate::model::SchemaKind;
+
+/// One embedded schema.
+#[derive(Debug)]
+pub struct Embedded {
+    /// Which one.
+    pub kind: SchemaKind,
+    /// The file as it is: this is registered, never Avro's canonical form.
+    pub text: &'static str,
+    /// The same, parsed.
+    pub schema: Schema,
+    /// Tells versions of the text apart.
+    pub fingerprint: Fingerprint,
+}
+
+/// SHA-256 of a schema's text; shown as lowercase hex.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    fn of(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The schema of this kind.
+pub fn embedded(kind: SchemaKind) -> Result<&'static Embedded, Error> {
+    static PARSED: LazyLock<ByKind<Embedded>> = LazyLock::new(|| {
+        ByKind::new(|kind| {
+            let text = text(kind);
+            let schema = Schema::parse_str(text).map_err(|error| broken(kind, error))?;
+            Ok(Embedded { kind, text, schema, fingerprint: Fingerprint::of(text) })
+        })
+    });
+    PARSED.get(kind)
+}
+
+/// The writer for this kind, its names resolved: resolving per record would cost as much as writing it.
+pub(crate) fn writer(kind: SchemaKind) -> Result<&'static GenericDatumWriter<'static>, Error> {
+    static WRITERS: LazyLock<ByKind<GenericDatumWriter<'static>>> = LazyLock::new(|| {
+        ByKind::new(|kind| {
+            let schema = &embedded(kind)?.schema;
+            GenericDatumWriter::builder(schema)
+                .human_readable(false)
+                .build()
+                .map_err(|error| broken(kind, error))
+        })
+    });
+    WRITERS.get(kind)
+}
+
+/// The reader for what was written with today's schema of this kind.
+pub(crate) fn reader(kind: SchemaKind) -> Result<&'static GenericDatumReader<'static>, Error> {
+    static READERS: LazyLock<ByKind<GenericDatumReader<'static>>> = LazyLock::new(|| {
+        ByKind::new(|kind| {
+            let schema = &embedded(kind)?.schema;
+            GenericDatumReader::builder(schema)
+                .human_readable(false)
+                .build()
+                .map_err(|error| broken(kind, error))
+        })
+    });
+    READERS.get(kind)
+}
+
+fn text(kind: SchemaKind) -> &'static str {
+    match kind {
+        SchemaKind::AccountingEvent => include_str!("../../schemas/AccountingEvent.avsc"),
+        SchemaKind::InvoicingEvent => include_str!("../../schemas/InvoicingEvent.avsc"),
+        SchemaKind::Company => include_str!("../../schemas/Company.avsc"),
+        SchemaKind::Customer => include_str!("../../schemas/Customer.avsc"),
+        SchemaKind::Account => include_str!("../../schemas/Account.avsc"),
+        SchemaKind::Record => include_str!("../../schemas/Record.avsc"),
+        SchemaKind::PayrollCompany => include_str!("../../schemas/PayrollCompany.avsc"),
+        SchemaKind::Certificate => include_str!("../../schemas/Certificate.avsc"),
+    }
+}
+
+/// One thing for each kind, made on first use.
+struct ByKind<T>(Vec<(SchemaKind, Result<T, Error>)>);
+
+impl<T> ByKind<T> {
+    fn new(make: impl Fn(SchemaKind) -> Result<T, Error>) -> Self {
+        Self(SchemaKind::ALL.into_iter().map(|kind| (kind, make(kind))).collect())
+    }
+
+    fn get(&'static self, kind: SchemaKind) -> Result<&'static T, Error> {
+        match self.0.iter().find(|(own, _)| *own == kind) {
+            Some((_, Ok(made))) => Ok(made),
+            Some((_, Err(error))) => Err(error.clone()),
+            None => Err(Error::Malformed {
+                attempt: format!("load the embedded schema {}", kind.name()),
+                rule: "it is not in the list of all kinds".into(),
+                source: None,
+            }),
+        }
+    }
+}
+
+fn broken(kind: SchemaKind, error: apache_avro::Error) -> Error {
+    Error::Malformed {
+        attempt: format!("load the embedded schema {}", kind.name()),
+        rule: "it is not a valid Avro schema".into(),
+        source: Some(Arc::new(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_embedded_schema_parses_resolves_and_bears_the_name_of_its_kind() {
+        for kind in SchemaKind::ALL {
+            let embedded = embedded(kind).unwrap();
+
+            let name = embedded.schema.name().unwrap();
+            assert_eq!((name.name(), name.namespace()), (kind.name(), Some("io.tributary")));
+            assert!(writer(kind).is_ok() && reader(kind).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_is_the_sha_256_of_the_text_in_hex() {
+        let fingerprint = Fingerprint::of("abc");
+
+        let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(fingerprint.to_string(), known);
+    }
+
+    #[test]
+    fn every_field_of_every_schema_is_documented() {
+        fn undocumented(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+            let Some(fields) = value.get("fields").and_then(|fields| fields.as_array()) else {
+                for inner in ["type", "items", "values"].into_iter().filter_map(|key| value.get(key)) {
+                    undocumented(inner, path, found);
+                }
+                for branch in value.as_array().into_iter().flatten() {
+                    undocumented(branch, path, found);
+                }
+                return;
+            };
+            for (part, at) in std::iter::once((value, path.to_owned())).chain(
+                fields.iter().map(|field| (field, format!("{path}.{}", field["name"].as_str().unwrap()))),
+            ) {
+                if part.get("doc").and_then(|doc| doc.as_str()).is_none_or(str::is_empty) {
+                    found.push(at);
+                }
+            }
+            for field in fields {
+                undocumented(&field["type"], &format!("{path}.{}", field["name"].as_str().unwrap()), found);
+            }
+        }
+
+        for kind in SchemaKind::ALL {
+            let value = serde_json::from_str(embedded(kind).unwrap().text).unwrap();
+            let mut found = Vec::new();
+            undocumented(&value, kind.name(), &mut found);
+            assert!(found.is_empty(), "without doc: {found:?}");
+        }
+    }
+}
