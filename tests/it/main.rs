@@ -27,6 +27,9 @@ mod rig;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if std::env::var_os(rig::SLEEPER).is_some() {
+        return rig::sleeper();
+    }
     let tests = [rig::tests()];
     support::harness::run(tests.into_iter().flatten().collect())
 }

@@ -42,6 +42,11 @@ impl Process {
         Ok(Self { name: name.to_owned(), log: log.to_owned(), child })
     }
 
+    /// The child's process id.
+    pub(crate) fn id(&self) -> u32 {
+        locked(&self.child).id()
+    }
+
     /// The child's exit status, once it has ended.
     pub(crate) fn ended(&self) -> Option<ExitStatus> {
         locked(&self.child).try_wait().ok().flatten()

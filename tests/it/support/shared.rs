@@ -103,14 +103,16 @@ pub(crate) fn closing(failed: bool) -> String {
                 let registry = outside(REGISTRY)
                     .map_or(format!("Apicurio {registry}"), |_| "outside registry".to_owned());
                 format!(
-                    "real {kafka} at {}, {registry} at {}: {} tests used it",
-                    shared.bootstrap, shared.registry, book.shared
+                    "real {kafka} at {}, {registry} at {}: {} used it",
+                    shared.bootstrap,
+                    shared.registry,
+                    tests(book.shared)
                 )
             }
-            Some(Err(_)) => format!("real Kafka {kafka} did not start: {} tests wanted it", book.shared),
+            Some(Err(_)) => format!("real Kafka {kafka} did not start: {} wanted it", tests(book.shared)),
             None => format!("real Kafka {kafka}: no test used a shared one"),
         };
-        text += &format!("{used}, {} started their own\n", book.own);
+        text += &format!("{used}, {} started their own\n", tests(book.own));
     }
     if let Some(path) = run_directory::path().filter(|_| failed) {
         text += &format!("logs of brokers and registries until the next run: {}\n", path.display());
@@ -125,7 +127,7 @@ pub(crate) fn closing(failed: bool) -> String {
 pub(crate) fn left_out_block(left_out: &[(String, &'static str)]) -> String {
     let line = "=".repeat(100);
     let mut text =
-        format!("\n{line}\nLEFT OUT: {} tests that need a real Kafka did not run.\n\n", left_out.len());
+        format!("\n{line}\nLEFT OUT: {} that need a real Kafka did not run.\n\n", tests(left_out.len()));
     for (test, reason) in left_out {
         text += &format!("    {test}: {reason}\n");
     }
@@ -136,6 +138,10 @@ pub(crate) fn left_out_block(left_out: &[(String, &'static str)]) -> String {
         java = 17,
     );
     text
+}
+
+fn tests(count: usize) -> String {
+    if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
 }
 
 fn book() -> MutexGuard<'static, Book> {
