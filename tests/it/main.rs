@@ -22,6 +22,8 @@
 
 mod support;
 
+mod dependencies;
+mod layering;
 mod rig;
 
 use std::process::ExitCode;
@@ -30,6 +32,6 @@ fn main() -> ExitCode {
     if std::env::var_os(rig::SLEEPER).is_some() {
         return rig::sleeper();
     }
-    let tests = [rig::tests()];
+    let tests = [dependencies::tests(), layering::tests(), rig::tests()];
     support::harness::run(tests.into_iter().flatten().collect())
 }

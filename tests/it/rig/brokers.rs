@@ -8,9 +8,9 @@ use crate::support::{Broker, Cluster, Options, Registry, Result, Shared, prefix}
 
 crate::tests! {
     real a_record_written_to_the_shared_kafka_can_be_read;
-    real kafkas_own_tools_see_the_shared_kafka;
     real the_shared_registry_serves_the_confluent_api;
     disturbing an_acknowledged_record_survives_a_killed_broker within 120;
+    disturbing kafkas_own_tools_see_what_a_client_created within 120;
     disturbing a_paused_broker_answers_again_once_resumed within 120;
     disturbing a_client_behind_a_stalled_proxy_waits_while_others_go_on within 120;
     disturbing only_the_right_password_opens_a_scram_listener within 120;
@@ -29,17 +29,6 @@ async fn a_record_written_to_the_shared_kafka_can_be_read(shared: &'static Share
     write(shared.bootstrap(), &topic, "hello", LONG).await.unwrap();
 
     assert_eq!(read(shared.bootstrap(), &topic, 1).await, ["hello"]);
-}
-
-async fn kafkas_own_tools_see_the_shared_kafka(shared: &'static Shared) -> Result<()> {
-    let topic = prefix("rig-tool");
-    create_topic(shared.bootstrap(), &topic, 1).await;
-
-    let arguments = ["--bootstrap-server", shared.bootstrap(), "--describe", "--topic", &topic];
-    let described = tool("org.apache.kafka.tools.TopicCommand", &arguments).await?;
-
-    assert!(described.contains("PartitionCount: 3"), "{described}");
-    Ok(())
 }
 
 async fn the_shared_registry_serves_the_confluent_api(shared: &'static Shared) {
@@ -67,6 +56,19 @@ async fn an_acknowledged_record_survives_a_killed_broker() -> Result<()> {
     write(&bootstrap, "kept", "after", LONG).await.unwrap();
 
     assert_eq!(read(&bootstrap, "kept", 2).await, ["before", "after"]);
+    Ok(())
+}
+
+async fn kafkas_own_tools_see_what_a_client_created() -> Result<()> {
+    let broker = Broker::start(Options::default()).await?;
+    create_topic(&broker.bootstrap(), "described", 1).await;
+
+    let arguments = ["--bootstrap-server", &broker.bootstrap(), "--describe", "--topic", "described"];
+    let described = tool("org.apache.kafka.tools.TopicCommand", &arguments).await?;
+
+    assert!(described.contains("PartitionCount: 3"), "{described}");
+    let missing = tool("org.apache.kafka.tools.NoSuchCommand", &[]).await;
+    assert!(missing.is_err(), "a tool that does not exist gave {missing:?}");
     Ok(())
 }
 

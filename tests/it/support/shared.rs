@@ -46,14 +46,14 @@ fn start() -> Result<Shared> {
     if bootstrap.is_none() || registry.is_none() {
         jars::get()?;
     }
+    // Nobody kills this broker, and a busy machine must not make its own controller give it up.
+    let patient = Options::default().property("broker.session.timeout.ms", "18000");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime =
         runtime.map_err(|error| Error(format!("start the shared cluster: build a runtime: {error}")))?;
     runtime.block_on(async {
         let (own_broker, own_registry) = tokio::try_join!(
-            async {
-                if bootstrap.is_some() { Ok(None) } else { Broker::start(Options::default()).await.map(Some) }
-            },
+            async { if bootstrap.is_some() { Ok(None) } else { Broker::start(patient).await.map(Some) } },
             async { if registry.is_some() { Ok(None) } else { Registry::start().await.map(Some) } },
         )?;
         Ok(Shared {
