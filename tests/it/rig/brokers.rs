@@ -1,0 +1,166 @@
+//! Brokers and registries: shared, killed, paused, cut off, three at a time.
+
+use std::time::Duration;
+
+use super::client::{answers, config, create_topic, read, write};
+use crate::support::broker::tool;
+use crate::support::{Broker, Cluster, Options, Registry, Result, Shared, prefix};
+
+crate::tests! {
+    real a_record_written_to_the_shared_kafka_can_be_read;
+    real the_shared_registry_serves_the_confluent_api;
+    disturbing an_acknowledged_record_survives_a_killed_broker within 120;
+    disturbing kafkas_own_tools_see_what_a_client_created within 120;
+    disturbing a_paused_broker_answers_again_once_resumed within 120;
+    disturbing a_client_behind_a_stalled_proxy_waits_while_others_go_on within 120;
+    disturbing only_the_right_password_opens_a_scram_listener within 120;
+    disturbing a_registry_comes_back_empty_on_its_port within 180;
+    disturbing three_brokers_take_writes_without_one_and_refuse_without_two within 240;
+}
+
+/// Long enough for a busy machine, short enough to wait for in vain.
+const SHORT: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(20);
+
+async fn a_record_written_to_the_shared_kafka_can_be_read(shared: &'static Shared) {
+    let topic = prefix("rig-shared");
+    create_topic(shared.bootstrap(), &topic, 1).await;
+
+    write(shared.bootstrap(), &topic, "hello", LONG).await.unwrap();
+
+    assert_eq!(read(shared.bootstrap(), &topic, 1).await, ["hello"]);
+}
+
+async fn the_shared_registry_serves_the_confluent_api(shared: &'static Shared) {
+    let subject = prefix("rig-subject");
+    let url = format!("{}/subjects/{subject}/versions", shared.registry());
+    let client = reqwest::Client::new();
+
+    let schema = serde_json::json!({ "schema": r#"{"type":"string"}"# });
+    let registered = client.post(&url).json(&schema).send().await.unwrap();
+    let versions: Vec<u32> = client.get(&url).send().await.unwrap().json().await.unwrap();
+
+    assert_eq!(registered.status(), 200);
+    assert_eq!(versions, [1]);
+}
+
+async fn an_acknowledged_record_survives_a_killed_broker() -> Result<()> {
+    let mut broker = Broker::start(Options::default()).await?;
+    let bootstrap = broker.bootstrap();
+    create_topic(&bootstrap, "kept", 1).await;
+    write(&bootstrap, "kept", "before", LONG).await.unwrap();
+
+    broker.kill();
+    assert!(!answers(config(&bootstrap), SHORT).await, "a killed broker answered");
+    broker.restart().await?;
+    write(&bootstrap, "kept", "after", LONG).await.unwrap();
+
+    assert_eq!(read(&bootstrap, "kept", 2).await, ["before", "after"]);
+    Ok(())
+}
+
+async fn kafkas_own_tools_see_what_a_client_created() -> Result<()> {
+    let broker = Broker::start(Options::default()).await?;
+    create_topic(&broker.bootstrap(), "described", 1).await;
+
+    let arguments = ["--bootstrap-server", &broker.bootstrap(), "--describe", "--topic", "described"];
+    let described = tool("org.apache.kafka.tools.TopicCommand", &arguments).await?;
+
+    assert!(described.contains("PartitionCount: 3"), "{described}");
+    let missing = tool("org.apache.kafka.tools.NoSuchCommand", &[]).await;
+    assert!(missing.is_err(), "a tool that does not exist gave {missing:?}");
+    Ok(())
+}
+
+async fn a_paused_broker_answers_again_once_resumed() -> Result<()> {
+    let broker = Broker::start(Options::default()).await?;
+    let bootstrap = broker.bootstrap();
+
+    broker.pause()?;
+    assert!(!answers(config(&bootstrap), SHORT).await, "a paused broker answered");
+    broker.resume()?;
+    assert!(answers(config(&bootstrap), LONG).await, "a resumed broker did not answer");
+    broker.pause()?;
+    broker.stop().await?;
+
+    assert!(broker.resume().is_err(), "a stopped broker took a signal");
+    Ok(())
+}
+
+async fn a_client_behind_a_stalled_proxy_waits_while_others_go_on() -> Result<()> {
+    let broker = Broker::start(Options::default().proxied()).await?;
+    create_topic(&broker.bootstrap(), "seen", 1).await;
+    write(&broker.bootstrap(), "seen", "first", LONG).await.unwrap();
+
+    broker.proxy()?.stall();
+    let stalled = write(&broker.bootstrap(), "seen", "lost", SHORT).await;
+    write(&broker.bootstrap_past_proxy(), "seen", "second", LONG).await.unwrap();
+    broker.proxy()?.heal();
+    write(&broker.bootstrap(), "seen", "third", LONG).await.unwrap();
+
+    assert!(stalled.is_err(), "a record passed a stalled proxy");
+    assert_eq!(read(&broker.bootstrap(), "seen", 3).await, ["first", "second", "third"]);
+    Ok(())
+}
+
+async fn only_the_right_password_opens_a_scram_listener() -> Result<()> {
+    let login = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
+    let options = Options::default()
+        .listener("SASL", "SASL_PLAINTEXT")
+        .scram("SCRAM-SHA-512", "alice", "opensesame")
+        .property("sasl.enabled.mechanisms", "SCRAM-SHA-512")
+        .property("listener.name.sasl.scram-sha-512.sasl.jaas.config", login);
+    let broker = Broker::start(options).await?;
+    let address = broker.listener("SASL")?;
+    let client = |password: &str| {
+        let mut config = config(&address);
+        config.set("security.protocol", "SASL_PLAINTEXT").set("sasl.mechanisms", "SCRAM-SHA-512");
+        config.set("sasl.username", "alice").set("sasl.password", password);
+        config
+    };
+
+    let wrong = answers(client("guess"), SHORT).await;
+    let right = answers(client("opensesame"), LONG).await;
+
+    assert!(!wrong, "a wrong password was taken");
+    assert!(right, "the right password was refused");
+    Ok(())
+}
+
+async fn a_registry_comes_back_empty_on_its_port() -> Result<()> {
+    let mut registry = Registry::start().await?;
+    let url = format!("{}/subjects", registry.url());
+    let schema = serde_json::json!({ "schema": r#"{"type":"string"}"# });
+    let client = reqwest::Client::new();
+    let posted = client.post(format!("{url}/kept/versions")).json(&schema).send().await.unwrap();
+    assert_eq!(posted.status(), 200);
+
+    registry.pause()?;
+    assert!(!registry.answers().await, "a paused registry answered");
+    registry.resume()?;
+    assert!(registry.answers().await, "a resumed registry did not answer");
+    registry.stop().await?;
+    registry.restart().await?;
+
+    let subjects: Vec<String> = client.get(&url).send().await.unwrap().json().await.unwrap();
+    assert!(subjects.is_empty(), "{subjects:?} outlived the registry");
+    registry.kill();
+    assert!(!registry.answers().await, "a killed registry answered");
+    Ok(())
+}
+
+async fn three_brokers_take_writes_without_one_and_refuse_without_two() -> Result<()> {
+    let mut cluster = Cluster::start(3, Options::default()).await?;
+    create_topic(&cluster.bootstrap(), "replicated", 3).await;
+    write(&cluster.bootstrap(), "replicated", "all three", LONG).await.unwrap();
+
+    cluster.brokers[0].kill();
+    write(&cluster.bootstrap(), "replicated", "two left", 2 * LONG).await.unwrap();
+    cluster.brokers[1].kill();
+    let alone = write(&cluster.bootstrap(), "replicated", "one left", SHORT).await;
+    cluster.brokers[1].restart().await?;
+
+    assert!(alone.is_err(), "one broker alone took an acks=all write");
+    assert_eq!(read(&cluster.bootstrap(), "replicated", 2).await, ["all three", "two left"]);
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! The harness: what fails a test, and what is said about tests that did not run.
+
+use std::collections::HashSet;
+use std::future::pending;
+use std::time::Duration;
+
+use crate::support::harness::run_limited;
+use crate::support::jars::parse_java_version;
+use crate::support::shared::left_out_block;
+use crate::support::{cycles, parse_cycles, ports, prefix};
+
+crate::tests! {
+    plain a_panic_fails_the_test_with_its_message;
+    plain an_error_fails_the_test_with_its_text;
+    plain a_test_that_never_ends_fails_with_its_name;
+    plain the_block_of_left_out_tests_names_each_and_the_remedy;
+    plain prefixes_are_never_the_same;
+    plain free_ports_are_all_different_and_below_the_kernels_own;
+    plain cycles_are_a_number_above_zero;
+    plain java_versions_old_and_new_are_read;
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Quiet on purpose: `panic!` would print a backtrace into the report of a run that is well.
+async fn a_panic_fails_the_test_with_its_message() {
+    let body = || async { std::panic::resume_unwind(Box::new("boom")) };
+
+    let result = run_limited("failing", LIMIT, Box::new(move || Box::pin(body())));
+
+    assert_eq!(result, Err("panicked: boom".to_owned()));
+}
+
+async fn an_error_fails_the_test_with_its_text() {
+    let result = run_limited("failing", LIMIT, Box::new(|| Box::pin(async { Err("boom".to_owned()) })));
+
+    assert_eq!(result, Err("boom".to_owned()));
+}
+
+async fn a_test_that_never_ends_fails_with_its_name() {
+    let result = run_limited("endless", Duration::from_millis(20), Box::new(|| Box::pin(pending())));
+
+    assert_eq!(result, Err("endless has not ended within 20ms".to_owned()));
+}
+
+async fn the_block_of_left_out_tests_names_each_and_the_remedy() {
+    let left_out = [("first::test".to_owned(), "no `java`"), ("second::test".to_owned(), "no `mvn`")];
+
+    let block = left_out_block(&left_out);
+
+    for part in [
+        "LEFT OUT: 2 tests",
+        "first::test: no `java`",
+        "second::test: no `mvn`",
+        "openjdk-17-jre-headless maven",
+    ] {
+        assert!(block.contains(part), "{part:?} is not in {block}");
+    }
+}
+
+async fn prefixes_are_never_the_same() {
+    let prefixes: HashSet<_> = (0..100).map(|_| prefix("same")).collect();
+
+    assert_eq!(prefixes.len(), 100);
+}
+
+async fn free_ports_are_all_different_and_below_the_kernels_own() {
+    let ports: HashSet<_> = ports::free::<20>().unwrap().into_iter().collect();
+
+    assert_eq!(ports.len(), 20);
+    assert!(ports.iter().all(|port| (20_000..32_000).contains(port)), "{ports:?}");
+}
+
+async fn cycles_are_a_number_above_zero() {
+    assert_eq!(parse_cycles(" 12 ").unwrap(), 12);
+    for wrong in ["0", "-1", "many", ""] {
+        assert!(parse_cycles(wrong).is_err(), "{wrong:?} was taken");
+    }
+    assert!(cycles(3) > 0);
+}
+
+async fn java_versions_old_and_new_are_read() {
+    assert_eq!(parse_java_version("openjdk version \"17.0.15\" 2025-04-15"), Some(17));
+    assert_eq!(parse_java_version("openjdk version \"25-ea\" 2025-09-16"), Some(25));
+    assert_eq!(parse_java_version("java version \"1.8.0_292\""), Some(1));
+    assert_eq!(parse_java_version("command not found"), None);
+}

@@ -1,0 +1,15 @@
+//! The rig, tried on itself: what other tests build on must not be what fails them.
+
+mod brokers;
+mod client;
+mod harness;
+mod processes;
+mod proxy;
+
+pub(crate) use processes::{SLEEPER, sleeper};
+
+use crate::support::harness::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    [harness::tests(), processes::tests(), proxy::tests(), brokers::tests()].into_iter().flatten().collect()
+}

@@ -1,0 +1,338 @@
+//! Real brokers that a test may break: started on free ports, killed, paused, stopped and brought back with their data.
+//!
+//! Each broker is a combined KRaft node with three listeners: CLIENTS, which [`Options::proxied`] puts behind a [`Proxy`];
+//! BROKERS, for replication, the rig's own questions and tests that look past the proxy; and CONTROLLER. A broker that
+//! ends while it starts is an error with the end of its log; one whose port was taken meanwhile is started again on others.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rustix::process::Signal;
+
+use super::jars::{self, Jars};
+use super::process::Process;
+use super::{Error, Proxy, Result, ports, run_directory};
+
+/// A machine in a busy CI takes ten times what an idle one does.
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+const TOOL_LIMIT: Duration = Duration::from_secs(60);
+/// New ports are tried this often when somebody else takes one between our look and the broker's bind.
+const PORT_TRIES: u32 = 3;
+const HEAP: &str = "-Xmx512m";
+
+/// How brokers differ from the plain ones.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    properties: Vec<(String, String)>,
+    listeners: Vec<(String, String)>,
+    scram: Vec<String>,
+    proxied: bool,
+}
+
+impl Options {
+    /// One more line of `server.properties`; it wins over the rig's own.
+    pub(crate) fn property(mut self, key: &str, value: &str) -> Self {
+        self.properties.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// One more listener on its own port, say `("SASL", "SASL_PLAINTEXT")`; [`Broker::listener`] answers where.
+    pub(crate) fn listener(mut self, name: &str, protocol: &str) -> Self {
+        self.listeners.push((name.to_owned(), protocol.to_owned()));
+        self
+    }
+
+    /// A SCRAM user that exists from the first moment; `mechanism` is `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+    pub(crate) fn scram(mut self, mechanism: &str, user: &str, password: &str) -> Self {
+        self.scram.push(format!("{mechanism}=[name={user},password={password}]"));
+        self
+    }
+
+    /// Puts a [`Proxy`] before the CLIENTS listener and advertises the proxy's address there.
+    pub(crate) fn proxied(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+}
+
+/// One broker.
+pub(crate) struct Broker {
+    name: String,
+    jars: &'static Jars,
+    directory: PathBuf,
+    ports: [u16; 3],
+    listeners: Vec<(String, u16)>,
+    proxy: Option<Proxy>,
+    process: Process,
+}
+
+impl Broker {
+    /// A single broker, ready for clients.
+    pub(crate) async fn start(options: Options) -> Result<Self> {
+        let mut cluster = Cluster::start(1, options).await?;
+        cluster.brokers.pop().ok_or_else(|| Error("start one broker: the cluster has none".to_owned()))
+    }
+
+    /// What a client under test takes as `bootstrap.servers`; through the proxy, if there is one.
+    pub(crate) fn bootstrap(&self) -> String {
+        self.proxy.as_ref().map_or_else(|| self.address(0), |proxy| proxy.address().to_string())
+    }
+
+    /// The way past the proxy, for whoever watches what the client under test does.
+    pub(crate) fn bootstrap_past_proxy(&self) -> String {
+        self.address(1)
+    }
+
+    /// The address of a listener named in [`Options::listener`].
+    pub(crate) fn listener(&self, name: &str) -> Result<String> {
+        let found = self.listeners.iter().find(|(known, _)| known == name);
+        let (_, port) = found.ok_or_else(|| {
+            Error(format!("find listener {name} of {}: name it in Options::listener", self.name))
+        })?;
+        Ok(format!("127.0.0.1:{port}"))
+    }
+
+    /// The proxy before this broker, started with [`Options::proxied`].
+    pub(crate) fn proxy(&self) -> Result<&Proxy> {
+        self.proxy.as_ref().ok_or_else(|| {
+            Error(format!("find the proxy of {}: ask for one with Options::proxied", self.name))
+        })
+    }
+
+    /// SIGKILL: what it had not written is lost.
+    pub(crate) fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// SIGSTOP: connections stay open and nothing answers.
+    pub(crate) fn pause(&self) -> Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// SIGCONT, after [`Broker::pause`].
+    pub(crate) fn resume(&self) -> Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
+    /// SIGTERM, and wait for an orderly end; also for a paused broker.
+    pub(crate) async fn stop(&self) -> Result<()> {
+        stop(&self.process).await
+    }
+
+    /// Ends what still runs and starts anew on the same ports and data.
+    pub(crate) async fn restart(&mut self) -> Result<()> {
+        self.process.kill();
+        self.process = spawn(self.jars, &self.name, &self.directory)?;
+        self.ready(1).await
+    }
+
+    async fn ready(&self, cluster_size: usize) -> Result<()> {
+        let bootstrap = self.bootstrap_past_proxy();
+        self.process.ready(START_LIMIT, async || knows_brokers(&bootstrap, cluster_size).await).await
+    }
+
+    fn address(&self, listener: usize) -> String {
+        format!("127.0.0.1:{}", self.ports[listener])
+    }
+}
+
+/// Brokers that replicate to each other.
+pub(crate) struct Cluster {
+    /// In the order of their ids, from 1.
+    pub(crate) brokers: Vec<Broker>,
+}
+
+impl Cluster {
+    /// `size` brokers that know each other; with three, topics have three replicas of which two must be in sync.
+    pub(crate) async fn start(size: usize, options: Options) -> Result<Self> {
+        let jars = jars::get()?;
+        let mut tries = 1;
+        loop {
+            let error = match Self::try_start(jars, size, &options).await {
+                Ok(cluster) => return Ok(cluster),
+                Err(error) => error,
+            };
+            if tries == PORT_TRIES || !error.0.contains("Address already in use") {
+                return Err(error);
+            }
+            tries += 1;
+        }
+    }
+
+    /// What a client under test takes as `bootstrap.servers`.
+    pub(crate) fn bootstrap(&self) -> String {
+        self.brokers.iter().map(Broker::bootstrap).collect::<Vec<_>>().join(",")
+    }
+
+    async fn try_start(jars: &'static Jars, size: usize, options: &Options) -> Result<Self> {
+        let mut nodes = Vec::with_capacity(size);
+        for id in 1..=size {
+            nodes.push(Node::plan(id, options).await?);
+        }
+        let voters: Vec<_> =
+            nodes.iter().map(|node| format!("{}@127.0.0.1:{}", node.id, node.ports[2])).collect();
+        let cluster_id = cluster_id();
+        for node in &nodes {
+            fs::write(
+                node.directory.join("server.properties"),
+                node.properties(&voters.join(","), size, options),
+            )
+            .map_err(|error| Error(format!("write properties of broker {}: {error}", node.id)))?;
+        }
+        futures::future::try_join_all(nodes.iter().map(|node| format(jars, node, &cluster_id, options)))
+            .await?;
+        let mut brokers = Vec::with_capacity(size);
+        for node in nodes {
+            brokers.push(node.start(jars)?);
+        }
+        futures::future::try_join_all(brokers.iter().map(|broker| broker.ready(size))).await?;
+        Ok(Self { brokers })
+    }
+}
+
+/// Runs one of Kafka's own tools, say `org.apache.kafka.tools.TopicCommand`, and gives what it printed.
+pub(crate) async fn tool(class: &str, arguments: &[&str]) -> Result<String> {
+    let log = run_directory::create("tool")?.join("output.log");
+    let mut command = jars::get()?.kafka("-Xmx128m");
+    command.arg(class).args(arguments);
+    let process = Process::spawn(class, command, &log)?;
+    let status = process.wait(TOOL_LIMIT).await?;
+    if !status.success() {
+        return Err(process.error(&format!("run {class} {arguments:?}: {status}")));
+    }
+    fs::read_to_string(&log).map_err(|error| Error(format!("read {}: {error}", log.display())))
+}
+
+/// SIGTERM, and SIGCONT in case it is paused: a stopped process takes no other signal.
+pub(crate) async fn stop(process: &Process) -> Result<()> {
+    process.signal(Signal::TERM)?;
+    process.signal(Signal::CONT).ok();
+    process.wait(STOP_LIMIT).await.map(drop)
+}
+
+/// Whether the broker there answers and counts at least `count` in its cluster: an open port alone does not say so.
+async fn knows_brokers(bootstrap: &str, count: usize) -> bool {
+    if tokio::net::TcpStream::connect(bootstrap).await.is_err() {
+        return false;
+    }
+    let bootstrap = bootstrap.to_owned();
+    let asked = tokio::task::spawn_blocking(move || {
+        let client: BaseConsumer = ClientConfig::new().set("bootstrap.servers", &bootstrap).create().ok()?;
+        client.fetch_metadata(None, Duration::from_secs(2)).ok().map(|metadata| metadata.brokers().len())
+    });
+    asked.await.ok().flatten().is_some_and(|known| known >= count)
+}
+
+/// A broker not yet started: its place, ports and proxy.
+struct Node {
+    id: usize,
+    directory: PathBuf,
+    ports: [u16; 3],
+    listeners: Vec<(String, u16)>,
+    proxy: Option<Proxy>,
+}
+
+impl Node {
+    async fn plan(id: usize, options: &Options) -> Result<Self> {
+        let ports = ports::free::<3>()?;
+        let mut listeners = Vec::new();
+        for (name, _) in &options.listeners {
+            listeners.push((name.clone(), ports::free::<1>()?[0]));
+        }
+        let proxy = if options.proxied {
+            Some(Proxy::to(SocketAddr::from((Ipv4Addr::LOCALHOST, ports[0]))).await?)
+        } else {
+            None
+        };
+        Ok(Self { id, directory: run_directory::create(&format!("kafka-{id}"))?, ports, listeners, proxy })
+    }
+
+    fn properties(&self, voters: &str, size: usize, options: &Options) -> String {
+        let [clients, brokers, controller] = self.ports;
+        let advertised = self.proxy.as_ref().map_or(clients, |proxy| proxy.address().port());
+        let mut protocols = "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
+        let mut own = String::new();
+        for ((name, protocol), (_, port)) in options.listeners.iter().zip(&self.listeners) {
+            protocols += &format!(",{name}:{protocol}");
+            own += &format!(",{name}://127.0.0.1:{port}");
+        }
+        let majority = size.div_ceil(2);
+        let mut text = format!(
+            "process.roles=broker,controller\n\
+             node.id={id}\n\
+             controller.quorum.voters={voters}\n\
+             listeners=CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers},CONTROLLER://127.0.0.1:{controller}{own}\n\
+             advertised.listeners=CLIENTS://127.0.0.1:{advertised},BROKERS://127.0.0.1:{brokers}{own}\n\
+             listener.security.protocol.map={protocols}\n\
+             inter.broker.listener.name=BROKERS\n\
+             controller.listener.names=CONTROLLER\n\
+             log.dirs={data}\n",
+            id = self.id,
+            data = self.directory.join("data").display(),
+        );
+        text += &format!(
+            "default.replication.factor={size}\n\
+             min.insync.replicas={majority}\n\
+             offsets.topic.replication.factor={size}\n\
+             transaction.state.log.replication.factor={size}\n\
+             transaction.state.log.min.isr={majority}\n\
+             share.coordinator.state.topic.replication.factor={size}\n\
+             share.coordinator.state.topic.min.isr=1\n"
+        );
+        // The product creates its topics itself; few internal partitions and no rebalance delay save tens of seconds;
+        // the cleaner looks often enough for compaction to be seen inside a test; a killed broker is taken back, and its
+        // partitions get a new leader, after 3 seconds instead of 9.
+        text += "auto.create.topics.enable=false\n\
+                 offsets.topic.num.partitions=4\n\
+                 transaction.state.log.num.partitions=4\n\
+                 group.initial.rebalance.delay.ms=0\n\
+                 broker.session.timeout.ms=3000\n\
+                 broker.heartbeat.interval.ms=500\n\
+                 log.cleaner.backoff.ms=500\n";
+        for (key, value) in &options.properties {
+            text += &format!("{key}={value}\n");
+        }
+        text
+    }
+
+    fn start(self, jars: &'static Jars) -> Result<Broker> {
+        let Self { id, directory, ports, listeners, proxy } = self;
+        let name = format!("kafka-{id}");
+        let process = spawn(jars, &name, &directory)?;
+        Ok(Broker { name, jars, directory, ports, listeners, proxy, process })
+    }
+}
+
+fn spawn(jars: &Jars, name: &str, directory: &Path) -> Result<Process> {
+    let mut command = jars.kafka(HEAP);
+    command.arg("kafka.Kafka").arg(directory.join("server.properties"));
+    Process::spawn(name, command, &directory.join("broker.log"))
+}
+
+async fn format(jars: &Jars, node: &Node, cluster_id: &str, options: &Options) -> Result<()> {
+    let mut command = jars.kafka("-Xmx128m");
+    command.args(["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"]);
+    command.arg(node.directory.join("server.properties"));
+    for user in &options.scram {
+        command.args(["--add-scram", user]);
+    }
+    let process = Process::spawn("format", command, &node.directory.join("format.log"))?;
+    let status = process.wait(START_LIMIT).await?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(process.error(&format!("format broker {}: {status}", node.id)))
+    }
+}
+
+/// Kafka wants 16 bytes as 22 letters of URL-safe base64; any such text will do, and these letters are a subset.
+fn cluster_id() -> String {
+    let text: String = run_directory::stamp().chars().filter(char::is_ascii_alphanumeric).collect();
+    // The last letter carries four bits only; A is the one with none set.
+    format!("{text:0>21.21}A")
+}

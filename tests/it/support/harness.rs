@@ -1,0 +1,225 @@
+//! From lists of functions to a test run: kinds, time limits, and the order parallel first, disturbing last.
+//!
+//! A module lists its tests with [`tests!`](crate::tests) and `main` collects the lists, so one that is not listed is dead
+//! code and a warning. Each test has a thread and a runtime of its own; a panic, an error or the time limit fails it. Tests
+//! that cannot run here are counted as ignored and named at the end; with `CI` set they fail.
+
+use std::fmt::Display;
+use std::panic;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::{PoisonError, RwLock, mpsc};
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
+
+use super::{Shared, jars, process, run_directory, shared};
+
+/// For tests that name no other limit.
+const LIMIT: Duration = Duration::from_secs(60);
+/// What a test gets beyond its limit to notice it; after that its thread is left behind.
+const GRACE: Duration = Duration::from_secs(5);
+/// Tests mostly wait: on two cores four of them keep both busy.
+const LEAST_THREADS: usize = 4;
+
+/// Lists a module's tests: `kind name;`, or `kind name within SECONDS;`, kind being one of [`Test`]'s constructors.
+#[macro_export]
+macro_rules! tests {
+    ($($kind:ident $name:ident $(within $seconds:literal)?;)*) => {
+        pub(crate) fn tests() -> Vec<$crate::support::harness::Test> {
+            use $crate::support::harness::Test;
+            vec![$(Test::$kind(concat!(module_path!(), "::", stringify!($name)), $name)$(.within($seconds))?),*]
+        }
+    };
+}
+
+type Body = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Result<(), String>>>> + Send>;
+
+/// What a test needs and may disturb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Real,
+    Disturbing,
+}
+
+/// One test of this binary.
+pub(crate) struct Test {
+    name: String,
+    kind: Kind,
+    limit: Duration,
+    body: Body,
+}
+
+impl Test {
+    /// Needs nothing from outside; runs beside others.
+    pub(crate) fn plain<Run, Running>(name: &str, run: Run) -> Self
+    where
+        Run: FnOnce() -> Running + Send + 'static,
+        Running: Future<Output: Outcome> + 'static,
+    {
+        Self::new(name, Kind::Plain, Box::new(move || Box::pin(async move { run().await.into_result() })))
+    }
+
+    /// Uses the shared Kafka and registry, which it must not disturb; runs beside others.
+    pub(crate) fn real<Run, Running>(name: &str, run: Run) -> Self
+    where
+        Run: FnOnce(&'static Shared) -> Running + Send + 'static,
+        Running: Future<Output: Outcome> + 'static,
+    {
+        let body = move || async move {
+            let shared = shared::get().map_err(|error| error.to_string())?;
+            run(shared).await.into_result()
+        };
+        Self::new(name, Kind::Real, Box::new(move || Box::pin(body())))
+    }
+
+    /// Starts brokers or registries of its own to break them; runs alone, after all others.
+    pub(crate) fn disturbing<Run, Running>(name: &str, run: Run) -> Self
+    where
+        Run: FnOnce() -> Running + Send + 'static,
+        Running: Future<Output: Outcome> + 'static,
+    {
+        Self::new(
+            name,
+            Kind::Disturbing,
+            Box::new(move || Box::pin(async move { run().await.into_result() })),
+        )
+    }
+
+    /// Another time limit than a minute.
+    pub(crate) fn within(mut self, seconds: u64) -> Self {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    fn new(name: &str, kind: Kind, body: Body) -> Self {
+        let name = name.strip_prefix("it::").unwrap_or(name).to_owned();
+        Self { name, kind, limit: LIMIT, body }
+    }
+
+    fn into_trial(self) -> Trial {
+        Trial::ignorable_test(self.name.clone(), move || self.run())
+    }
+
+    fn run(self) -> Result<Completion, Failed> {
+        // Taken by all and by disturbing ones alone; they come last in the list, so nobody waits behind them.
+        static TURN: RwLock<()> = RwLock::new(());
+        let (_beside, _alone);
+        if self.kind == Kind::Disturbing {
+            _alone = TURN.write().unwrap_or_else(PoisonError::into_inner);
+        } else {
+            _beside = TURN.read().unwrap_or_else(PoisonError::into_inner);
+        }
+        let missing = match self.kind {
+            Kind::Plain => None,
+            Kind::Real => shared::missing(),
+            Kind::Disturbing => jars::missing(),
+        };
+        if let Some(reason) = missing {
+            shared::note_left_out(&self.name, reason);
+            return if std::env::var_os("CI").is_some_and(|value| !value.is_empty()) {
+                Err(format!("left out, which CI forbids: {reason}").into())
+            } else {
+                Ok(Completion::ignored_with(reason))
+            };
+        }
+        // Fetching and starting take longer than a test may and are not its fault: they come before its time begins.
+        match self.kind {
+            Kind::Plain => {}
+            Kind::Real => {
+                shared::note_use();
+                shared::get()?;
+            }
+            Kind::Disturbing => {
+                shared::note_own();
+                jars::get()?;
+            }
+        }
+        run_limited(&self.name, self.limit, self.body).map(|()| Completion::Completed).map_err(Failed::from)
+    }
+}
+
+/// What a test body may return: nothing, or a result whose error fails it.
+pub(crate) trait Outcome {
+    /// The error as text.
+    fn into_result(self) -> Result<(), String>;
+}
+
+impl Outcome for () {
+    fn into_result(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl<E: Display> Outcome for Result<(), E> {
+    fn into_result(self) -> Result<(), String> {
+        self.map_err(|error| error.to_string())
+    }
+}
+
+/// Runs the tests the arguments select, prints what is to be said about real Kafka, and ends every child.
+pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or_else(threads);
+    let (disturbing, beside): (Vec<_>, Vec<_>) =
+        tests.into_iter().partition(|test| test.kind == Kind::Disturbing);
+    let trials = beside.into_iter().chain(disturbing).map(Test::into_trial).collect();
+
+    let conclusion = libtest_mimic::run(&arguments, trials);
+
+    process::kill_all();
+    if !arguments.list {
+        let closing = shared::closing(conclusion.has_failed());
+        // Standard output is the report's, unless a program reads it.
+        if arguments.format == Some(FormatSetting::Json) { eprint!("{closing}") } else { print!("{closing}") }
+    }
+    if !conclusion.has_failed() {
+        run_directory::remove();
+    }
+    conclusion.exit_code()
+}
+
+fn threads() -> Option<usize> {
+    let asked = std::env::var("RUST_TEST_THREADS").ok().and_then(|count| count.parse().ok());
+    asked.or_else(|| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Some(cores.max(LEAST_THREADS))
+    })
+}
+
+/// Runs a body on a thread named after the test, so that the panic message names it too.
+pub(crate) fn run_limited(name: &str, limit: Duration, body: Body) -> Result<(), String> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn({
+        let name = name.to_owned();
+        move || {
+            let result = panic::catch_unwind(panic::AssertUnwindSafe(|| block_on(&name, limit, body)));
+            sender.send(result.unwrap_or_else(|payload| Err(message(&*payload)))).ok();
+        }
+    });
+    thread.map_err(|error| format!("start a thread for {name}: {error}"))?;
+    match receiver.recv_timeout(limit + GRACE) {
+        Ok(result) => result,
+        Err(_) => Err(format!("{name} blocks its thread and has not ended within {limit:?}")),
+    }
+}
+
+fn block_on(name: &str, limit: Duration, body: Body) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name(name)
+        .enable_all()
+        .build()
+        .map_err(|error| format!("build a runtime for {name}: {error}"))?;
+    let result = runtime.block_on(async { tokio::time::timeout(limit, body()).await });
+    // A blocking call the test left behind must not keep the run from ending.
+    runtime.shutdown_background();
+    result.unwrap_or_else(|_| Err(format!("{name} has not ended within {limit:?}")))
+}
+
+fn message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    format!("panicked: {}", text.unwrap_or("with something that is not text"))
+}

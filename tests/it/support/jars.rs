@@ -1,0 +1,204 @@
+//! Kafka and the registry as jars: found in the target directory, or fetched there by Maven once.
+//!
+//! A version's directory is filled under a temporary name and renamed, under a lock, so that two runs never see or make half
+//! of it. A changed `pom.xml` fetches anew. Without Java 17, or without both jars and Maven, the tests that need them are left out.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::process::Process;
+use super::{Error, Result};
+
+const POM: &str = include_str!("pom.xml");
+/// Written last, with the pom that was fetched.
+const MARKER: &str = "fetched-pom.xml";
+const JAVA: u32 = 17;
+/// About 200 MB; a minute on a good line.
+const FETCH_LIMIT: Duration = Duration::from_secs(900);
+/// Half the start-up time of the default collector and compiler, on the few cores tests have.
+const JVM: [&str; 2] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+
+/// What is on disk and ready to run.
+pub(crate) struct Jars {
+    kafka: PathBuf,
+    registry: PathBuf,
+}
+
+/// Why real Kafka cannot be started here, in words for the closing block; `None` where it can.
+pub(crate) fn missing() -> Option<&'static str> {
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    MISSING
+        .get_or_init(|| match java_version() {
+            None => Some("no `java` on the PATH".to_owned()),
+            Some(version) if version < JAVA => {
+                Some(format!("`java` is version {version}, Kafka needs {JAVA}"))
+            }
+            Some(_) if is_fetched(&home()) || runs("mvn") => None,
+            Some(_) => Some("no `mvn` on the PATH to fetch Kafka with".to_owned()),
+        })
+        .as_deref()
+}
+
+/// Kafka's version, as the pom states it.
+pub(crate) fn kafka_version() -> &'static str {
+    property("kafka.version")
+}
+
+/// The registry's version, as the pom states it.
+pub(crate) fn registry_version() -> &'static str {
+    property("apicurio.version")
+}
+
+/// The jars, fetched by the first caller; the others wait for it.
+pub(crate) fn get() -> Result<&'static Jars> {
+    static JARS: OnceLock<Result<Jars>> = OnceLock::new();
+    JARS.get_or_init(load).as_ref().map_err(Clone::clone)
+}
+
+impl Jars {
+    /// `java` with Kafka's class path, ready for a main class and its arguments.
+    pub(crate) fn kafka(&self, heap: &str) -> Command {
+        let mut command = java(heap);
+        command.arg("-cp").arg(self.kafka.join("*"));
+        command
+    }
+
+    /// `java` ready to run the registry, which answers on `port`.
+    pub(crate) fn registry(&self, port: u16) -> Command {
+        let mut command = java("-Xmx400m");
+        command
+            .args(["-Dquarkus.http.host=127.0.0.1", "-Dquarkus.log.level=WARN"])
+            .arg(format!("-Dquarkus.http.port={port}"))
+            .arg("-jar")
+            .arg(&self.registry);
+        command
+    }
+}
+
+fn java(heap: &str) -> Command {
+    let mut command = Command::new("java");
+    command.args(JVM).args([heap, "-Dlog4j2.level=WARN"]);
+    command
+}
+
+fn load() -> Result<Jars> {
+    let home = home();
+    if !is_fetched(&home) {
+        fetch(&home)?;
+    }
+    let registry = fs::read_dir(home.join("registry"))
+        .map_err(|error| Error(format!("list {}: {error}", home.display())))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.to_string_lossy().ends_with("-runner.jar"))
+        .ok_or_else(|| Error(format!("find the registry's runner jar in {}: none there", home.display())))?;
+    Ok(Jars { kafka: home.join("kafka"), registry })
+}
+
+fn fetch(home: &Path) -> Result<()> {
+    let parent = home.parent().unwrap_or(home);
+    fs::create_dir_all(parent).map_err(|error| Error(format!("create {}: {error}", parent.display())))?;
+    let lock = File::create(parent.join("fetch.lock")).and_then(|file| file.lock().map(|()| file));
+    let _lock = lock.map_err(|error| Error(format!("lock {}: {error}", parent.display())))?;
+    if is_fetched(home) {
+        return Ok(());
+    }
+    eprintln!(
+        "fetching Kafka {} and Apicurio {} with Maven, once: about 200 MB",
+        kafka_version(),
+        registry_version()
+    );
+    let partial = parent.join("partial");
+    remove(&partial)?;
+    remove(home)?;
+    let registry = partial.join("registry");
+    fs::create_dir_all(&registry)
+        .map_err(|error| Error(format!("create {}: {error}", registry.display())))?;
+    let log = partial.join("fetch.log");
+
+    let mut kafka = maven();
+    kafka.arg("dependency:copy-dependencies").arg(define("outputDirectory", &partial.join("kafka")));
+    finish("fetch Kafka", kafka, &log)?;
+
+    let artifact = format!("io.apicurio:apicurio-registry-app:{}:tar.gz:all", registry_version());
+    let mut archive = maven();
+    archive
+        .args(["dependency:copy", &format!("-Dartifact={artifact}")])
+        .arg(define("outputDirectory", &partial));
+    finish("fetch Apicurio", archive, &log)?;
+
+    let archive = partial.join(format!("apicurio-registry-app-{}-all.tar.gz", registry_version()));
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xzf").arg(&archive).arg("-C").arg(&registry);
+    finish("unpack Apicurio", unpack, &log)?;
+
+    fs::remove_file(&archive)
+        .and_then(|()| fs::write(partial.join(MARKER), POM))
+        .and_then(|()| fs::rename(&partial, home))
+        .map_err(|error| Error(format!("move {} to {}: {error}", partial.display(), home.display())))
+}
+
+fn finish(name: &str, command: Command, log: &Path) -> Result<()> {
+    let process = Process::spawn(name, command, log)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.map_err(|error| Error(format!("{name}: build a runtime: {error}")))?;
+    let status = runtime.block_on(process.wait(FETCH_LIMIT))?;
+    if status.success() { Ok(()) } else { Err(process.error(&format!("{name}: {status}"))) }
+}
+
+fn maven() -> Command {
+    let mut command = Command::new("mvn");
+    let pom = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/pom.xml");
+    command.args(["-B", "-q", "-f"]).arg(pom);
+    command
+}
+
+fn define(key: &str, path: &Path) -> String {
+    format!("-D{key}={}", path.display())
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error(format!("remove {}: {error}", directory.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Beside the build's own output, so that `cargo clean` removes it and a second checkout with the same target shares it.
+fn home() -> PathBuf {
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let target = temporary.parent().unwrap_or(temporary);
+    target.join("tributary-rig").join(format!("jars-{}", kafka_version()))
+}
+
+fn is_fetched(home: &Path) -> bool {
+    fs::read_to_string(home.join(MARKER)).is_ok_and(|fetched| fetched == POM)
+}
+
+/// The text of a property of the pom; empty for one it does not have, which no download survives.
+fn property(name: &str) -> &'static str {
+    let after = POM.split_once(&format!("<{name}>")).map_or("", |(_, after)| after);
+    after.split_once("</").map_or("", |(value, _)| value)
+}
+
+fn runs(program: &str) -> bool {
+    let status = Command::new(program).arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn java_version() -> Option<u32> {
+    let output =
+        Command::new("java").arg("-version").output().ok().filter(|output| output.status.success())?;
+    parse_java_version(&String::from_utf8_lossy(&output.stderr))
+}
+
+/// `openjdk version "17.0.15" 2025-04-15` is 17; `"1.8.0_292"`, as versions were once written, is 1 and too old alike.
+pub(crate) fn parse_java_version(text: &str) -> Option<u32> {
+    let version = text.split('"').nth(1)?;
+    version.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}

@@ -1,0 +1,67 @@
+//! The rig: real Kafka, a real registry and a bad network, for the tests of this binary.
+//!
+//! [`harness`] turns lists of functions into tests; [`shared`] holds the one cluster most of them use; [`Broker`],
+//! [`Cluster`] and [`Registry`] are for tests that break what they use; [`Proxy`] breaks only the network between.
+//! Every child is started by [`process`] and dies with the test run, however that ends.
+
+pub(crate) mod broker;
+pub(crate) mod harness;
+pub(crate) mod jars;
+pub(crate) mod ports;
+pub(crate) mod process;
+pub(crate) mod proxy;
+pub(crate) mod registry;
+pub(crate) mod run_directory;
+pub(crate) mod shared;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) use broker::{Broker, Cluster, Options};
+pub(crate) use proxy::Proxy;
+pub(crate) use registry::Registry;
+pub(crate) use shared::Shared;
+
+/// A topic prefix nobody else uses: not a test beside this one, not an earlier run against the same outside cluster.
+pub(crate) fn prefix(name: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let run = run_directory::stamp();
+    format!("{name}-{run}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// How often a test that repeats itself should do so: `TRIBUTARY_TEST_CYCLES`, or `default` where that is not set.
+///
+/// # Panics
+///
+/// If the variable holds anything but a whole number above zero.
+pub(crate) fn cycles(default: u32) -> u32 {
+    match std::env::var("TRIBUTARY_TEST_CYCLES") {
+        Ok(text) => parse_cycles(&text).unwrap_or_else(|error| panic!("{error}")),
+        Err(_) => default,
+    }
+}
+
+/// Apart from [`cycles`] so that a test need not change the environment.
+pub(crate) fn parse_cycles(text: &str) -> Result<u32> {
+    match text.trim().parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(Error(format!(
+            "TRIBUTARY_TEST_CYCLES is {text:?}: set it to a whole number above 0, or unset it"
+        ))),
+    }
+}
+
+/// Why the rig could not do what a test asked, with the end of the child's log where there is one.
+#[derive(Clone, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Error(pub(crate) String);
+
+/// `unwrap` prints `Debug`; log lines should not arrive there as one escaped string.
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// What a call into the rig answers.
+pub(crate) type Result<T> = std::result::Result<T, Error>;

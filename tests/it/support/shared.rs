@@ -1,0 +1,150 @@
+//! The one Kafka and registry most tests share: the outside ones the environment names, or started for the first test that asks.
+//!
+//! Also the book-keeping for the end of the run: who used them, who was left out and why.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::{Broker, Error, Options, Registry, Result, jars, run_directory};
+
+const BOOTSTRAP: &str = "TRIBUTARY_TEST_BOOTSTRAP";
+const REGISTRY: &str = "TRIBUTARY_TEST_REGISTRY";
+
+/// Addresses of a Kafka and a registry that every test of the run may use and none may disturb.
+pub(crate) struct Shared {
+    bootstrap: String,
+    registry: String,
+    /// Held, not used: dropping them would end them.
+    _own: (Option<Broker>, Option<Registry>),
+}
+
+impl Shared {
+    /// What a client takes as `bootstrap.servers`.
+    pub(crate) fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
+    /// What a client takes as `schema.registry.url`.
+    pub(crate) fn registry(&self) -> &str {
+        &self.registry
+    }
+}
+
+static SHARED: OnceLock<Result<Shared>> = OnceLock::new();
+
+/// The shared cluster; the first caller starts it and the others wait.
+pub(crate) fn get() -> Result<&'static Shared> {
+    SHARED.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
+/// Why a test that shares the cluster cannot run here; `None` where it can.
+pub(crate) fn missing() -> Option<&'static str> {
+    if outside(BOOTSTRAP).is_some() && outside(REGISTRY).is_some() { None } else { jars::missing() }
+}
+
+fn start() -> Result<Shared> {
+    let (bootstrap, registry) = (outside(BOOTSTRAP), outside(REGISTRY));
+    if bootstrap.is_none() || registry.is_none() {
+        jars::get()?;
+    }
+    // Nobody kills this broker, and a busy machine must not make its own controller give it up.
+    let patient = Options::default().property("broker.session.timeout.ms", "18000");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Error(format!("start the shared cluster: build a runtime: {error}")))?;
+    runtime.block_on(async {
+        let (own_broker, own_registry) = tokio::try_join!(
+            async { if bootstrap.is_some() { Ok(None) } else { Broker::start(patient).await.map(Some) } },
+            async { if registry.is_some() { Ok(None) } else { Registry::start().await.map(Some) } },
+        )?;
+        Ok(Shared {
+            bootstrap: bootstrap.or(own_broker.as_ref().map(Broker::bootstrap)).unwrap_or_default(),
+            registry: registry.or(own_registry.as_ref().map(Registry::url)).unwrap_or_default(),
+            _own: (own_broker, own_registry),
+        })
+    })
+}
+
+fn outside(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|value| !value.is_empty())
+}
+
+#[derive(Default)]
+struct Book {
+    shared: usize,
+    own: usize,
+    left_out: Vec<(String, &'static str)>,
+}
+
+/// A test uses the shared cluster.
+pub(crate) fn note_use() {
+    book().shared += 1;
+}
+
+/// A test starts a cluster of its own.
+pub(crate) fn note_own() {
+    book().own += 1;
+}
+
+/// A test is left out.
+pub(crate) fn note_left_out(test: &str, reason: &'static str) {
+    book().left_out.push((test.to_owned(), reason));
+}
+
+/// What the run has to say at its end about real Kafka; empty when no test of the run wanted it.
+pub(crate) fn closing(failed: bool) -> String {
+    let book = book();
+    let mut text = String::new();
+    if book.shared + book.own > 0 {
+        let (kafka, registry) = (jars::kafka_version(), jars::registry_version());
+        let used = match SHARED.get() {
+            Some(Ok(shared)) => {
+                let kafka =
+                    outside(BOOTSTRAP).map_or(format!("Kafka {kafka}"), |_| "outside Kafka".to_owned());
+                let registry = outside(REGISTRY)
+                    .map_or(format!("Apicurio {registry}"), |_| "outside registry".to_owned());
+                format!(
+                    "real {kafka} at {}, {registry} at {}: {} used it",
+                    shared.bootstrap,
+                    shared.registry,
+                    tests(book.shared)
+                )
+            }
+            Some(Err(_)) => format!("real Kafka {kafka} did not start: {} wanted it", tests(book.shared)),
+            None => format!("real Kafka {kafka}: no test used a shared one"),
+        };
+        text += &format!("{used}, {} started their own\n", tests(book.own));
+    }
+    if let Some(path) = run_directory::path().filter(|_| failed) {
+        text += &format!("logs of brokers and registries until the next run: {}\n", path.display());
+    }
+    if !book.left_out.is_empty() {
+        text += &left_out_block(&book.left_out);
+    }
+    text
+}
+
+/// The loud part: which tests did not run, why, and what to install.
+pub(crate) fn left_out_block(left_out: &[(String, &'static str)]) -> String {
+    let line = "=".repeat(100);
+    let mut text =
+        format!("\n{line}\nLEFT OUT: {} that need a real Kafka did not run.\n\n", tests(left_out.len()));
+    for (test, reason) in left_out {
+        text += &format!("    {test}: {reason}\n");
+    }
+    text += &format!(
+        "\nTo run them, install Java {java} and Maven (Debian: apt install openjdk-17-jre-headless maven), or point\n\
+         {BOOTSTRAP}=host:port and {REGISTRY}=http://host:port/path at running ones (tests that\n\
+         kill brokers start their own and need Java in any case). With CI set, leaving tests out is a failure.\n{line}\n",
+        java = 17,
+    );
+    text
+}
+
+fn tests(count: usize) -> String {
+    if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
+}
+
+fn book() -> MutexGuard<'static, Book> {
+    static BOOK: Mutex<Book> = Mutex::new(Book { shared: 0, own: 0, left_out: Vec::new() });
+    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+}
