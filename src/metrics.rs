@@ -36,7 +36,7 @@ pub struct Metric {
 }
 
 const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
-const STAGES: &[&str] = &["encode", "produce"];
+const STAGES: &[&str] = &["read", "convert", "produce"];
 const CLIENTS: &[&str] = &["producer", "consumer", "transactional", "admin"];
 const LATENCY: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -201,11 +201,13 @@ fn label_sets(labels: &[(&'static str, &'static [&'static str])]) -> Vec<Vec<(&'
     })
 }
 
-/// The step of the publish path at which a record failed, by Kafka Connect's idea of stages.
+/// The step of the publish path at which something failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
+    /// Understanding what was read.
+    Read,
     /// Turning a record into bytes.
-    Encode,
+    Convert,
     /// Handing bytes to Kafka.
     Produce,
 }
@@ -213,7 +215,8 @@ pub enum Stage {
 impl Stage {
     fn label(self) -> &'static str {
         match self {
-            Self::Encode => "encode",
+            Self::Read => "read",
+            Self::Convert => "convert",
             Self::Produce => "produce",
         }
     }

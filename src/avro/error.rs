@@ -184,6 +184,24 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether this one record is at fault, whatever becomes of others: a dead letter, not an outage.
+    #[must_use]
+    pub fn concerns_one_record(&self) -> bool {
+        matches!(self, Self::Encode { .. } | Self::WrongSchema { .. })
+    }
+
+    /// Stable name of the kind of error, for dead letters.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Encode { .. } => "avro::Error::Encode",
+            Self::WrongSchema { .. } => "avro::Error::WrongSchema",
+            _ => "avro::Error",
+        }
+    }
+}
+
 impl Several {
     /// One failure that stays makes the whole final; otherwise the longest wait anyone named.
     fn retry(&self) -> Retry {

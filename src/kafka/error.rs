@@ -153,6 +153,22 @@ impl Error {
         }
     }
 
+    /// Whether the broker or the client refuses this one record, whatever becomes of others: a dead letter, not an outage.
+    #[must_use]
+    pub fn refuses_record(&self) -> bool {
+        matches!(self, Self::Delivery { source, .. } if source.refuses_record())
+    }
+
+    /// Stable name of the kind of error, for dead letters.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Delivery { .. } if self.refuses_record() => "kafka::Error::RecordRefused",
+            Self::Delivery { .. } => "kafka::Error::Delivery",
+            _ => "kafka::Error",
+        }
+    }
+
     pub(super) fn request(action: impl Into<String>, source: KafkaError) -> Self {
         Self::Request { action: action.into(), source: Cause::from(source) }
     }
@@ -195,6 +211,19 @@ impl Cause {
             KafkaError::MessageConsumptionFatal(_) => true,
             other => matches!(other.rdkafka_error_code(), Some(Code::Fatal | Code::Fenced)),
         }
+    }
+
+    fn refuses_record(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(
+                Code::MessageSizeTooLarge
+                    | Code::MessageBatchTooLarge
+                    | Code::InvalidMessageSize
+                    | Code::InvalidRecord
+                    | Code::InvalidTimestamp
+            )
+        )
     }
 
     pub(super) fn is_fenced(&self) -> bool {

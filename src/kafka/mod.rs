@@ -33,5 +33,5 @@ pub use consumer::{
 pub use error::{Cause, Error, Persisted};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
-pub use topics::{Admin, Cleanup, Mismatch, TopicSpec};
+pub use topics::{Admin, Mismatch, TopicSpec};
 pub use transaction::{Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards};

@@ -25,7 +25,7 @@ use super::{
     embedded::Cluster,
     sys,
 };
-use crate::config::Kafka;
+use crate::{config::Kafka, model::Cleanup};
 
 /// The most one admin request may take; librdkafka's own limit is a minute.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
@@ -33,24 +33,6 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 const LEADER_LIMIT: Duration = Duration::from_secs(30);
 /// Pause between two looks for leaders.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
-
-/// What happens to old records of a topic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cleanup {
-    /// The last record of each key stays for ever.
-    Compact,
-    /// Records leave after a time; keys do not matter.
-    Delete,
-}
-
-impl Cleanup {
-    fn policy(self) -> &'static str {
-        match self {
-            Self::Compact => "compact",
-            Self::Delete => "delete",
-        }
-    }
-}
 
 /// What a topic must be.
 #[derive(Debug, Clone)]

@@ -1,0 +1,164 @@
+//! What cannot be published: the original bytes under Kafka Connect's `__connect.errors.*` headers.
+//!
+//! The body is what was read, byte for byte, so that a mended parser can replay it. Headers say where it came from, what
+//! failed and why; they never quote the data. Text is bounded: a broker refuses oversized headers, and a dead letter
+//! that cannot be written would stop the pipeline.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    Stage,
+    source::{Failure, Original},
+};
+use crate::model::EncodedRecord;
+
+/// Longest text in one header, in bytes.
+const TEXT_LIMIT: usize = 4096;
+
+/// Who writes the dead letters and where to.
+#[derive(Debug, Clone)]
+pub struct DeadLetters {
+    /// Full name of the dead-letter topic.
+    pub topic: Arc<str>,
+    /// Its partition count.
+    pub partitions: i32,
+    /// `__connect.errors.connector.name`.
+    pub connector: String,
+    /// `__connect.errors.task.id`.
+    pub task: u32,
+}
+
+impl DeadLetters {
+    /// The dead letter for `original`. `destination` is where its record would have gone, if that much was known.
+    #[must_use]
+    pub fn record(
+        &self,
+        original: &Original,
+        destination: Option<&str>,
+        failure: &Failure,
+        own_headers: &[(&'static str, Bytes)],
+    ) -> EncodedRecord {
+        let mut headers: Vec<(&'static str, Bytes)> = own_headers.to_vec();
+        let mut put =
+            |name, text: &str| headers.push((name, Bytes::copy_from_slice(bounded(text).as_bytes())));
+        match (&original.place, destination) {
+            (Some((topic, partition, offset)), _) => {
+                put("__connect.errors.topic", topic);
+                put("__connect.errors.partition", &partition.to_string());
+                put("__connect.errors.offset", &offset.to_string());
+            }
+            (None, Some(topic)) => put("__connect.errors.topic", topic),
+            (None, None) => {}
+        }
+        put("__connect.errors.connector.name", &self.connector);
+        put("__connect.errors.task.id", &self.task.to_string());
+        put("__connect.errors.stage", connect_stage(failure.stage));
+        put("__connect.errors.class.name", module_path!());
+        put("__connect.errors.exception.class.name", failure.class);
+        put("__connect.errors.exception.message", &failure.message);
+        put("__connect.errors.exception.stacktrace", &stack_trace(failure));
+        EncodedRecord {
+            topic: Arc::clone(&self.topic),
+            partition: crate::kafka::partition_of(&original.key, self.partitions),
+            key: original.key.clone(),
+            value: Some(original.value.clone()),
+            headers,
+            timestamp_ms: None,
+        }
+    }
+}
+
+/// Kafka Connect's own word for the step, since its tools filter by it.
+fn connect_stage(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Read => "TASK_POLL",
+        Stage::Convert => "VALUE_CONVERTER",
+        Stage::Produce => "KAFKA_PRODUCE",
+    }
+}
+
+/// In the shape of a Java trace, since that is what tools parse: kind, message, then one `Caused by` a line.
+fn stack_trace(failure: &Failure) -> String {
+    let mut trace = format!("{}: {}", failure.class, failure.message);
+    for cause in &failure.causes {
+        trace.push_str("\nCaused by: ");
+        trace.push_str(cause);
+    }
+    trace
+}
+
+/// At most [`TEXT_LIMIT`] bytes, cut at a character's edge.
+fn bounded(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_LIMIT)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn dead_letters() -> DeadLetters {
+        DeadLetters { topic: "t.dead-letters".into(), partitions: 3, connector: "hooks".into(), task: 2 }
+    }
+
+    fn failure(message: &str) -> Failure {
+        Failure {
+            stage: Stage::Convert,
+            class: "avro::Error::Encode",
+            message: message.to_owned(),
+            causes: vec!["bad byte".to_owned(), "disk".to_owned()],
+        }
+    }
+
+    fn headers(record: &EncodedRecord) -> BTreeMap<&str, String> {
+        record.headers.iter().map(|(k, v)| (*k, String::from_utf8(v.to_vec()).unwrap())).collect()
+    }
+
+    #[test]
+    fn the_body_is_what_was_read_and_the_headers_are_connects() {
+        let original = Original {
+            key: Bytes::from_static(b"c-1"),
+            value: Bytes::from_static(b"{not json \xff"),
+            place: Some(("t.events".into(), 1, 42)),
+        };
+
+        let record = dead_letters().record(&original, None, &failure("encode Customer"), &[]);
+
+        assert_eq!(record.value.as_deref(), Some(&b"{not json \xff"[..]));
+        assert_eq!(&record.key[..], b"c-1");
+        let headers = headers(&record);
+        assert_eq!(headers["__connect.errors.topic"], "t.events");
+        assert_eq!(headers["__connect.errors.partition"], "1");
+        assert_eq!(headers["__connect.errors.offset"], "42");
+        assert_eq!(headers["__connect.errors.connector.name"], "hooks");
+        assert_eq!(headers["__connect.errors.task.id"], "2");
+        assert_eq!(headers["__connect.errors.stage"], "VALUE_CONVERTER");
+        assert_eq!(headers["__connect.errors.exception.class.name"], "avro::Error::Encode");
+        assert_eq!(headers["__connect.errors.exception.message"], "encode Customer");
+        assert_eq!(
+            headers["__connect.errors.exception.stacktrace"],
+            "avro::Error::Encode: encode Customer\nCaused by: bad byte\nCaused by: disk"
+        );
+    }
+
+    #[test]
+    fn a_header_never_grows_past_its_bound_nor_splits_a_character() {
+        let record = dead_letters().record(&Original::default(), Some("t"), &failure(&"é".repeat(9000)), &[]);
+
+        let message = &headers(&record)["__connect.errors.exception.message"];
+        assert!(message.len() <= TEXT_LIMIT && message.chars().all(|c| c == 'é'), "{} bytes", message.len());
+    }
+
+    #[test]
+    fn letters_of_one_key_stay_in_one_partition() {
+        let letter = |key: &'static [u8]| {
+            let original = Original { key: Bytes::from_static(key), ..Original::default() };
+            dead_letters().record(&original, None, &failure("x"), &[]).partition
+        };
+
+        assert_eq!(letter(b"same"), letter(b"same"));
+    }
+}

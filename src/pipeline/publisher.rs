@@ -1,0 +1,122 @@
+//! The one place where a record becomes bytes under the right key in the right partition of the right topic.
+
+use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+
+use super::{Error, Stage};
+use crate::{
+    avro, kafka, metrics,
+    model::{EncodedRecord, Outgoing, Partitioning, Topic, TopicPrefix},
+};
+
+/// Takes records in order and reports on each.
+///
+/// `send` hands the record over before it returns, so the order of calls is the order of records; the future it gives
+/// back is only the report, and dropping it does not take the record back.
+pub trait RecordSink: Send + Sync {
+    /// The report.
+    type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + 'static;
+
+    /// Hands a record over, or gives it back with the reason.
+    fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, (EncodedRecord, kafka::Error)>;
+}
+
+impl RecordSink for kafka::Producer {
+    type Delivery = kafka::Delivery;
+
+    fn send(&self, record: EncodedRecord) -> Result<kafka::Delivery, (EncodedRecord, kafka::Error)> {
+        Self::send(self, record).map_err(|refused| (*refused.record, refused.error))
+    }
+}
+
+/// Turns records into bytes for the topics of one prefix. Cheap to clone.
+#[derive(Clone)]
+pub struct Preparer {
+    names: Arc<HashMap<Topic, Arc<str>>>,
+    partitions: i32,
+    encoder: Arc<avro::Encoder>,
+}
+
+impl Preparer {
+    /// For the topics of `prefix`, which all have `partitions` partitions.
+    #[must_use]
+    pub fn new(prefix: &TopicPrefix, partitions: i32, encoder: avro::Encoder) -> Self {
+        let names = Topic::all().map(|topic| (topic, topic.name(prefix).into())).collect();
+        Self { names: Arc::new(names), partitions, encoder: Arc::new(encoder) }
+    }
+
+    /// Full name of a topic.
+    #[must_use]
+    pub fn topic_name(&self, topic: Topic) -> Arc<str> {
+        Arc::clone(&self.names[&topic])
+    }
+
+    /// Partitions of every topic of the prefix.
+    #[must_use]
+    pub fn partitions(&self) -> i32 {
+        self.partitions
+    }
+
+    /// Topic, partition, key, value and headers of a record, as bytes.
+    pub fn prepare(&self, record: &Outgoing) -> Result<EncodedRecord, avro::Error> {
+        let topic = self.topic_name(record.topic);
+        let value = match &record.value {
+            Some(value) => Some(self.encoder.encode(&topic, value)?),
+            None => None,
+        };
+        Ok(EncodedRecord {
+            topic,
+            partition: match record.key.partitioning() {
+                Partitioning::By(bytes) => kafka::partition_of(bytes, self.partitions),
+                Partitioning::Shard(shard) => shard,
+            },
+            key: Bytes::copy_from_slice(record.key.as_str().as_bytes()),
+            value,
+            headers: record.headers(),
+            timestamp_ms: record.timestamp_ms,
+        })
+    }
+}
+
+/// Prepares and sends. The sink is Kafka, or memory in tests.
+pub struct Publisher<K> {
+    preparer: Preparer,
+    sink: K,
+}
+
+impl<K: RecordSink> Publisher<K> {
+    /// Publishes what `preparer` makes through `sink`.
+    pub fn new(preparer: Preparer, sink: K) -> Self {
+        Self { preparer, sink }
+    }
+
+    /// How records become bytes.
+    pub fn preparer(&self) -> &Preparer {
+        &self.preparer
+    }
+
+    /// Where bytes go.
+    pub fn sink(&self) -> &K {
+        &self.sink
+    }
+
+    /// Publishes one record and waits for its acknowledgement. No deadline of its own: that is the caller's.
+    pub async fn publish(&self, record: &Outgoing) -> Result<kafka::Ack, Error> {
+        let encoded = self.preparer.prepare(record).map_err(|source| {
+            metrics::publish_failed(Stage::Convert);
+            Error::Convert { topic: self.preparer.topic_name(record.topic).to_string(), source }
+        })?;
+        let topic = Arc::clone(&encoded.topic);
+        let failed = |source| {
+            metrics::publish_failed(Stage::Produce);
+            Error::Produce { topic: topic.to_string(), source }
+        };
+        let sent_at = Instant::now();
+        let delivery = self.sink.send(encoded).map_err(|(_, source)| failed(source))?;
+        let ack = delivery.await.map_err(failed)?;
+        metrics::published_after(sent_at.elapsed());
+        metrics::records_published(record.meta.origin.name(), 1);
+        Ok(ack)
+    }
+}

@@ -1,0 +1,179 @@
+//! Logs and metrics of the process, installed once by the binary.
+//!
+//! Logs go to stderr, as text for people or as one JSON object a line for collectors; `RUST_LOG`-style filters choose
+//! what is shown. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must call
+//! [`Metrics::upkeep`] every few seconds: without it, histogram samples pile up until the next scrape.
+
+use std::{io, str::FromStr};
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::metrics::{self, Kind};
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For log collectors: one JSON object a line.
+    Json,
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(Error::Format(text.to_owned())),
+        }
+    }
+}
+
+/// Why logs or metrics could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Neither `text` nor `json`.
+    #[error("log format {0:?} is unknown; use text or json")]
+    Format(String),
+    /// The filter does not parse.
+    #[error("log filter {filter:?} does not parse; write it like info,tributary=debug")]
+    Filter {
+        /// As given.
+        filter: String,
+        /// What the parser said.
+        #[source]
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// Somebody installed a subscriber before us.
+    #[error("install the log subscriber")]
+    Logs(#[source] tracing_subscriber::util::TryInitError),
+    /// A histogram without buckets, or a recorder that is already there.
+    #[error("install the metrics recorder")]
+    Metrics(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Sends logs to stderr from here on.
+pub fn install_logs(format: Format, filter: &str) -> Result<(), Error> {
+    let filter =
+        EnvFilter::try_new(filter).map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
+    let registry = tracing_subscriber::registry().with(filter);
+    match format {
+        Format::Text => registry.with(fmt::layer().with_writer(io::stderr)).try_init(),
+        Format::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
+    }
+    .map_err(Error::Logs)
+}
+
+/// The process's metrics, ready to be rendered.
+#[derive(Clone)]
+pub struct Metrics(PrometheusHandle);
+
+impl Metrics {
+    /// Records metrics for the whole process from here on, every series starting at zero.
+    pub fn install() -> Result<Self, Error> {
+        let recorder = recorder()?;
+        let handle = recorder.handle();
+        ::metrics::set_global_recorder(recorder).map_err(|error| Error::Metrics(error.into()))?;
+        metrics::register();
+        Ok(Self(handle))
+    }
+
+    /// Prometheus' text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.0.render()
+    }
+
+    /// Folds histogram samples into their buckets; call it every few seconds.
+    pub fn upkeep(&self) {
+        self.0.run_upkeep();
+    }
+}
+
+/// A recorder that knows every histogram's buckets.
+fn recorder() -> Result<PrometheusRecorder, Error> {
+    let mut builder = PrometheusBuilder::new();
+    for metric in metrics::ALL {
+        if let Kind::Histogram(buckets) = metric.kind {
+            builder = builder
+                .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)
+                .map_err(|error| Error::Metrics(error.into()))?;
+        }
+    }
+    Ok(builder.build_recorder())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn rendered(act: impl FnOnce()) -> String {
+        let recorder = recorder().unwrap();
+        let handle = recorder.handle();
+        ::metrics::with_local_recorder(&recorder, || {
+            metrics::register();
+            act();
+        });
+        handle.render()
+    }
+
+    #[test]
+    fn every_metric_is_there_with_help_before_anything_happened() {
+        let text = rendered(|| {});
+
+        for metric in metrics::ALL {
+            assert!(
+                text.contains(&format!("# HELP {} {}", metric.name, metric.help)),
+                "{} lacks help",
+                metric.name
+            );
+            let series = text.lines().filter(|line| line.starts_with(metric.name)).count();
+            let labels: usize = metric.labels.iter().map(|(_, values)| values.len()).product();
+            assert!(series >= labels, "{} shows {series} series of {labels}", metric.name);
+        }
+    }
+
+    #[test]
+    fn counters_end_in_total_and_nothing_else_does() {
+        for metric in metrics::ALL {
+            assert_eq!(
+                matches!(metric.kind, Kind::Counter),
+                metric.name.ends_with("_total"),
+                "{}",
+                metric.name
+            );
+            assert!(metric.name.starts_with("tributary_"), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_lands_in_its_bucket_and_origin() {
+        let text = rendered(|| {
+            metrics::records_published("snapshot", 3);
+            metrics::published_after(Duration::from_millis(7));
+        });
+
+        assert!(text.contains(r#"tributary_records_published_total{origin="snapshot"} 3"#), "{text}");
+        assert!(text.contains(r#"tributary_publish_seconds_bucket{le="0.005"} 0"#), "{text}");
+        assert!(text.contains(r#"tributary_publish_seconds_bucket{le="0.01"} 1"#), "{text}");
+    }
+
+    #[test]
+    fn a_filter_that_does_not_parse_is_refused_by_name() {
+        let error = install_logs(Format::Text, "tributary=loud").unwrap_err();
+
+        assert!(error.to_string().contains("tributary=loud"), "{error}");
+    }
+
+    #[test]
+    fn only_the_two_known_formats_parse() {
+        assert_eq!("json".parse::<Format>().unwrap(), Format::Json);
+        assert!("xml".parse::<Format>().is_err());
+    }
+}
