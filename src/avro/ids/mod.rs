@@ -33,7 +33,7 @@ use self::state::State;
 use super::{Error, Registry, Several, schemas};
 use crate::{
     metrics::{self, Registration},
-    model::SchemaKind,
+    model::{SchemaKind, Topic, TopicPrefix},
 };
 
 /// Registrations under way at a time: enough to hide the round trip, too few to trouble a shared registry.
@@ -51,6 +51,12 @@ impl Subject {
     /// The subject for the values of `topic`.
     pub fn values_of(topic: impl Into<Arc<str>>, kind: SchemaKind) -> Self {
         Self { topic: topic.into(), kind }
+    }
+
+    /// The subject for a topic of ours under this prefix; `None` where its values are not Avro.
+    #[must_use]
+    pub fn of(topic: Topic, prefix: &TopicPrefix) -> Option<Self> {
+        Some(Self::values_of(topic.name(prefix), topic.schema()?))
     }
 
     /// The name at the registry.
