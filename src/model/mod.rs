@@ -26,6 +26,10 @@ mod outgoing;
 mod record;
 mod resource;
 mod schema;
+#[cfg(test)]
+pub(crate) mod strategies;
+#[cfg(test)]
+mod tests;
 mod text;
 mod time;
 mod topic;
