@@ -28,6 +28,9 @@ const CUSTOMER: &str = r#"{"correlationId":"0f8fad5b-d9cb-469f-a165-70867728950e
     "state":"Enabled","vatNumber":"BE0123456789","vatName":"Æther","accountCode":"400000","version":
     "2026-11-15T03:04:05.1234567Z","sequenceVersion":"123456789","creditLimit":1500.50}"#;
 
+/// Name, one encoding, and how long each round of it took.
+type Path<'a> = (&'static str, &'a dyn Fn() -> usize, Vec<Duration>);
+
 fn main() {
     // Cargo passes this to a benchmark it measures, not to one it tests.
     let (rounds, records) = if std::env::args().any(|given| given == "--bench") { MEASURED } else { TRIED };
@@ -47,7 +50,7 @@ fn main() {
     let expected = ours();
     assert_eq!((datum(), converted()), (expected, expected), "all paths must write the same record");
 
-    let mut paths: [(&str, &dyn Fn() -> usize, Vec<Duration>); 3] = [
+    let mut paths: [Path<'_>; 3] = [
         ("ours: reused writer and buffer", &ours, Vec::new()),
         ("converter: AvroEncoder::encode_struct", &converted, Vec::new()),
         ("library: to_avro_datum, value by hand", &datum, Vec::new()),

@@ -12,7 +12,7 @@ use crate::{
     retry::Retry,
 };
 
-async fn decoder(stub: &Stub) -> Decoder {
+fn decoder(stub: &Stub) -> Decoder {
     Decoder::new(Registry::new(&stub.config()).unwrap())
 }
 
@@ -24,7 +24,7 @@ fn ours(kind: SchemaKind) -> &'static str {
 async fn what_was_registered_and_encoded_is_decoded_to_the_same_value() {
     let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
     let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
-    let decoder = decoder(&stub).await;
+    let decoder = decoder(&stub);
     for kind in SchemaKind::ALL {
         let value = example(kind);
         let id = ids.id(&Subject::values_of(kind.name(), kind)).await.unwrap();
@@ -46,7 +46,7 @@ async fn an_older_writers_record_gets_the_defaults_of_todays_schema() {
     // retired = 5, companyId = "a", tradeName = branch 1, "b"
     let framed = [&[MAGIC], &id.to_be_bytes()[..], &[10, 2, b'a', 2, 2, b'b']].concat();
 
-    let (_, value) = decoder(&stub).await.decode(SchemaKind::Customer, &framed).await.unwrap();
+    let (_, value) = decoder(&stub).decode(SchemaKind::Customer, &framed).await.unwrap();
 
     let Value::Customer(customer) = value else { panic!("{value:?}") };
     assert_eq!((customer.company_id.as_str(), customer.trade_name.as_deref()), ("a", Some("b")));
@@ -58,7 +58,7 @@ async fn a_writers_schema_is_fetched_once() {
     let stub = Stub::start().await;
     let id = stub.add("customers-value", ours(SchemaKind::Customer));
     let framed = frame_value(id, &example(SchemaKind::Customer)).unwrap();
-    let decoder = decoder(&stub).await;
+    let decoder = decoder(&stub);
 
     for _ in 0..3 {
         decoder.decode(SchemaKind::Customer, &framed).await.unwrap();
@@ -75,7 +75,7 @@ async fn bytes_that_are_no_record_are_refused_with_the_reason() {
     let good = frame_value(id, &example(SchemaKind::Customer)).unwrap();
     let with_first = |byte: u8| [&[byte], &good[1..]].concat();
     let with_id = |id: u32| [&[MAGIC], &id.to_be_bytes()[..], &good[FRAME_BYTES..]].concat();
-    let decoder = decoder(&stub).await;
+    let decoder = decoder(&stub);
     for (framed, reason) in [
         (with_first(1), "the first byte must be 0, not 1"),
         (Vec::new(), "0 bytes are fewer"),
@@ -101,7 +101,7 @@ async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it
     let stub = Stub::start().await;
     let id = stub.add("customers-value", ours(SchemaKind::Customer));
     let framed = frame_value(id, &example(SchemaKind::Customer)).unwrap();
-    let decoder = decoder(&stub).await;
+    let decoder = decoder(&stub);
     stub.fault(None, "", Fault::status(503, ""));
 
     let error = decoder.decode(SchemaKind::Customer, &framed).await.unwrap_err();
