@@ -3,7 +3,7 @@
 //! No lock and no network: writers are resolved once for the process, each thread has its own buffer, and an id is one
 //! atomic read of a slot that [`Ids`] fills. A record that does not fit its schema is an error and leaves no bytes behind.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc};
+use std::{cell::Cell, collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(crate) const FRAME_BYTES: usize = 5;
 const MAX_KEPT_BYTES: usize = 1024 * 1024;
 
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Encodes the records of a fixed set of topics; made once per connector and shared by its tasks.
@@ -59,20 +59,20 @@ pub fn frame_value(id: u32, value: &Value) -> Result<Bytes, Error> {
 /// As [`frame_value`], for anything whose members are the fields of the schema of this kind.
 pub fn frame<T: Serialize>(kind: SchemaKind, id: u32, value: &T) -> Result<Bytes, Error> {
     let writer = schemas::writer(kind)?;
-    BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        buffer.push(MAGIC);
-        buffer.extend_from_slice(&id.to_be_bytes());
-        // The byte count it returns is wrong for some types; the buffer's own length is right for all.
-        writer
-            .write_ser(buffer, value)
-            .map_err(|error| Error::Encode { schema: kind.name(), source: Arc::new(error) })?;
-        let framed = Bytes::copy_from_slice(buffer);
-        if buffer.capacity() > MAX_KEPT_BYTES {
-            *buffer = Vec::new();
-        }
-        Ok(framed)
-    })
+    // Taken out, not borrowed: a `Serialize` that encodes another record on its way finds an empty buffer, not a panic.
+    let mut buffer = BUFFER.take();
+    buffer.clear();
+    buffer.push(MAGIC);
+    buffer.extend_from_slice(&id.to_be_bytes());
+    // The byte count it returns is wrong for some types; the buffer's own length is right for all.
+    let framed = writer
+        .write_ser(&mut buffer, value)
+        .map(|_| Bytes::copy_from_slice(&buffer))
+        .map_err(|error| Error::Encode { schema: kind.name(), source: Arc::new(error) });
+    if buffer.capacity() <= MAX_KEPT_BYTES {
+        BUFFER.set(buffer);
+    }
+    framed
 }
 
 #[cfg(test)]
