@@ -51,8 +51,8 @@ written_as_name!(Method);
 
 /// The record of `schemas/Certificate.avsc`; times are microseconds since 1970.
 ///
-/// Exactly one of `company_id` and `shard` is there: a list belongs to a company, or spans companies and was read by a
-/// shard.
+/// Exactly one of `company_id` and `shard` is there: a list belongs to a company, or spans companies and was
+/// read by a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {

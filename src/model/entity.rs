@@ -6,34 +6,53 @@ use super::{Error, error::excerpt, text::written_as_name};
 
 /// An entity of the invoicing API that accepts webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each is the provider's own word; the table beside it says the rest")]
 pub enum InvoicingEntity {
+    /// Customer.
     Customer,
+    /// Product.
     Product,
+    /// Supplier.
     Supplier,
+    /// Representative.
     Representative,
+    /// Contact.
     Contact,
+    /// Due.
     Due,
+    /// Sale invoice.
     SaleInvoice,
+    /// Purchase invoice.
     PurchaseInvoice,
+    /// Sale offer.
     SaleOffer,
+    /// Sale order.
     SaleOrder,
+    /// Purchase order.
     PurchaseOrder,
+    /// Sale delivery note.
     SaleDeliveryNote,
+    /// Purchase delivery note.
     PurchaseDeliveryNote,
+    /// Bank.
     Bank,
+    /// Income type.
     IncomeType,
+    /// Expense type.
     ExpenseType,
+    /// Company data.
     CompanyData,
+    /// Company settings.
     CompanySettings,
 }
 
 /// What can happen to an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each is the provider's own word")]
 pub enum InvoicingAction {
+    /// Created.
     Created,
+    /// Updated.
     Updated,
+    /// Deleted.
     Deleted,
 }
 

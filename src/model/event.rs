@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountingResource, CompanyId, Error, EventKind, Extra, Moment, SchemaKind, SequenceVersion,
+    AccountingResource, CompanyId, Error, Extra, Moment, SchemaKind, SequenceVersion,
     members::{Members, Object},
 };
 
@@ -19,58 +19,86 @@ pub struct Reception<'a> {
 /// Something changed, and which record. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct AccountingEvent {
+    /// Name of the connector that received the delivery.
     pub connector: String,
+    /// Resource the webhook is for, in the words of the topics, such as `input-invoices`.
     pub resource: AccountingResource,
+    /// When the delivery was received, microseconds since 1970.
     pub received_at: i64,
+    /// Correlation id of the company concerned.
     pub company_id: Option<CompanyId>,
+    /// Id of the subscription that fired (`WebhookId`).
     pub webhook_id: Option<String>,
+    /// Id of this delivery (`OutgoingId`).
     pub outgoing_id: Option<String>,
+    /// Provider's `ConversationId`.
     pub conversation_id: Option<String>,
+    /// Provider's `TenantId`.
     pub tenant_id: Option<String>,
+    /// Provider's `ExtraPartitionInformation`.
     pub extra_partition_information: Option<ExtraPartitionInformation>,
+    /// Provider's `EventType`.
     pub event_type: Option<AccountingEventType>,
+    /// Provider's `Timestamp`: ticks of 100 nanoseconds.
     pub timestamp: Option<i64>,
+    /// `timestamp` as microseconds since 1970, if the provider counts in UTC, which it does not say.
     pub timestamp_at: Option<i64>,
+    /// Provider's `JsonData`, the text as sent: itself a JSON document.
     pub json_data: Option<String>,
+    /// Id of the record that changed: `CorrelationId` in `jsonData`.
     pub correlation_id: Option<String>,
+    /// `Version` in `jsonData`: a time as text in a format the provider does not state.
     pub version: Option<String>,
+    /// `SequenceVersion` in `jsonData`: the revision the change led to.
     pub sequence_version: Option<String>,
+    /// `sequenceVersion` as a number.
     pub sequence: Option<i64>,
+    /// `SvcSourceInterface` in `jsonData`.
     pub svc_source_interface: Option<String>,
+    /// `SvcProcessId` in `jsonData`.
     pub svc_process_id: Option<String>,
+    /// `SvcSourceAction` in `jsonData`.
     pub svc_source_action: Option<String>,
+    /// Provider's `UserIdentifier`.
     pub user_identifier: Option<String>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
 /// Whose data changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct ExtraPartitionInformation {
+    /// Correlation id of the company (`PartitionClientId`).
     pub partition_client_id: Option<String>,
+    /// User who made the change (`UserName`).
     pub user_name: Option<String>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
 /// What happened, in the provider's words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct AccountingEventType {
+    /// Provider's `AppName`.
     pub app_name: Option<String>,
+    /// Provider's `Domain`.
     pub domain: Option<String>,
+    /// Provider's `Resource`.
     pub resource: Option<String>,
+    /// Provider's `EventType`, such as `CustomerUpdated`.
     pub event_type: Option<String>,
+    /// The four others joined by dots (`SemanticName`), such as `Svc.ACC.Customers.CustomerUpdated`.
     pub semantic_name: Option<String>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
 impl AccountingEvent {
-    /// Reads a delivery's body. `resource` is the one the webhook was subscribed for: the provider documents its own
-    /// names for two resources only.
+    /// Reads a delivery's body. `resource` is the one the webhook was subscribed for: the provider documents
+    /// its own names for two resources only.
     ///
     /// A `JsonData` that is no JSON object is no error: it is kept, and the fields read from it are null.
     ///
@@ -136,6 +164,46 @@ impl AccountingEvent {
         let event_type = self.event_type.as_ref()?;
         let name = event_type.event_type.as_deref().filter(|name| !name.is_empty());
         name.or(event_type.semantic_name.as_deref()).map(EventKind::parse)
+    }
+}
+
+/// What an accounting event says happened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// A subscription was made or moved; it must be answered with 200.
+    Acknowledge,
+    /// A record was created.
+    Created,
+    /// A record was changed.
+    Updated,
+    /// A record was deleted.
+    Deleted,
+    /// A record that cannot be deleted was disabled.
+    Disabled,
+    /// The provider could not do something it was asked for; there is nothing to fetch.
+    ErrorOccurred,
+    /// None of these: the text as sent.
+    Unknown(String),
+}
+
+impl EventKind {
+    /// From an `EventType` (`CustomerUpdated`) or a `SemanticName` (`Svc.ACC.Customers.CustomerUpdated`): the
+    /// ending of the last part decides, since only accounts' and customers' full names are documented.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let last = text.rsplit('.').next().unwrap_or(text);
+        let kinds: [(&str, Self); 6] = [
+            ("Acknowledge", Self::Acknowledge),
+            ("ErrorOccurred", Self::ErrorOccurred),
+            ("Created", Self::Created),
+            ("Updated", Self::Updated),
+            ("Deleted", Self::Deleted),
+            ("Disabled", Self::Disabled),
+        ];
+        kinds
+            .into_iter()
+            .find(|(ending, _)| last.ends_with(ending))
+            .map_or_else(|| Self::Unknown(text.to_owned()), |(_, kind)| kind)
     }
 }
 
@@ -219,4 +287,25 @@ fn company(
 /// The typed twin of a sequence version.
 pub(super) fn sequence(text: Option<&str>) -> Option<i64> {
     SequenceVersion::parse(text?).ok()?.as_i64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_an_event_is_the_ending_of_its_name() {
+        for (text, kind) in [
+            ("Acknowledge", EventKind::Acknowledge),
+            ("Svc.ACC.Accounts.AccountCreated", EventKind::Created),
+            ("InputInvoiceUpdated", EventKind::Updated),
+            ("Svc.COR.Persons.PersonDeleted", EventKind::Deleted),
+            ("SupplierDisabled", EventKind::Disabled),
+            ("Svc.ACC.Customers.ErrorOccurred", EventKind::ErrorOccurred),
+            ("Svc.Deleted.Customers.Moved", EventKind::Unknown("Svc.Deleted.Customers.Moved".into())),
+            ("", EventKind::Unknown(String::new())),
+        ] {
+            assert_eq!(EventKind::parse(text), kind, "{text}");
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Ids as the provider gives them: opaque text, never taken apart.
 //!
-//! Correlation ids are not always GUIDs (`<prefix>:<number>:CM:<guid>` has been seen), so nothing is assumed about
-//! them except that they are not empty. One type per meaning keeps a tenant from being taken for a company.
+//! Correlation ids are not always GUIDs (`<prefix>:<number>:CM:<guid>` has been seen), so nothing is assumed
+//! about them except that they are not empty. One type per meaning keeps a tenant from being taken for a
+//! company.
 
 use std::{fmt, str::FromStr};
 

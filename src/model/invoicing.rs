@@ -1,8 +1,8 @@
 //! A notification of the invoicing API: the record of `schemas/InvoicingEvent.avsc`.
 //!
-//! Two forms of body are known: *flat*, where the body is the notification, and *wrapped*, where an envelope holds several.
-//! A body that names its `Entity` is flat; one without that holds a non-empty array of objects `Notifications` is wrapped,
-//! and each of them becomes an event of its own that carries the envelope.
+//! Two forms of body are known: *flat*, where the body is the notification, and *wrapped*, where an envelope
+//! holds several. A body that names its `Entity` is flat; one without that holds a non-empty array of objects
+//! `Notifications` is wrapped, and each of them becomes an event of its own that carries the envelope.
 
 use std::collections::BTreeMap;
 
@@ -31,44 +31,66 @@ pub struct InvoicingContext<'a> {
 /// An entity changed, and how. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct InvoicingEvent {
+    /// Name of the connector that received the delivery.
     pub connector: String,
+    /// Entity in the words of the topics, such as `sale-invoice`.
     pub resource: InvoicingEntity,
+    /// When the delivery was received, microseconds since 1970.
     pub received_at: i64,
+    /// Correlation id of the accounting company the tenant is mapped to (`invoicing.tenants`).
     pub company_id: Option<CompanyId>,
+    /// What happened; `None`, written `unknown`, where neither the subscription's secret nor the body told
+    /// it.
     #[serde(with = "action_or_unknown")]
     pub action: Option<InvoicingAction>,
+    /// Provider's `Entity`, such as `SaleInvoice`.
     pub entity: Option<String>,
+    /// Id of the entity that changed (`EntityId`).
     pub entity_id: Option<String>,
+    /// Provider's `TenantId`.
     pub tenant_id: Option<String>,
+    /// User who made the change (`User`).
     pub user: Option<String>,
+    /// Provider's `Changes`, in its order.
     pub changes: Option<Vec<InvoicingChange>>,
+    /// Provider's `Host`.
     pub host: Option<String>,
+    /// Provider's `SourceApplication`.
     pub source_application: Option<String>,
+    /// `Action` as a wrapped notification states it.
     pub provider_action: Option<String>,
+    /// What stood around it; `None` for the flat form, in which the body is the notification.
     pub envelope: Option<InvoicingEnvelope>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
 /// One changed property.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct InvoicingChange {
+    /// Property that changed (`Name`).
     pub name: Option<String>,
+    /// Its new value (`Value`).
     pub value: Option<String>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
 /// What stood around a notification in the wrapped form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct InvoicingEnvelope {
+    /// Id of the delivery (`Id`).
     pub id: Option<String>,
+    /// Try of the delivery, from 1 (`Attempt`).
     pub attempt: Option<i64>,
+    /// Provider's `Properties`, as JSON text.
     pub properties: Option<String>,
+    /// Place of this notification in the delivery, from 0.
     pub position: i32,
+    /// Notifications in the delivery.
     pub count: i32,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
@@ -76,11 +98,12 @@ impl InvoicingEvent {
     /// Reads a delivery's body: one event, or one for each notification of the wrapped form, in their order.
     ///
     /// # Errors
-    /// The body is not a JSON object, neither a notification nor the hook tells the entity, hence the topic, or there
-    /// are too many notifications.
+    /// The body is not a JSON object, neither a notification nor the hook tells the entity, hence the topic,
+    /// or there are too many notifications.
     pub fn from_json(json: &[u8], context: &InvoicingContext<'_>) -> Result<Vec<Self>, Error> {
         let mut body = Members::parse(SchemaKind::InvoicingEvent, json)?;
-        // A flat body keeps even an array of that name, and an empty one stays where it is: no event would carry it.
+        // A flat body keeps even an array of that name, and an empty one stays where it is: no event would
+        // carry it.
         let notifications = if body.has("Entity") { None } else { body.take_some_objects("Notifications") };
         let Some(notifications) = notifications else {
             return Ok(vec![Self::from_members(body, None, context)?]);
@@ -173,7 +196,8 @@ impl InvoicingChange {
     }
 }
 
-/// The body is what was signed, so it is believed first; the hook helps where it is silent or says something new.
+/// The body is what was signed, so it is believed first; the hook helps where it is silent or says something
+/// new.
 fn resource(entity: Option<&str>, hook: Option<InvoicingHook>) -> Result<InvoicingEntity, Error> {
     entity
         .and_then(|name| name.parse().ok())

@@ -1,18 +1,21 @@
 //! A JSON object taken apart without losing anything, and put together again.
 //!
-//! [`Members`] holds an object's members in order, repeated ones included, each with its raw text. A typed field takes
-//! the last member of its name, as JSON parsers do, if it has the expected type; [`Members::rest`] turns all that was
-//! not taken into the `extra` map of our schemas. [`Object`] is the way back.
+//! [`Members`] holds an object's members in order, repeated ones included, each with its raw text. A typed
+//! field takes the last member of its name, as JSON parsers do, if it has the expected type;
+//! [`Members::rest`] turns all that was not taken into the `extra` map of our schemas. [`Object`] is the way
+//! back.
 //!
 //! Labels of `extra`, one-to-one with (name, occurrence):
 //!
 //! - the last or only member of a name: the name, with each `#` doubled;
 //! - earlier ones: the same, then `#1`, `#2` … in the order they came;
-//! - a name that is not Unicode (a lone surrogate escape): `#`, then its JSON text with quotes, each `#` doubled.
+//! - a name that is not Unicode (a lone surrogate escape): `#`, then its JSON text with quotes, each `#`
+//!   doubled.
 //!
-//! What is not kept: the order of members with different names, white space between them, and how a string that became a
-//! typed field was escaped. Only the levels that our schemas name are parsed; a value that goes to `extra` is skipped
-//! over without recursion, so its depth costs no stack, and its size is bounded by the caller's limit on the body.
+//! What is not kept: the order of members with different names, white space between them, and how a string
+//! that became a typed field was escaped. Only the levels that our schemas name are parsed; a value that goes
+//! to `extra` is skipped over without recursion, so its depth costs no stack, and its size is bounded by the
+//! caller's limit on the body.
 
 use std::{
     borrow::Cow,
@@ -224,7 +227,8 @@ fn occurrence(label: &str) -> (String, usize) {
             name.push('#');
             rest = after;
         } else {
-            // Only labels that no `Members` made can fail to be numbers; they are kept as the last of their name.
+            // Only labels that no `Members` made can fail to be numbers; they are kept as the last of their
+            // name.
             place = after.parse().unwrap_or(LAST);
             rest = "";
         }

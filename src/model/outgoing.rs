@@ -71,12 +71,12 @@ impl Meta {
 }
 
 impl Outgoing {
-    /// Puts a value under the right key in the right topic, with its version in the headers. Events are stamped with the
-    /// time we received them, so that retention counts from there.
+    /// Puts a value under the right key in the right topic, with its version in the headers. Events are
+    /// stamped with the time we received them, so that retention counts from there.
     ///
     /// # Errors
-    /// The key cannot be made ([`Value::key`]), a record's version cannot be compared ([`Value::version`]), or a
-    /// [`Record`](super::Record) is of a resource whose topic holds another schema.
+    /// The key cannot be made ([`Value::key`]), a record's version cannot be compared ([`Value::version`]),
+    /// or a [`Record`](super::Record) is of a resource whose topic holds another schema.
     pub fn new(value: Value, meta: Meta) -> Result<Self, Error> {
         let topic = value.topic();
         if topic.schema() != Some(value.schema()) {
@@ -84,7 +84,8 @@ impl Outgoing {
         }
         let key = value.key()?;
         let (version, received_at) = match &value {
-            // An event is published whatever its version looks like: whoever reads it decides what to make of it.
+            // An event is published whatever its version looks like: whoever reads it decides what to make of
+            // it.
             Value::AccountingEvent(event) => (value.version().ok().flatten(), Some(event.received_at)),
             Value::InvoicingEvent(event) => (None, Some(event.received_at)),
             _ => (value.version()?, None),
@@ -98,8 +99,8 @@ impl Outgoing {
         })
     }
 
-    /// The end of a deleted record. Whether it may be written is decided by whoever read the provider's answers; here it is
-    /// only refused for what is never deleted. `meta.version` is the deleting event's.
+    /// The end of a deleted record. Whether it may be written is decided by whoever read the provider's
+    /// answers; here it is only refused for what is never deleted. `meta.version` is the deleting event's.
     ///
     /// # Errors
     /// Records of the resource are never deleted.

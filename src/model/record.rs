@@ -1,7 +1,7 @@
 //! Records as the provider's reads show them, one struct per schema.
 //!
-//! Text stays as sent, typed twins stand beside it, and what a schema does not know goes to `extra`; `to_json` gives the
-//! provider's object back, without the twins and without the company id, which are ours.
+//! Text stays as sent, typed twins stand beside it, and what a schema does not know goes to `extra`;
+//! `to_json` gives the provider's object back, without the twins and without the company id, which are ours.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,85 +14,130 @@ use super::{
 /// An accounting company. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct Company {
+    /// Id of the company.
     pub correlation_id: Option<String>,
+    /// Name for tax purposes.
     pub vat_name: Option<String>,
+    /// Tax number.
     pub vat_number: Option<String>,
+    /// State, such as `Enabled`.
     pub state: Option<String>,
+    /// Chart of accounts in use.
     pub chart_of_account_id: Option<i64>,
+    /// Digits of an account code.
     pub account_length: Option<i64>,
+    /// Revision time as the provider sent it: ISO 8601, UTC, up to seven fractional digits.
     pub version: Option<String>,
+    /// `version` as microseconds since 1970, rounded down.
     pub version_at: Option<i64>,
+    /// Revision number as the provider sent it: digits, to be compared as a number of any length.
     pub sequence_version: Option<String>,
+    /// `sequenceVersion` as a number.
     pub sequence: Option<i64>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
 /// A customer of an accounting company. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct Customer {
+    /// Correlation id of the company the record belongs to: the company part of the record's key.
     pub company_id: CompanyId,
+    /// Id of the customer.
     pub correlation_id: Option<String>,
+    /// Trade name.
     pub trade_name: Option<String>,
+    /// State, such as `Enabled`.
     pub state: Option<String>,
+    /// Tax number.
     pub vat_number: Option<String>,
+    /// Name for tax purposes.
     pub vat_name: Option<String>,
+    /// Code of the customer's account.
     pub account_code: Option<String>,
+    /// Id behind the tax number.
     pub vat_number_correlation_id: Option<String>,
+    /// Id of the customer's account.
     pub account_code_correlation_id: Option<String>,
+    /// Revision time as the provider sent it: ISO 8601, UTC, up to seven fractional digits.
     pub version: Option<String>,
+    /// `version` as microseconds since 1970, rounded down.
     pub version_at: Option<i64>,
+    /// Revision number as the provider sent it: digits, to be compared as a number of any length.
     pub sequence_version: Option<String>,
+    /// `sequenceVersion` as a number.
     pub sequence: Option<i64>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
 /// An account of an accounting company. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct Account {
+    /// Correlation id of the company the record belongs to: the company part of the record's key.
     pub company_id: CompanyId,
+    /// Id of the account.
     pub correlation_id: Option<String>,
+    /// Account code.
     pub code: Option<String>,
+    /// Description.
     pub description: Option<String>,
+    /// State, such as `Enabled` or `Template`.
     pub state: Option<String>,
+    /// Revision time as the provider sent it: ISO 8601, UTC, up to seven fractional digits.
     pub version: Option<String>,
+    /// `version` as microseconds since 1970, rounded down.
     pub version_at: Option<i64>,
+    /// Revision number as the provider sent it: digits, to be compared as a number of any length.
     pub sequence_version: Option<String>,
+    /// `sequenceVersion` as a number.
     pub sequence: Option<i64>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 
 /// A record of a resource whose members are not documented. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct Record {
+    /// Correlation id of the company the record belongs to: the company part of the record's key.
     pub company_id: CompanyId,
+    /// Resource in the words of the topics, such as `input-invoices`.
     pub resource: AccountingResource,
+    /// Id of the record.
     pub correlation_id: Option<String>,
+    /// State, such as `Enabled`.
     pub state: Option<String>,
+    /// Revision time as the provider sent it: ISO 8601, UTC, up to seven fractional digits.
     pub version: Option<String>,
+    /// `version` as microseconds since 1970, rounded down.
     pub version_at: Option<i64>,
+    /// Revision number as the provider sent it: digits, to be compared as a number of any length.
     pub sequence_version: Option<String>,
+    /// `sequenceVersion` as a number.
     pub sequence: Option<i64>,
+    /// The whole object as the provider sent it, byte for byte.
     pub json: String,
 }
 
 /// A payroll company. See the schema for each field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
 pub struct PayrollCompany {
+    /// Code of the company: both parts of the record's key.
     pub company_code: Option<i64>,
+    /// Name of the company.
     pub company_name: Option<String>,
+    /// Tax identifier of the company.
     pub identifier_number: Option<String>,
+    /// Time of the last change as the provider sent it: ISO 8601, UTC.
     pub last_update: Option<String>,
+    /// `lastUpdate` as microseconds since 1970.
     pub last_update_at: Option<i64>,
+    /// What no other field holds.
     pub extra: Extra,
 }
 

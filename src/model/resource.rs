@@ -6,26 +6,44 @@ use super::{Error, SchemaKind, error::excerpt, text::written_as_name};
 
 /// A resource of the accounting family that accepts webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each is the provider's own word; the table beside it says the rest")]
 pub enum AccountingResource {
+    /// Accounts.
     Accounts,
+    /// Charges.
     Charges,
+    /// Payments.
     Payments,
+    /// Customers.
     Customers,
+    /// Suppliers.
     Suppliers,
+    /// Input invoices.
     InputInvoices,
+    /// Issued invoices.
     IssuedInvoices,
+    /// Journals.
     Journals,
+    /// Companies.
     Companies,
+    /// Accounting years.
     AccountingYears,
+    /// Persons.
     Persons,
+    /// Corporate legal entities.
     CorporateLegalEntities,
+    /// Individual legal entities.
     IndividualLegalEntities,
+    /// Activities.
     Activities,
+    /// Estimations.
     Estimations,
+    /// Legal entity licences.
     LegalEntityLicences,
+    /// Prorates.
     Prorates,
+    /// Income allocation legal entities.
     IncomeAllocationLegalEntities,
+    /// Integration files.
     IntegrationFiles,
 }
 
@@ -69,7 +87,8 @@ struct Row {
     path: &'static str,
     schema: SchemaKind,
     ending: Ending,
-    /// Semantic names the provider documents; where it documents none, they are to be asked for, never guessed.
+    /// Semantic names the provider documents; where it documents none, they are to be asked for, never
+    /// guessed.
     events: &'static [&'static str],
 }
 
@@ -216,7 +235,8 @@ impl AccountingResource {
         self.row().ending
     }
 
-    /// Semantic names of its events that the provider documents. Empty means not documented: ask the provider.
+    /// Semantic names of its events that the provider documents. Empty means not documented: ask the
+    /// provider.
     #[must_use]
     pub const fn documented_events(self) -> &'static [&'static str] {
         self.row().events
@@ -241,46 +261,6 @@ impl FromStr for AccountingResource {
 }
 
 written_as_name!(AccountingResource);
-
-/// What an accounting event says happened.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum EventKind {
-    /// A subscription was made or moved; it must be answered with 200.
-    Acknowledge,
-    /// A record was created.
-    Created,
-    /// A record was changed.
-    Updated,
-    /// A record was deleted.
-    Deleted,
-    /// A record that cannot be deleted was disabled.
-    Disabled,
-    /// The provider could not do something it was asked for; there is nothing to fetch.
-    ErrorOccurred,
-    /// None of these: the text as sent.
-    Unknown(String),
-}
-
-impl EventKind {
-    /// From an `EventType` (`CustomerUpdated`) or a `SemanticName` (`Svc.ACC.Customers.CustomerUpdated`): the
-    /// ending of the last part decides, since only accounts' and customers' full names are documented.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
-        let last = text.rsplit('.').next().unwrap_or(text);
-        let kinds: [(&str, Self); 6] = [
-            ("Acknowledge", Self::Acknowledge),
-            ("ErrorOccurred", Self::ErrorOccurred),
-            ("Created", Self::Created),
-            ("Updated", Self::Updated),
-            ("Deleted", Self::Deleted),
-            ("Disabled", Self::Disabled),
-        ];
-        kinds
-            .into_iter()
-            .find(|(ending, _)| last.ends_with(ending))
-            .map_or_else(|| Self::Unknown(text.to_owned()), |(_, kind)| kind)
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -353,21 +333,5 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("input-invoices") && error.ends_with("integration-files"), "{error}");
-    }
-
-    #[test]
-    fn the_kind_of_an_event_is_the_ending_of_its_name() {
-        for (text, kind) in [
-            ("Acknowledge", EventKind::Acknowledge),
-            ("Svc.ACC.Accounts.AccountCreated", EventKind::Created),
-            ("InputInvoiceUpdated", EventKind::Updated),
-            ("Svc.COR.Persons.PersonDeleted", EventKind::Deleted),
-            ("SupplierDisabled", EventKind::Disabled),
-            ("Svc.ACC.Customers.ErrorOccurred", EventKind::ErrorOccurred),
-            ("Svc.Deleted.Customers.Moved", EventKind::Unknown("Svc.Deleted.Customers.Moved".into())),
-            ("", EventKind::Unknown(String::new())),
-        ] {
-            assert_eq!(EventKind::parse(text), kind, "{text}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! What providers might send, for property tests: here, and in whatever carries values further.
 //!
-//! [`any_value`] gives the JSON a value was read from beside the value. After any journey that claims to lose nothing,
-//! `canonical(&value.to_json())` must equal `canonical(&json)`.
+//! [`any_value`] gives the JSON a value was read from beside the value. After any journey that claims to lose
+//! nothing, `canonical(&value.to_json())` must equal `canonical(&json)`.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use super::*;
 
-/// JSON without what JSON does not mean: white space, the order of differently named members, the way a string is escaped.
-/// Numbers keep their text, repeated members all their values.
+/// JSON without what JSON does not mean: white space, the order of differently named members, the way a
+/// string is escaped. Numbers keep their text, repeated members all their values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Canonical {
     Text(String),
@@ -20,7 +20,8 @@ pub(crate) enum Canonical {
     Object(BTreeMap<String, Vec<Canonical>>),
 }
 
-/// Deeper than any level our schemas name (a change in a notification in an envelope); below it, the text itself counts.
+/// Deeper than any level our schemas name (a change in a notification in an envelope); below it, the text
+/// itself counts.
 const DEEPEST: usize = 8;
 
 pub(crate) fn canonical(json: &str) -> Canonical {
@@ -214,7 +215,8 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
         .boxed()
 }
 
-/// An object with members the reader knows, members it does not, repeated ones, and `nested` ones made to its liking.
+/// An object with members the reader knows, members it does not, repeated ones, and `nested` ones made to its
+/// liking.
 fn object(known: &'static [&'static str], nested: BoxedStrategy<String>) -> BoxedStrategy<String> {
     vec(any_member(known, nested), 0..16).prop_map(|members| in_braces(&members)).boxed()
 }
@@ -245,7 +247,8 @@ fn fitting_json() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Any JSON, to the edges: null, numbers beyond every type, lone surrogates, white space, repeated members, great depth.
+/// Any JSON, to the edges: null, numbers beyond every type, lone surrogates, white space, repeated members,
+/// great depth.
 fn any_json() -> BoxedStrategy<String> {
     let leaf = prop_oneof![
         select(vec![

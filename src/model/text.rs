@@ -1,7 +1,8 @@
 //! Closed sets that are written as their name.
 
-/// Gives a type with `name()` and `FromStr` its `Display` and a serde form that is the bare name, since the Avro
-/// schemas hold such fields as strings: a set in an Avro enum could not grow without breaking old readers.
+/// Gives a type with `name()` and `FromStr` its `Display` and a serde form that is the bare name, since the
+/// Avro schemas hold such fields as strings: a set in an Avro enum could not grow without breaking old
+/// readers.
 macro_rules! written_as_name {
     ($($type:ty),+) => {$(
         impl std::fmt::Display for $type {

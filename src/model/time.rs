@@ -1,8 +1,8 @@
 //! Moments as the provider writes them: ISO 8601 text and counts of 100 nanoseconds.
 //!
 //! A [`Moment`] is exact to the nanosecond, since the provider's `version` has seven fractional digits and a
-//! millisecond type would lose their order. Typed fields of our schemas hold microseconds, rounded down; the text
-//! stands beside them.
+//! millisecond type would lose their order. Typed fields of our schemas hold microseconds, rounded down; the
+//! text stands beside them.
 
 /// A moment in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,9 +20,9 @@ const WINDOWS_EPOCH: i64 = 116_444_736_000_000_000;
 const TICKS_PER_SECOND: i64 = 10_000_000;
 
 impl Moment {
-    /// Reads `2024-05-06T07:08:09`, with up to nine fractional digits, then `Z`, an offset such as `+02:00`, or
-    /// nothing, which means UTC because the provider's documents say its times are. Anything else is `None`, and so
-    /// is a date that does not exist.
+    /// Reads `2024-05-06T07:08:09`, with up to nine fractional digits, then `Z`, an offset such as `+02:00`,
+    /// or nothing, which means UTC because the provider's documents say its times are. Anything else is
+    /// `None`, and so is a date that does not exist.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (date, rest) = text.split_at_checked(10)?;
@@ -42,9 +42,9 @@ impl Moment {
         Some(Self { seconds: local - offset(zone)?, nanoseconds })
     }
 
-    /// Reads a count of 100 nanoseconds with 18 digits. The provider does not say where it starts to count; for any
-    /// date of the last and the next hundred years a count from year 1 starts with 6 and one from 1601 with 1, so the
-    /// first digit tells. Any other count is `None`.
+    /// Reads a count of 100 nanoseconds with 18 digits. The provider does not say where it starts to count;
+    /// for any date of the last and the next hundred years a count from year 1 starts with 6 and one from
+    /// 1601 with 1, so the first digit tells. Any other count is `None`.
     #[must_use]
     pub fn from_ticks(ticks: i64) -> Option<Self> {
         let epoch = match ticks / 100_000_000_000_000_000 {
@@ -117,7 +117,8 @@ fn days_of_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// The proleptic Gregorian calendar. Years are counted from March, so that the leap day is the last of its year.
+/// The proleptic Gregorian calendar. Years are counted from March, so that the leap day is the last of its
+/// year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

@@ -60,7 +60,8 @@ impl Traceparent {
 impl FromStr for Traceparent {
     type Err = Error;
 
-    /// Strict about version 00. Of a later version the part that is common to all is read, as the format demands.
+    /// Strict about version 00. Of a later version the part that is common to all is read, as the format
+    /// demands.
     fn from_str(text: &str) -> Result<Self, Error> {
         let refuse = |rule| Err(Error::Traceparent { rule });
         let bytes = text.as_bytes();

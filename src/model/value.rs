@@ -11,21 +11,29 @@ use super::{
 /// A value of one of our schemas. Serialises as the bare record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-#[expect(missing_docs, reason = "each holds the type of its name")]
 pub enum Value {
+    /// Of [`SchemaKind::AccountingEvent`].
     AccountingEvent(Box<AccountingEvent>),
+    /// Of [`SchemaKind::InvoicingEvent`].
     InvoicingEvent(Box<InvoicingEvent>),
+    /// Of [`SchemaKind::Company`].
     Company(Box<Company>),
+    /// Of [`SchemaKind::Customer`].
     Customer(Box<Customer>),
+    /// Of [`SchemaKind::Account`].
     Account(Box<Account>),
+    /// Of [`SchemaKind::Record`].
     Record(Box<Record>),
+    /// Of [`SchemaKind::PayrollCompany`].
     PayrollCompany(Box<PayrollCompany>),
+    /// Of [`SchemaKind::Certificate`].
     Certificate(Box<Certificate>),
 }
 
 impl Value {
-    /// Reads a record of any accounting resource into the type its topic holds, whichever read it came from: so
-    /// snapshot and enrichment cannot make two values of one record.
+    /// Reads a record of any accounting resource into the type its topic holds, whichever read it came from:
+    /// so snapshot and enrichment cannot make two values of one record. A company is its own, so `company` is
+    /// not used for it.
     ///
     /// # Errors
     /// The text is not a JSON object.
@@ -85,7 +93,8 @@ impl Value {
                 self.event_key(event.company_id.as_ref(), event.tenant_id.as_deref())
             }
             Self::Company(company) => {
-                // The company part of a company's own key is the key of its events, as for every other record.
+                // The company part of a company's own key is the key of its events, as for every other
+                // record.
                 let id = self.id(company.correlation_id.as_deref())?;
                 Ok(Key::record(&CompanyId::new(id.as_str())?, &id))
             }
@@ -110,7 +119,8 @@ impl Value {
         }
     }
 
-    /// Version it is fenced by and that its header shows; `None` where the provider sent none or the kind has none.
+    /// Version it is fenced by and that its header shows; `None` where the provider sent none or the kind has
+    /// none.
     ///
     /// # Errors
     /// It has one that cannot be compared: a sequence that is not digits, a time that is not one.
@@ -122,7 +132,8 @@ impl Value {
             Self::Account(account) => &account.sequence_version,
             Self::Record(record) => &record.sequence_version,
             Self::PayrollCompany(company) => {
-                // Members are written in the order of their names, so equal content has one hash however it was sent.
+                // Members are written in the order of their names, so equal content has one hash however it
+                // was sent.
                 let version = |time: &String| Version::payroll(time, company.to_json().as_bytes());
                 return company.last_update.as_ref().map(version).transpose();
             }

@@ -1,7 +1,8 @@
 //! Which of two readings of a record is the newer one.
 //!
-//! The provider's own version decides, never a clock of ours: a stale read would get the newest stamp and then block
-//! the truly newer one. [`Stamp::against`] is the whole rule, pure, so that every writer asks the same question.
+//! The provider's own version decides, never a clock of ours: a stale read would get the newest stamp and
+//! then block the truly newer one. [`Stamp::against`] is the whole rule, pure, so that every writer asks the
+//! same question.
 
 use std::{cmp::Ordering, fmt, hash, str::FromStr};
 
@@ -9,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::{Error, Moment, error::excerpt};
 
-/// A record's revision: numeric text of any length, compared as a number. Keeps the text as the provider sent it.
+/// A record's revision: numeric text of any length, compared as a number. Keeps the text as the provider sent
+/// it.
 #[derive(Debug, Clone)]
 pub struct SequenceVersion(String);
 
@@ -209,8 +211,8 @@ impl Stamp {
 }
 
 impl Version {
-    /// `None` for two kinds of version. A payroll reading of the same time with other content counts as later: which of
-    /// the two is, nobody can tell, and publishing both loses neither.
+    /// `None` for two kinds of version. A payroll reading of the same time with other content counts as
+    /// later: which of the two is, nobody can tell, and publishing both loses neither.
     fn order(&self, stored: &Self) -> Option<Ordering> {
         match (self, stored) {
             (Self::Sequence(mine), Self::Sequence(stored)) => Some(mine.cmp(stored)),
