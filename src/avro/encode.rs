@@ -3,7 +3,7 @@
 //! No lock and no network: writers are resolved once for the process, each thread has its own buffer, and an id is one
 //! atomic read of a slot that [`Ids`] fills. A record that does not fit its schema is an error and leaves no bytes behind.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc};
+use std::{cell::Cell, collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(crate) const FRAME_BYTES: usize = 5;
 const MAX_KEPT_BYTES: usize = 1024 * 1024;
 
 thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Encodes the records of a fixed set of topics; made once per connector and shared by its tasks.
@@ -53,34 +53,106 @@ impl Encoder {
 
 /// The framed bytes of `value` under schema id `id`.
 pub fn frame_value(id: u32, value: &Value) -> Result<Bytes, Error> {
-    let kind = value.schema();
-    match value {
-        Value::AccountingEvent(event) => frame(kind, id, event),
-        Value::InvoicingEvent(event) => frame(kind, id, event),
-        Value::Company(company) => frame(kind, id, company),
-        Value::Customer(customer) => frame(kind, id, customer),
-        Value::Account(account) => frame(kind, id, account),
-        Value::Record(record) => frame(kind, id, record),
-        Value::PayrollCompany(company) => frame(kind, id, company),
-        Value::Certificate(certificate) => frame(kind, id, certificate),
-    }
+    frame(value.schema(), id, value)
 }
 
 /// As [`frame_value`], for anything whose members are the fields of the schema of this kind.
 pub fn frame<T: Serialize>(kind: SchemaKind, id: u32, value: &T) -> Result<Bytes, Error> {
     let writer = schemas::writer(kind)?;
-    BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        buffer.push(MAGIC);
-        buffer.extend_from_slice(&id.to_be_bytes());
-        // The byte count it returns is wrong for some types; the buffer's own length is right for all.
-        writer
-            .write_ser(buffer, value)
-            .map_err(|error| Error::Encode { schema: kind.name(), source: Arc::new(error) })?;
-        let framed = Bytes::copy_from_slice(buffer);
-        if buffer.capacity() > MAX_KEPT_BYTES {
-            *buffer = Vec::new();
+    // Taken out, not borrowed: a `Serialize` that encodes another record on its way finds an empty buffer, not a panic.
+    let mut buffer = BUFFER.take();
+    buffer.clear();
+    buffer.push(MAGIC);
+    buffer.extend_from_slice(&id.to_be_bytes());
+    // The byte count it returns is wrong for some types; the buffer's own length is right for all.
+    let framed = writer
+        .write_ser(&mut buffer, value)
+        .map(|_| Bytes::copy_from_slice(&buffer))
+        .map_err(|error| Error::Encode { schema: kind.name(), source: Arc::new(error) });
+    if buffer.capacity() <= MAX_KEPT_BYTES {
+        BUFFER.set(buffer);
+    }
+    framed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        avro::{Registry, examples::example, stub::Stub},
+        retry::Retry,
+    };
+
+    /// Bytes as lines of hex, so that a difference shows where it is.
+    fn hex(bytes: &[u8]) -> String {
+        let line = |part: &[u8]| part.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+        bytes.chunks(32).map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_bytes_of_every_kind_are_those_of_the_first_day() {
+        for kind in SchemaKind::ALL {
+            let framed = frame_value(0x0102_0304, &example(kind)).unwrap();
+
+            insta::assert_snapshot!(format!("golden_{}", kind.name()), hex(&framed));
         }
-        Ok(framed)
-    })
+    }
+
+    #[test]
+    fn a_frame_is_a_zero_byte_the_big_endian_id_and_the_datum() {
+        let framed = frame_value(0x0102_0304, &example(SchemaKind::Customer)).unwrap();
+
+        assert_eq!(framed[..FRAME_BYTES], [0, 1, 2, 3, 4]);
+        assert_eq!(framed[FRAME_BYTES], 16, "zigzag length of the company id's eight characters");
+        assert_eq!(&framed[FRAME_BYTES + 1..][..8], b"acme-111");
+    }
+
+    #[test]
+    fn a_record_leaves_nothing_behind_in_the_next_one() {
+        let alone = frame_value(1, &example(SchemaKind::Account)).unwrap();
+        let misfit = std::collections::BTreeMap::from([("companyId", 5_i32)]);
+
+        let refused = frame(SchemaKind::Customer, 1, &misfit);
+        frame_value(1, &example(SchemaKind::AccountingEvent)).unwrap();
+        let after = frame_value(1, &example(SchemaKind::Account)).unwrap();
+
+        assert!(matches!(refused, Err(Error::Encode { schema: "Customer", .. })), "{refused:?}");
+        assert_eq!(after, alone);
+    }
+
+    #[tokio::test]
+    async fn a_topic_is_encoded_under_its_subjects_id_once_it_has_one() {
+        let stub = Stub::start().await;
+        stub.add("another-value", "\"string\"");
+        let directory = tempfile::tempdir().unwrap();
+        let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
+        let subject = Subject::values_of("acme.accounting.customers", SchemaKind::Customer);
+        let encoder = Encoder::new(&ids, std::slice::from_ref(&subject));
+        let customer = example(SchemaKind::Customer);
+
+        let before = encoder.encode("acme.accounting.customers", &customer).unwrap_err();
+        ids.prepare(&[subject]).await.unwrap();
+        let framed = encoder.encode("acme.accounting.customers", &customer).unwrap();
+
+        assert!(matches!(before, Error::Unprepared { .. }), "{before:?}");
+        assert_eq!(before.retry(), Retry::Later);
+        assert_eq!(framed, frame_value(2, &customer).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_record_of_another_schema_and_an_unknown_topic_are_refused() {
+        let stub = Stub::start().await;
+        let directory = tempfile::tempdir().unwrap();
+        let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
+        let subject = Subject::values_of("acme.accounting.customers", SchemaKind::Customer);
+        ids.prepare(std::slice::from_ref(&subject)).await.unwrap();
+        let encoder = Encoder::new(&ids, &[subject]);
+
+        let wrong = encoder.encode("acme.accounting.customers", &example(SchemaKind::Account)).unwrap_err();
+        let unknown = encoder.encode("acme.elsewhere", &example(SchemaKind::Customer)).unwrap_err();
+
+        assert_eq!(wrong.retry(), Retry::Never);
+        assert!(wrong.to_string().contains("takes Customer, the record is Account"), "{wrong}");
+        assert!(unknown.to_string().contains("acme.elsewhere"), "{unknown}");
+    }
 }

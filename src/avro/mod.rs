@@ -24,6 +24,8 @@ mod decode;
 mod encode;
 mod error;
 #[cfg(test)]
+mod examples;
+#[cfg(test)]
 mod history;
 mod ids;
 mod registry;

@@ -148,36 +148,4 @@ mod tests {
         let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(fingerprint.to_string(), known);
     }
-
-    #[test]
-    fn every_field_of_every_schema_is_documented() {
-        fn undocumented(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
-            let Some(fields) = value.get("fields").and_then(|fields| fields.as_array()) else {
-                for inner in ["type", "items", "values"].into_iter().filter_map(|key| value.get(key)) {
-                    undocumented(inner, path, found);
-                }
-                for branch in value.as_array().into_iter().flatten() {
-                    undocumented(branch, path, found);
-                }
-                return;
-            };
-            for (part, at) in std::iter::once((value, path.to_owned())).chain(
-                fields.iter().map(|field| (field, format!("{path}.{}", field["name"].as_str().unwrap()))),
-            ) {
-                if part.get("doc").and_then(|doc| doc.as_str()).is_none_or(str::is_empty) {
-                    found.push(at);
-                }
-            }
-            for field in fields {
-                undocumented(&field["type"], &format!("{path}.{}", field["name"].as_str().unwrap()), found);
-            }
-        }
-
-        for kind in SchemaKind::ALL {
-            let value = serde_json::from_str(embedded(kind).unwrap().text).unwrap();
-            let mut found = Vec::new();
-            undocumented(&value, kind.name(), &mut found);
-            assert!(found.is_empty(), "without doc: {found:?}");
-        }
-    }
 }

@@ -20,7 +20,7 @@ use url::Url;
 
 use crate::config;
 
-/// Where the stub serves its calls, as Apicurio does; whatever is asked outside gets a bare 404.
+/// Where the stub serves its calls unless told otherwise, as Apicurio does; outside there is only a bare 404.
 pub(crate) const BASE: &str = "/apis/ccompat/v7";
 
 /// One request as it came in.
@@ -62,6 +62,7 @@ impl Fault {
 
 #[derive(Default)]
 struct Inner {
+    base: &'static str,
     seen: Vec<Seen>,
     faults: Vec<(Option<Method>, String, Fault)>,
     levels: HashMap<String, String>,
@@ -79,7 +80,11 @@ pub(crate) struct Stub {
 
 impl Stub {
     pub(crate) async fn start() -> Self {
-        let inner: Arc<Mutex<Inner>> = Arc::default();
+        Self::start_at(BASE).await
+    }
+
+    pub(crate) async fn start_at(base: &'static str) -> Self {
+        let inner = Arc::new(Mutex::new(Inner { base, ..Inner::default() }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let root = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let router = Router::new().fallback(serve).with_state(Arc::clone(&inner));
@@ -198,7 +203,8 @@ async fn serve(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let Some(path) = uri.path().strip_prefix(BASE).and_then(|path| path.strip_prefix('/')) else {
+    let base = inner.lock().unwrap().base;
+    let Some(path) = uri.path().strip_prefix(base).and_then(|path| path.strip_prefix('/')) else {
         return (StatusCode::NOT_FOUND, "<html>no such page</html>").into_response();
     };
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();

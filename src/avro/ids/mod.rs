@@ -33,7 +33,7 @@ use self::state::State;
 use super::{Error, Registry, Several, schemas};
 use crate::{
     metrics::{self, Registration},
-    model::SchemaKind,
+    model::{SchemaKind, Topic, TopicPrefix},
 };
 
 /// Registrations under way at a time: enough to hide the round trip, too few to trouble a shared registry.
@@ -51,6 +51,12 @@ impl Subject {
     /// The subject for the values of `topic`.
     pub fn values_of(topic: impl Into<Arc<str>>, kind: SchemaKind) -> Self {
         Self { topic: topic.into(), kind }
+    }
+
+    /// The subject for a topic of ours under this prefix; `None` where its values are not Avro.
+    #[must_use]
+    pub fn of(topic: Topic, prefix: &TopicPrefix) -> Option<Self> {
+        Some(Self::values_of(topic.name(prefix), topic.schema()?))
     }
 
     /// The name at the registry.
@@ -131,19 +137,21 @@ impl Ids {
     ///
     /// All subjects are tried and all failures come back together: a [`Several`] is final as soon as one of them is.
     pub async fn prepare(&self, subjects: &[Subject]) -> Result<(), Error> {
-        self.resolve_all(subjects.iter().filter(|subject| self.slot(subject).id().is_none()).cloned()).await
+        let open = subjects.iter().filter(|subject| self.slot(subject).id().is_none()).cloned().collect();
+        self.resolve_all(open).await
     }
 
     /// Asks the registry again for every subject whose id it has not confirmed since we started; for when it is back.
     ///
-    /// Ids in use stay in use until the registry names another one.
+    /// Ids in use stay in use until the registry names another one. A registry that is still away is no error where
+    /// every subject has an id: [`Ids::unconfirmed`] tells.
     pub async fn refresh(&self) -> Result<(), Error> {
-        let open: Vec<_> = locked(&self.inner.slots)
+        let open = locked(&self.inner.slots)
             .iter()
             .filter(|(_, slot)| !slot.confirmed.load(Ordering::Acquire))
             .map(|(subject, _)| subject.clone())
             .collect();
-        self.resolve_all(open.into_iter()).await
+        self.resolve_all(open).await
     }
 
     /// Subjects whose id comes from disk, or that have none: what [`Ids::refresh`] would ask for.
@@ -173,7 +181,7 @@ impl Ids {
         self.inner.slot(subject)
     }
 
-    async fn resolve_all(&self, subjects: impl Iterator<Item = Subject>) -> Result<(), Error> {
+    async fn resolve_all(&self, subjects: Vec<Subject>) -> Result<(), Error> {
         // Set once the registry has given no answer: those who have not begun need not wait for the same time-out.
         let away: OnceLock<Error> = OnceLock::new();
         let results: Vec<_> = stream::iter(subjects)
@@ -267,7 +275,13 @@ impl Inner {
             && let Some(id) = self.slot(subject).id().or_else(|| self.state.get(&name, fingerprint))
         {
             metrics::schema_requested(Registration::Cached);
-            tracing::warn!(subject = name, id, %error, "the registry is away: the id of an earlier run is used");
+            let error_chain: &dyn std::error::Error = &error;
+            tracing::warn!(
+                subject = name,
+                id,
+                error = error_chain,
+                "no answer from the registry: a known id is used"
+            );
             self.slot(subject).set(id, false);
             return Ok(Found { id, away: Some(error) });
         }

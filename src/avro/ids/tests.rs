@@ -245,3 +245,43 @@ async fn a_state_directory_that_cannot_be_written_costs_no_id() {
 
     assert_eq!(ids.slot(&customers()).id(), Some(1));
 }
+
+#[test]
+fn every_outcome_is_counted_once_under_its_own_label() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let shown = recorder.handle();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+
+    // All tasks of this runtime are on this thread, so all of them meet this recorder.
+    ::metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+            open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+            stub.fault(None, "", Fault::status(500, ""));
+            open(&stub, &directory).await.prepare(&[customers(), accounts()]).await.unwrap_err();
+            stub.fault(None, "", Fault::status(401, ""));
+            open(&stub, &directory).await.prepare(&[customers()]).await.unwrap_err();
+            stub.heal();
+            stub.add(&accounts().name(), r#"{"type":"record","name":"Other","fields":[]}"#);
+            stub.fault(None, "compatibility", Fault::status(200, r#"{"is_compatible":false}"#));
+            open(&stub, &directory).await.prepare(&[accounts()]).await.unwrap_err();
+        });
+    });
+
+    let text = shown.render();
+    for outcome in ["registered", "cached", "unavailable", "unauthorised", "incompatible"] {
+        let line = format!("tributary_schema_registrations_total{{outcome=\"{outcome}\"}} 1");
+        assert!(text.contains(&line), "{line} is missing in:\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn preparing_can_run_as_a_task_of_its_own() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let ids = open(&stub, &directory).await;
+    let theirs = ids.clone();
+
+    tokio::spawn(async move { theirs.prepare(&[customers()]).await }).await.unwrap().unwrap();
+
+    assert_eq!(ids.slot(&customers()).id(), Some(1));
+}

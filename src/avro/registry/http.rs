@@ -126,7 +126,7 @@ impl Node {
         let mut url = self.base.clone();
         // `checked` has refused addresses that cannot carry a path.
         if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(call.path);
+            segments.extend(call.path);
         }
         url.set_query(call.query);
         url

@@ -12,6 +12,7 @@
 //! On failure nothing is registered; [`Error::retry`] says whether to come back. Confluent's registry and Apicurio's
 //! `/apis/ccompat/v7` are both spoken to; where they differ a comment says so.
 
+mod check;
 mod http;
 mod level;
 #[cfg(test)]
@@ -21,54 +22,22 @@ use std::sync::Arc;
 
 use apache_avro::Schema;
 use futures::future::BoxFuture;
-use reqwest::Method;
 use schema_registry_converter::{
-    async_impl::schema_registry::{
-        get_all_versions, get_schema_by_id, get_schema_by_subject_and_version, perform_sr_call, post_schema,
-    },
+    async_impl::schema_registry::{get_schema_by_id, perform_sr_call, post_schema},
     schema_registry_common::{RegisteredSchema, SchemaType, SrCall, SuppliedSchema},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use self::http::{Call, Node, shown};
+use self::http::{Call, Node};
 pub use self::level::Level;
-use super::{Conflict, Error, compatibility};
+use super::Error;
 use crate::config;
-
-/// More versions than this are not read back; the newest are, since consumers have long left the others.
-const MAX_VERSIONS: usize = 200;
 
 /// A client of the schema registry; clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Registry {
     nodes: Arc<[Node]>,
-}
-
-/// What guards a subject from now on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Guarded {
-    level: Level,
-    /// Whether the registry itself enforces the level; if not, the check is ours.
-    by_registry: bool,
-}
-
-#[derive(Deserialize)]
-struct LevelAnswer {
-    /// `compatibilityLevel` is what GET answers, `compatibility` what PUT takes and echoes.
-    #[serde(alias = "compatibility", rename = "compatibilityLevel")]
-    level: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct CompatibilityAnswer {
-    is_compatible: bool,
-    /// Confluent's way to say why.
-    #[serde(default)]
-    messages: Option<Vec<String>>,
-    /// Apicurio's way to say why.
-    #[serde(default)]
-    reason: Option<String>,
 }
 
 impl Registry {
@@ -132,22 +101,6 @@ impl Registry {
         }
     }
 
-    /// Whether `schema` may follow the versions of `subject`, without changing anything at the registry.
-    pub async fn check(&self, subject: &str, text: &str, schema: &Schema) -> Result<(), Error> {
-        let level = match self.level(subject).await? {
-            Some(level) => level.raised(),
-            None => self.global_level().await?.unwrap_or(Level::None).raised(),
-        };
-        // The registry still holds the old level, so its verdict alone would be too mild.
-        self.check_with(subject, text, schema, Guarded { level, by_registry: false }).await
-    }
-
-    /// The level set for `subject` itself; `None` where it has none of its own.
-    pub async fn level(&self, subject: &str) -> Result<Option<Level>, Error> {
-        let attempt = format!("read the compatibility level of subject {subject}");
-        self.read_level(&attempt, &["config", subject]).await
-    }
-
     /// The text and type of the schema with this id, or `None` where the registry has none.
     pub(crate) async fn schema(&self, id: u32) -> Result<Option<RegisteredSchema>, Error> {
         let attempt = format!("fetch schema {id}");
@@ -181,169 +134,6 @@ impl Registry {
         Ok(absent(found)?.and_then(|found| found.id))
     }
 
-    /// Sees to it that every later version of `subject` has to read all earlier ones.
-    async fn guard(&self, subject: &str) -> Result<Guarded, Error> {
-        let own = match self.level(subject).await {
-            // Some registries let only administrators see or set levels.
-            Err(Error::Unauthorised { status: 403, .. } | Error::Refused { status: 405, .. }) => {
-                return Ok(unguarded(subject, Level::BackwardTransitive));
-            }
-            own => own?,
-        };
-        let effective = match own {
-            Some(level) => level,
-            None => self.global_level().await?.unwrap_or(Level::None),
-        };
-        let level = effective.raised();
-        if own == Some(level) {
-            return Ok(Guarded { level, by_registry: true });
-        }
-        let attempt = format!("set the compatibility level of subject {subject} to {level}");
-        let put = Call {
-            attempt: &attempt,
-            method: Method::PUT,
-            path: &["config", subject],
-            query: None,
-            body: Some(&json!({ "compatibility": level.word() })),
-        };
-        match self.call::<LevelAnswer>(&put).await {
-            Ok(_) => Ok(Guarded { level, by_registry: true }),
-            // 42205: the registry or the subject is in a read-only mode.
-            Err(
-                Error::Unauthorised { status: 403, .. }
-                | Error::Refused { status: 404 | 405, .. }
-                | Error::Refused { status: 422, code: Some(42205), .. },
-            ) => Ok(unguarded(subject, level)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The level of subjects that have none of their own; `None` where the registry does not show it.
-    async fn global_level(&self) -> Result<Option<Level>, Error> {
-        match self.read_level("read the global compatibility level", &["config"]).await {
-            Err(Error::Unauthorised { status: 403, .. } | Error::Refused { status: 405, .. }) => Ok(None),
-            level => level,
-        }
-    }
-
-    async fn read_level(&self, attempt: &str, path: &[&str]) -> Result<Option<Level>, Error> {
-        let get = Call { attempt, method: Method::GET, path, query: None, body: None };
-        let Some(LevelAnswer { level: Some(word) }) = absent(self.call::<LevelAnswer>(&get).await)? else {
-            return Ok(None);
-        };
-        let malformed = || Error::Malformed {
-            attempt: attempt.to_owned(),
-            rule: format!("{} is no compatibility level; set BACKWARD_TRANSITIVE there", shown(&word)),
-            source: None,
-        };
-        Level::parse(&word).map(Some).ok_or_else(malformed)
-    }
-
-    async fn check_with(
-        &self,
-        subject: &str,
-        text: &str,
-        schema: &Schema,
-        guarded: Guarded,
-    ) -> Result<(), Error> {
-        let attempt = format!("check our schema against subject {subject}");
-        let post = Call {
-            attempt: &attempt,
-            method: Method::POST,
-            path: &["compatibility", "subjects", subject, "versions"],
-            query: Some("verbose=true"),
-            body: Some(&json!({ "schema": text, "schemaType": "AVRO" })),
-        };
-        // A subject without versions is answered "compatible" by Confluent and 404 by Apicurio.
-        let Some(answer) = absent(self.call::<CompatibilityAnswer>(&post).await)? else {
-            return Ok(());
-        };
-        if !answer.is_compatible {
-            let words = answer.messages.filter(|messages| !messages.is_empty()).map(|list| list.join("; "));
-            let words = words.or(answer.reason).unwrap_or_default();
-            return Err(self.incompatible(subject, schema, guarded.level, &words).await?);
-        }
-        if guarded.by_registry {
-            return Ok(());
-        }
-        match self.conflict(subject, schema, guarded.level).await? {
-            Some(conflict) => Err(Error::Incompatible { subject: subject.into(), conflict: conflict.into() }),
-            None => Ok(()),
-        }
-    }
-
-    /// The refusal as an error that names a field, whatever the registry said; `words` are its own.
-    async fn incompatible(
-        &self,
-        subject: &str,
-        schema: &Schema,
-        level: Level,
-        words: &str,
-    ) -> Result<Error, Error> {
-        let conflict = self.conflict(subject, schema, level).await?.unwrap_or_else(|| Conflict {
-            field: schema.name().map_or_else(String::new, ToString::to_string),
-            rule: format!("the registry says: {}", shown(words)),
-            version: None,
-            level: level.word(),
-        });
-        Ok(Error::Incompatible { subject: subject.into(), conflict: conflict.into() })
-    }
-
-    /// The newest version that `schema` may not follow, and why.
-    async fn conflict(
-        &self,
-        subject: &str,
-        schema: &Schema,
-        level: Level,
-    ) -> Result<Option<Conflict>, Error> {
-        for version in self.versions(subject).await? {
-            let attempt = format!("fetch version {version} of subject {subject}");
-            let found = self
-                .first(|node| {
-                    let attempt = &attempt;
-                    Box::pin(async move {
-                        get_schema_by_subject_and_version(&node.settings, subject, Some(version))
-                            .await
-                            .map_err(|error| node.converter_failed(attempt, error))
-                    })
-                })
-                .await;
-            // Deleted since it was listed: nothing to be compatible with.
-            let Some(found) = absent(found)? else { continue };
-            if let Some((field, rule)) = breach(&found, schema, level) {
-                return Ok(Some(Conflict { field, rule, version: Some(version), level: level.word() }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The versions of a subject, newest first.
-    async fn versions(&self, subject: &str) -> Result<Vec<u32>, Error> {
-        let attempt = format!("list the versions of subject {subject}");
-        let found = self
-            .first(|node| {
-                let attempt = &attempt;
-                Box::pin(async move {
-                    get_all_versions(&node.settings, subject.to_owned())
-                        .await
-                        .map_err(|error| node.converter_failed(attempt, error))
-                })
-            })
-            .await;
-        let mut versions = absent(found)?.unwrap_or_default();
-        versions.sort_unstable_by_key(|version| std::cmp::Reverse(*version));
-        if versions.len() > MAX_VERSIONS {
-            tracing::warn!(
-                subject,
-                versions = versions.len(),
-                read = MAX_VERSIONS,
-                "only the newest versions are checked"
-            );
-            versions.truncate(MAX_VERSIONS);
-        }
-        Ok(versions)
-    }
-
     async fn call<T: DeserializeOwned + Send>(&self, call: &Call<'_>) -> Result<T, Error> {
         self.first(|node| Box::pin(node.call(call))).await
     }
@@ -367,16 +157,6 @@ impl Registry {
     }
 }
 
-/// Goes on without the registry's guard: what others register later is then the registry owner's matter.
-fn unguarded(subject: &str, level: Level) -> Guarded {
-    tracing::warn!(
-        subject,
-        %level,
-        "the registry does not let us set this compatibility level; every version is checked here instead"
-    );
-    Guarded { level, by_registry: false }
-}
-
 /// "There is no such thing" in the registry's own codes. A bare 404 comes from something else, such as a wrong base path.
 fn absent<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
@@ -385,26 +165,4 @@ fn absent<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(Error::Refused { status: 404, code: Some(40401 | 40402 | 40403 | 40408), .. }) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Field and rule that keep `ours` from following a registered version.
-fn breach(registered: &RegisteredSchema, ours: &Schema, level: Level) -> Option<(String, String)> {
-    let whole = || ours.name().map_or_else(String::new, ToString::to_string);
-    if registered.schema_type != SchemaType::Avro {
-        return Some((whole(), "the registered version is not an Avro schema".into()));
-    }
-    let theirs = match Schema::parse_str(&registered.schema) {
-        Ok(theirs) => theirs,
-        Err(error) => {
-            return Some((
-                whole(),
-                format!("the registered version cannot be parsed: {}", shown(&error.to_string())),
-            ));
-        }
-    };
-    if let Some(breach) = compatibility::breach(&theirs, ours) {
-        return Some((breach.field, breach.rule));
-    }
-    let forward = level.looks_forward().then(|| compatibility::breach(ours, &theirs)).flatten()?;
-    Some((forward.field, format!("for consumers of the older version: {}", forward.rule)))
 }

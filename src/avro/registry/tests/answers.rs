@@ -33,10 +33,10 @@ async fn the_text_is_registered_as_it_is() {
 
 #[tokio::test]
 async fn a_base_path_works_with_and_without_a_trailing_slash() {
-    for end in ["", "/"] {
-        let stub = Stub::start().await;
+    for (base, end) in [(BASE, ""), (BASE, "/"), ("", ""), ("", "/")] {
+        let stub = Stub::start_at(base).await;
         let mut config = stub.config();
-        config.urls = vec![stub.root.join(&format!("{BASE}{end}")).unwrap()];
+        config.urls = vec![stub.root.join(&format!("{base}{end}")).unwrap()];
         let registry = Registry::new(&config).unwrap();
 
         let id = register(&registry).await.unwrap();

@@ -1,7 +1,10 @@
 use reqwest::Method;
 
 use super::*;
-use crate::avro::stub::{Fault, Stub};
+use crate::avro::{
+    Conflict,
+    stub::{Fault, Stub},
+};
 
 fn conflict(error: &Error) -> &Conflict {
     match error {

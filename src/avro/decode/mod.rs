@@ -67,17 +67,7 @@ impl Decoder {
     /// The schema id and the record of this kind in `framed`.
     pub async fn decode(&self, kind: SchemaKind, framed: &[u8]) -> Result<(u32, Value), Error> {
         let (id, value) = self.resolve(kind, framed).await?;
-        let value = match kind {
-            SchemaKind::AccountingEvent => Value::AccountingEvent(typed(kind, id, value)?),
-            SchemaKind::InvoicingEvent => Value::InvoicingEvent(typed(kind, id, value)?),
-            SchemaKind::Company => Value::Company(typed(kind, id, value)?),
-            SchemaKind::Customer => Value::Customer(typed(kind, id, value)?),
-            SchemaKind::Account => Value::Account(typed(kind, id, value)?),
-            SchemaKind::Record => Value::Record(typed(kind, id, value)?),
-            SchemaKind::PayrollCompany => Value::PayrollCompany(typed(kind, id, value)?),
-            SchemaKind::Certificate => Value::Certificate(typed(kind, id, value)?),
-        };
-        Ok((id, value))
+        Ok((id, of_kind(kind, id, value)?))
     }
 
     /// As [`Decoder::decode`], into any type whose members are the fields of the schema.
@@ -167,6 +157,19 @@ fn read(kind: SchemaKind, id: u32, writer: &Writer, mut datum: &[u8]) -> Result<
     Err(malformed("the datum goes on after its schema ends", Some(Arc::new(left))))
 }
 
+fn of_kind(kind: SchemaKind, id: u32, value: types::Value) -> Result<Value, Error> {
+    Ok(match kind {
+        SchemaKind::AccountingEvent => Value::AccountingEvent(typed(kind, id, value)?),
+        SchemaKind::InvoicingEvent => Value::InvoicingEvent(typed(kind, id, value)?),
+        SchemaKind::Company => Value::Company(typed(kind, id, value)?),
+        SchemaKind::Customer => Value::Customer(typed(kind, id, value)?),
+        SchemaKind::Account => Value::Account(typed(kind, id, value)?),
+        SchemaKind::Record => Value::Record(typed(kind, id, value)?),
+        SchemaKind::PayrollCompany => Value::PayrollCompany(typed(kind, id, value)?),
+        SchemaKind::Certificate => Value::Certificate(typed(kind, id, value)?),
+    })
+}
+
 fn typed<T: DeserializeOwned>(kind: SchemaKind, id: u32, value: types::Value) -> Result<T, Error> {
     from_value(&value).map_err(|error| Error::Malformed {
         attempt: attempt(kind, id),
@@ -178,3 +181,6 @@ fn typed<T: DeserializeOwned>(kind: SchemaKind, id: u32, value: types::Value) ->
 fn attempt(kind: SchemaKind, id: u32) -> String {
     format!("decode a record as {} with schema id {id}", kind.name())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    avro::{
+        Ids, Subject,
+        encode::frame_value,
+        examples::example,
+        stub::{Fault, Stub},
+    },
+    model::strategies::{any_value, canonical},
+    retry::Retry,
+};
+
+fn decoder(stub: &Stub) -> Decoder {
+    Decoder::new(Registry::new(&stub.config()).unwrap())
+}
+
+fn ours(kind: SchemaKind) -> &'static str {
+    schemas::embedded(kind).unwrap().text
+}
+
+#[tokio::test]
+async fn what_was_registered_and_encoded_is_decoded_to_the_same_value() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let ids = Ids::open(Registry::new(&stub.config()).unwrap(), directory.path()).await;
+    let decoder = decoder(&stub);
+    for kind in SchemaKind::ALL {
+        let value = example(kind);
+        let id = ids.id(&Subject::values_of(kind.name(), kind)).await.unwrap();
+        let framed = frame_value(id, &value).unwrap();
+
+        let decoded = decoder.decode(kind, &framed).await.unwrap();
+
+        assert_eq!(decoded, (id, value));
+    }
+}
+
+#[tokio::test]
+async fn an_older_writers_record_gets_the_defaults_of_todays_schema() {
+    let stub = Stub::start().await;
+    let older = r#"{"type":"record","name":"Customer","namespace":"io.tributary","fields":[
+        {"name":"retired","type":"int"},{"name":"companyId","type":"string"},
+        {"name":"tradeName","type":["null","string"],"default":null}]}"#;
+    let id = stub.add("customers-value", older);
+    // retired = 5, companyId = "a", tradeName = branch 1, "b"
+    let framed = [&[MAGIC], &id.to_be_bytes()[..], &[10, 2, b'a', 2, 2, b'b']].concat();
+
+    let (_, value) = decoder(&stub).decode(SchemaKind::Customer, &framed).await.unwrap();
+
+    let Value::Customer(customer) = value else { panic!("{value:?}") };
+    assert_eq!((customer.company_id.as_str(), customer.trade_name.as_deref()), ("a", Some("b")));
+    assert_eq!((customer.version, customer.extra.len()), (None, 0));
+}
+
+#[tokio::test]
+async fn a_writers_schema_is_fetched_once() {
+    let stub = Stub::start().await;
+    let id = stub.add("customers-value", ours(SchemaKind::Customer));
+    let framed = frame_value(id, &example(SchemaKind::Customer)).unwrap();
+    let decoder = decoder(&stub);
+
+    for _ in 0..3 {
+        decoder.decode(SchemaKind::Customer, &framed).await.unwrap();
+    }
+
+    assert_eq!(stub.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_record_are_refused_with_the_reason() {
+    let stub = Stub::start().await;
+    let id = stub.add("customers-value", ours(SchemaKind::Customer));
+    let other = stub.add("accounts-value", r#"{"type":"record","name":"Other","fields":[]}"#);
+    let good = frame_value(id, &example(SchemaKind::Customer)).unwrap();
+    let with_first = |byte: u8| [&[byte], &good[1..]].concat();
+    let with_id = |id: u32| [&[MAGIC], &id.to_be_bytes()[..], &good[FRAME_BYTES..]].concat();
+    let decoder = decoder(&stub);
+    for (framed, reason) in [
+        (with_first(1), "the first byte must be 0, not 1"),
+        (Vec::new(), "0 bytes are fewer"),
+        (good[..4].to_vec(), "4 bytes are fewer"),
+        (with_id(99), "does not know this schema id"),
+        (with_id(other), "does not fit"),
+        (good[..good.len() - 1].to_vec(), "ends early"),
+        (good[..FRAME_BYTES].to_vec(), "ends early"),
+        ([&good[..], &[0]].concat(), "goes on"),
+        // A length of 2^40 that the bytes do not have: refused before anything is set aside for it.
+        ([&good[..FRAME_BYTES], &[0x80, 0x80, 0x80, 0x80, 0x80, 0x40]].concat(), "does not fit"),
+    ] {
+        let error = decoder.decode(SchemaKind::Customer, &framed).await.unwrap_err();
+
+        assert!(matches!(error, Error::Malformed { .. }), "{error:?}");
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_eq!(error.retry(), Retry::Never);
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it() {
+    let stub = Stub::start().await;
+    let id = stub.add("customers-value", ours(SchemaKind::Customer));
+    let framed = frame_value(id, &example(SchemaKind::Customer)).unwrap();
+    let decoder = decoder(&stub);
+    stub.fault(None, "", Fault::status(503, ""));
+
+    let error = decoder.decode(SchemaKind::Customer, &framed).await.unwrap_err();
+    stub.heal();
+    let after = decoder.decode(SchemaKind::Customer, &framed).await;
+
+    assert_eq!(error.retry(), Retry::Later);
+    assert!(after.is_ok(), "{after:?}");
+}
+
+#[test]
+fn the_cache_forgets_the_oldest_and_never_grows_beyond_its_bound() {
+    let mut cache = Cache::default();
+    let writer = Arc::new(Writer::new(Schema::String));
+
+    for id in 0..=MAX_SCHEMAS as u32 {
+        cache.put(id, Arc::clone(&writer));
+        cache.put(id, Arc::clone(&writer));
+    }
+
+    assert_eq!((cache.schemas.len(), cache.order.len()), (MAX_SCHEMAS, MAX_SCHEMAS));
+    assert!(!cache.schemas.contains_key(&0) && cache.schemas.contains_key(&1));
+}
+
+proptest! {
+    #[test]
+    fn no_journey_through_the_wire_format_loses_anything_the_provider_sent((json, value) in any_value()) {
+        let kind = value.schema();
+        let schema = &schemas::embedded(kind).unwrap().schema;
+        let same = Writer::new(schema.clone());
+        prop_assert_eq!(same.own, Some(kind));
+        let resolved = Writer { schema: schema.clone(), own: None };
+
+        let framed = frame_value(7, &value).unwrap();
+
+        for writer in [same, resolved] {
+            let (id, datum) = unframe(kind, &framed).unwrap();
+            let back = of_kind(kind, id, read(kind, id, &writer, datum).unwrap()).unwrap();
+            prop_assert_eq!(id, 7);
+            prop_assert_eq!(&back, &value);
+            prop_assert_eq!(canonical(&back.to_json()), canonical(&json));
+        }
+    }
+}
