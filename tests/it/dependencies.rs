@@ -1,7 +1,7 @@
 //! The dependency tree keeps one HTTP client, one TLS stack, one Avro, and one Rust crypto provider.
 //!
-//! Two reqwests or Avros have types that do not fit each other; a second crypto provider makes rustls panic at run time
-//! because it cannot choose. `deny.toml` says the same to those who have cargo-deny.
+//! Two reqwests or Avros have types that do not fit each other; a second crypto provider makes rustls panic
+//! at run time because it cannot choose. `deny.toml` says the same to those who have cargo-deny.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -85,7 +85,8 @@ fn package(line: &str) -> Option<(&str, &str)> {
     Some((words.next()?, words.next()?.strip_prefix('v')?))
 }
 
-/// For the target cargo builds for (`CARGO_BUILD_TARGET`, else this machine), with what tests and build scripts use too.
+/// For the target cargo builds for (`CARGO_BUILD_TARGET`, else this machine), with what tests and build
+/// scripts use too.
 fn cargo_tree(arguments: &[&str]) -> String {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
     let mut command = Command::new(cargo);

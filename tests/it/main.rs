@@ -1,21 +1,22 @@
 //! Every integration test, in one binary with its own harness.
 //!
-//! What a test needs decides its kind. A `plain` test needs nothing from outside. A `real` one gets the shared Apache Kafka
-//! and Apicurio registry, started together for the first test that asks and used by all in parallel, each under its own
-//! [`support::prefix`] with three partitions a topic. A `disturbing` one starts brokers or registries of its own to kill,
-//! pause or cut them off, and runs alone after the others.
+//! What a test needs decides its kind. A `plain` test needs nothing from outside. A `real` one gets the
+//! shared Apache Kafka and Apicurio registry, started together for the first test that asks and used by all
+//! in parallel, each under its own [`support::prefix`] with three partitions a topic. A `disturbing` one
+//! starts brokers or registries of its own to kill, pause or cut them off, and runs alone after the others.
 //!
-//! The real parts are jars from Maven Central, fetched once into the target directory (`tributary-rig`) and run on Java 17.
-//! `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead. Where neither is to be had,
-//! the tests are ignored, and a block at the end of the run says which and what to install; with `CI` set they fail.
-//! `TRIBUTARY_TEST_CYCLES` sets how often repeating tests repeat themselves.
+//! The real parts are jars from Maven Central, fetched once into the target directory (`tributary-rig`) and
+//! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.
+//! Where neither is to be had, the tests are ignored, and a block at the end of the run says which and what
+//! to install; with `CI` set they fail. `TRIBUTARY_TEST_CYCLES` sets how often repeating tests repeat
+//! themselves.
 //!
-//! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any test binary;
-//! output is not captured. Children die with the run, also when it is killed. Data and logs are in the target directory's
-//! `tmp/tributary-rig`: removed at the end, or after a failure by the next run.
+//! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
+//! test binary; output is not captured. Children die with the run, also when it is killed. Data and logs are
+//! in the target directory's `tmp/tributary-rig`: removed at the end, or after a failure by the next run.
 //!
-//! A new module: functions `async fn sentence()`, for `real` ones `async fn sentence(shared: &'static Shared)`, returning
-//! nothing or a `Result`; one [`tests!`] list; one line in [`main`] below.
+//! A new module: functions `async fn sentence()`, for `real` ones `async fn sentence(shared: &'static
+//! Shared)`, returning nothing or a `Result`; one [`tests!`] list; one line in [`main`] below.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the harness reports it")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the harness prints the report")]

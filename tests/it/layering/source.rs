@@ -1,7 +1,7 @@
 //! Just enough of Rust's grammar to see which modules and crates a file names.
 //!
-//! Text → [`Token`]s without comments, strings and lifetimes → paths. A path is followed from `crate`, `self` or `super`
-//! through groups; the first name below the crate's root is the module meant.
+//! Text → [`Token`]s without comments, strings and lifetimes → paths. A path is followed from `crate`, `self`
+//! or `super` through groups; the first name below the crate's root is the module meant.
 
 /// A top-level module named in a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,8 +68,8 @@ impl Source {
         lines
     }
 
-    /// Follows the path that goes on at `index`. `place` is where it has come to, in modules below the root, `None` at
-    /// its beginning; `here` is the module it is written in.
+    /// Follows the path that goes on at `index`. `place` is where it has come to, in modules below the root,
+    /// `None` at its beginning; `here` is the module it is written in.
     fn follow(&self, index: usize, place: Option<usize>, here: usize, mentions: &mut Vec<Mention>) {
         let next = match (self.text(index), place) {
             ("{", Some(_)) => {
@@ -123,7 +123,8 @@ impl Source {
         self.tokens.len()
     }
 
-    /// Whether the name at `index` is not where its path begins, or only says who may see an item: `pub(in crate::model)`.
+    /// Whether the name at `index` is not where its path begins, or only says who may see an item: `pub(in
+    /// crate::model)`.
     fn is_continued(&self, index: usize) -> bool {
         let before = |count: usize| index.checked_sub(count).map_or("", |index| self.text(index));
         before(1) == "::" || (before(1) == "in" && before(2) == "(")

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::client::{answers, config, create_topic, read, write};
+use super::client::{answers, config, create_topic, producer, read, send, write};
 use crate::support::broker::tool;
-use crate::support::{Broker, Cluster, Options, Registry, Result, Shared, prefix};
+use crate::support::{Broker, Cluster, Options, Registry, Result, Shared, prefix, run_directory};
 
 crate::tests! {
     real a_record_written_to_the_shared_kafka_can_be_read;
@@ -13,13 +13,14 @@ crate::tests! {
     disturbing kafkas_own_tools_see_what_a_client_created within 120;
     disturbing a_paused_broker_answers_again_once_resumed within 120;
     disturbing a_client_behind_a_stalled_proxy_waits_while_others_go_on within 120;
-    disturbing only_the_right_password_opens_a_scram_listener within 120;
+    disturbing only_the_right_password_opens_a_scram_listener_over_tls within 120;
     disturbing a_registry_comes_back_empty_on_its_port within 180;
     disturbing three_brokers_take_writes_without_one_and_refuse_without_two within 240;
 }
 
 /// Long enough for a busy machine, short enough to wait for in vain.
 const SHORT: Duration = Duration::from_secs(2);
+const MEDIUM: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(20);
 
 async fn a_record_written_to_the_shared_kafka_can_be_read(shared: &'static Shared) {
@@ -87,34 +88,45 @@ async fn a_paused_broker_answers_again_once_resumed() -> Result<()> {
     Ok(())
 }
 
+/// The client has been to the broker before the stall, so it holds the address the broker advertised.
 async fn a_client_behind_a_stalled_proxy_waits_while_others_go_on() -> Result<()> {
     let broker = Broker::start(Options::default().proxied()).await?;
+    let past_proxy = broker.bootstrap_past_proxy();
     create_topic(&broker.bootstrap(), "seen", 1).await;
-    write(&broker.bootstrap(), "seen", "first", LONG).await.unwrap();
+    let producer = producer(&broker.bootstrap(), MEDIUM);
+    send(&producer, "seen", "first").await.unwrap();
 
     broker.proxy()?.stall();
-    let stalled = write(&broker.bootstrap(), "seen", "lost", SHORT).await;
-    write(&broker.bootstrap_past_proxy(), "seen", "second", LONG).await.unwrap();
+    let stalled = send(&producer, "seen", "held").await;
+    write(&past_proxy, "seen", "second", LONG).await.unwrap();
+    let seen = read(&past_proxy, "seen", 2).await;
     broker.proxy()?.heal();
-    write(&broker.bootstrap(), "seen", "third", LONG).await.unwrap();
+    let healed = write(&broker.bootstrap(), "seen", "third", LONG).await;
 
     assert!(stalled.is_err(), "a record passed a stalled proxy");
-    assert_eq!(read(&broker.bootstrap(), "seen", 3).await, ["first", "second", "third"]);
+    assert_eq!(seen, ["first", "second"]);
+    assert_eq!(healed, Ok(()));
     Ok(())
 }
 
-async fn only_the_right_password_opens_a_scram_listener() -> Result<()> {
+async fn only_the_right_password_opens_a_scram_listener_over_tls() -> Result<()> {
+    let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let store = run_directory::create("tls")?.join("keystore.pem");
+    std::fs::write(&store, certified.signing_key.serialize_pem() + &certified.cert.pem()).unwrap();
     let login = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
     let options = Options::default()
-        .listener("SASL", "SASL_PLAINTEXT")
+        .listener("SECURE", "SASL_SSL")
         .scram("SCRAM-SHA-512", "alice", "opensesame")
         .property("sasl.enabled.mechanisms", "SCRAM-SHA-512")
-        .property("listener.name.sasl.scram-sha-512.sasl.jaas.config", login);
+        .property("listener.name.secure.scram-sha-512.sasl.jaas.config", login)
+        .property("listener.name.secure.ssl.keystore.type", "PEM")
+        .property("listener.name.secure.ssl.keystore.location", &store.to_string_lossy());
     let broker = Broker::start(options).await?;
-    let address = broker.listener("SASL")?;
+    let address = broker.listener("SECURE")?;
     let client = |password: &str| {
         let mut config = config(&address);
-        config.set("security.protocol", "SASL_PLAINTEXT").set("sasl.mechanisms", "SCRAM-SHA-512");
+        config.set("security.protocol", "SASL_SSL").set("ssl.ca.pem", certified.cert.pem());
+        config.set("sasl.mechanisms", "SCRAM-SHA-512");
         config.set("sasl.username", "alice").set("sasl.password", password);
         config
     };

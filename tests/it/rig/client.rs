@@ -28,18 +28,26 @@ pub(super) async fn create_topic(bootstrap: &str, topic: &str, replicas: i32) {
     assert_eq!(created, [Ok(topic.to_owned())]);
 }
 
-/// Writes one record to partition 0 and waits for the brokers' word on it, at most `limit`.
+/// A producer whose records are given up after `limit`.
+pub(super) fn producer(bootstrap: &str, limit: Duration) -> FutureProducer {
+    let limit = limit.as_millis().to_string();
+    config(bootstrap).set("acks", "all").set("message.timeout.ms", limit).create().unwrap()
+}
+
+/// Writes one record to partition 0 and waits for the brokers' word on it.
+pub(super) async fn send(producer: &FutureProducer, topic: &str, text: &str) -> Result<(), KafkaError> {
+    let record = FutureRecord::<(), _>::to(topic).partition(0).payload(text);
+    producer.send(record, LIMIT).await.map(drop).map_err(|(error, _)| error)
+}
+
+/// As [`send`], from a producer that knows nothing yet.
 pub(super) async fn write(
     bootstrap: &str,
     topic: &str,
     text: &str,
     limit: Duration,
 ) -> Result<(), KafkaError> {
-    let limit_ms = limit.as_millis().to_string();
-    let producer: FutureProducer =
-        config(bootstrap).set("acks", "all").set("message.timeout.ms", limit_ms).create().unwrap();
-    let record = FutureRecord::<(), _>::to(topic).partition(0).payload(text);
-    producer.send(record, limit).await.map(drop).map_err(|(error, _)| error)
+    send(&producer(bootstrap, limit), topic, text).await
 }
 
 /// The first `count` records of partition 0, in order.

@@ -1,8 +1,10 @@
-//! Real brokers that a test may break: started on free ports, killed, paused, stopped and brought back with their data.
+//! Real brokers that a test may break: started on free ports, killed, paused, stopped and brought back with
+//! their data.
 //!
-//! Each broker is a combined KRaft node with three listeners: CLIENTS, which [`Options::proxied`] puts behind a [`Proxy`];
-//! BROKERS, for replication, the rig's own questions and tests that look past the proxy; and CONTROLLER. A broker that
-//! ends while it starts is an error with the end of its log; one whose port was taken meanwhile is started again on others.
+//! Each broker is a combined KRaft node with three listeners: CLIENTS, which [`Options::proxied`] puts behind
+//! a [`Proxy`]; BROKERS, for replication, the rig's own questions and tests that look past the proxy; and
+//! CONTROLLER. A broker that ends while it starts is an error with the end of its log; one whose port was
+//! taken meanwhile is started again on others.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -41,7 +43,8 @@ impl Options {
         self
     }
 
-    /// One more listener on its own port, say `("SASL", "SASL_PLAINTEXT")`; [`Broker::listener`] answers where.
+    /// One more listener on its own port, say `("SASL", "SASL_PLAINTEXT")`; [`Broker::listener`] answers
+    /// where.
     pub(crate) fn listener(mut self, name: &str, protocol: &str) -> Self {
         self.listeners.push((name.to_owned(), protocol.to_owned()));
         self
@@ -148,7 +151,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// `size` brokers that know each other; with three, topics have three replicas of which two must be in sync.
+    /// `size` brokers that know each other; with three, topics have three replicas of which two must be in
+    /// sync.
     pub(crate) async fn start(size: usize, options: Options) -> Result<Self> {
         let jars = jars::get()?;
         let mut tries = 1;
@@ -215,7 +219,8 @@ pub(crate) async fn stop(process: &Process) -> Result<()> {
     process.wait(STOP_LIMIT).await.map(drop)
 }
 
-/// Whether the broker there answers and counts at least `count` in its cluster: an open port alone does not say so.
+/// Whether the broker there answers and counts at least `count` in its cluster: an open port alone does not
+/// say so.
 async fn knows_brokers(bootstrap: &str, count: usize) -> bool {
     if tokio::net::TcpStream::connect(bootstrap).await.is_err() {
         return false;
@@ -266,7 +271,8 @@ impl Node {
             "process.roles=broker,controller\n\
              node.id={id}\n\
              controller.quorum.voters={voters}\n\
-             listeners=CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers},CONTROLLER://127.0.0.1:{controller}{own}\n\
+             listeners=CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers},\
+             CONTROLLER://127.0.0.1:{controller}{own}\n\
              advertised.listeners=CLIENTS://127.0.0.1:{advertised},BROKERS://127.0.0.1:{brokers}{own}\n\
              listener.security.protocol.map={protocols}\n\
              inter.broker.listener.name=BROKERS\n\
@@ -284,9 +290,9 @@ impl Node {
              share.coordinator.state.topic.replication.factor={size}\n\
              share.coordinator.state.topic.min.isr=1\n"
         );
-        // The product creates its topics itself; few internal partitions and no rebalance delay save tens of seconds;
-        // the cleaner looks often enough for compaction to be seen inside a test; a killed broker is taken back, and its
-        // partitions get a new leader, after 3 seconds instead of 9.
+        // The product creates its topics itself; few internal partitions and no rebalance delay save tens of
+        // seconds; the cleaner looks often enough for compaction to be seen inside a test; a killed broker is
+        // taken back, and its partitions get a new leader, after 3 seconds instead of 9.
         text += "auto.create.topics.enable=false\n\
                  offsets.topic.num.partitions=4\n\
                  transaction.state.log.num.partitions=4\n\
@@ -330,7 +336,8 @@ async fn format(jars: &Jars, node: &Node, cluster_id: &str, options: &Options) -
     }
 }
 
-/// Kafka wants 16 bytes as 22 letters of URL-safe base64; any such text will do, and these letters are a subset.
+/// Kafka wants 16 bytes as 22 letters of URL-safe base64; any such text will do, and these letters are a
+/// subset.
 fn cluster_id() -> String {
     let text: String = run_directory::stamp().chars().filter(char::is_ascii_alphanumeric).collect();
     // The last letter carries four bits only; A is the one with none set.

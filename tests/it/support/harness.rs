@@ -1,19 +1,21 @@
 //! From lists of functions to a test run: kinds, time limits, and the order parallel first, disturbing last.
 //!
-//! A module lists its tests with [`tests!`](crate::tests) and `main` collects the lists, so one that is not listed is dead
-//! code and a warning. Each test has a thread and a runtime of its own; a panic, an error or the time limit fails it. Tests
-//! that cannot run here are counted as ignored and named at the end; with `CI` set they fail.
+//! A module lists its tests with [`tests!`](crate::tests) and `main` collects the lists, so one that is not
+//! listed is dead code and a warning. Each test has a thread and a runtime of its own; a panic, an error or
+//! the time limit fails it. Tests that cannot run here are counted as ignored and named at the end; with `CI`
+//! set they fail.
 
 use std::fmt::Display;
 use std::panic;
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
-use super::{Shared, jars, process, run_directory, shared};
+use super::{Error, Shared, jars, process, run_directory, shared};
 
 /// For tests that name no other limit.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -22,13 +24,16 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Tests mostly wait: on two cores four of them keep both busy.
 const LEAST_THREADS: usize = 4;
 
-/// Lists a module's tests: `kind name;`, or `kind name within SECONDS;`, kind being one of [`Test`]'s constructors.
+/// Lists a module's tests: `kind name;`, or `kind name within SECONDS;`, kind being one of [`Test`]'s
+/// constructors.
 #[macro_export]
 macro_rules! tests {
     ($($kind:ident $name:ident $(within $seconds:literal)?;)*) => {
         pub(crate) fn tests() -> Vec<$crate::support::harness::Test> {
             use $crate::support::harness::Test;
-            vec![$(Test::$kind(concat!(module_path!(), "::", stringify!($name)), $name)$(.within($seconds))?),*]
+            vec![$(
+                Test::$kind(concat!(module_path!(), "::", stringify!($name)), $name)$(.within($seconds))?
+            ),*]
         }
     };
 }
@@ -124,19 +129,30 @@ impl Test {
                 Ok(Completion::ignored_with(reason))
             };
         }
-        // Fetching and starting take longer than a test may and are not its fault: they come before its time begins.
+        // Fetching and starting take longer than a test may and are not its fault: they come before its time
+        // begins.
         match self.kind {
             Kind::Plain => {}
             Kind::Real => {
                 shared::note_use();
-                shared::get()?;
+                shared::get().map_err(tell_once)?;
             }
             Kind::Disturbing => {
                 shared::note_own();
-                jars::get()?;
+                jars::get().map_err(tell_once)?;
             }
         }
         run_limited(&self.name, self.limit, self.body).map(|()| Completion::Completed).map_err(Failed::from)
+    }
+}
+
+/// The reason in full for the first test it fails; a hundred times the same log would bury the report.
+fn tell_once(error: Error) -> Failed {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if TOLD.swap(true, Ordering::Relaxed) {
+        Failed::from("real Kafka did not start; another test that wanted it says why")
+    } else {
+        Failed::from(error)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Kafka and the registry as jars: found in the target directory, or fetched there by Maven once.
 //!
-//! A version's directory is filled under a temporary name and renamed, under a lock, so that two runs never see or make half
-//! of it. A changed `pom.xml` fetches anew. Without Java 17, or without both jars and Maven, the tests that need them are left out.
+//! A version's directory is filled under a temporary name and renamed, under a lock, so that two runs never
+//! see or make half of it. A changed `pom.xml` fetches anew. Without Java 17, or without both jars and Maven,
+//! the tests that need them are left out.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -169,7 +170,8 @@ fn remove(directory: &Path) -> Result<()> {
     }
 }
 
-/// Beside the build's own output, so that `cargo clean` removes it and a second checkout with the same target shares it.
+/// Beside the build's own output, so that `cargo clean` removes it and a second checkout with the same target
+/// shares it.
 fn home() -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let target = temporary.parent().unwrap_or(temporary);
@@ -197,7 +199,8 @@ fn java_version() -> Option<u32> {
     parse_java_version(&String::from_utf8_lossy(&output.stderr))
 }
 
-/// `openjdk version "17.0.15" 2025-04-15` is 17; `"1.8.0_292"`, as versions were once written, is 1 and too old alike.
+/// `openjdk version "17.0.15" 2025-04-15` is 17; `"1.8.0_292"`, as versions were once written, is 1 and too
+/// old alike.
 pub(crate) fn parse_java_version(text: &str) -> Option<u32> {
     let version = text.split('"').nth(1)?;
     version.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()

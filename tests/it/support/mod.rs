@@ -1,8 +1,8 @@
 //! The rig: real Kafka, a real registry and a bad network, for the tests of this binary.
 //!
-//! [`harness`] turns lists of functions into tests; [`shared`] holds the one cluster most of them use; [`Broker`],
-//! [`Cluster`] and [`Registry`] are for tests that break what they use; [`Proxy`] breaks only the network between.
-//! Every child is started by [`process`] and dies with the test run, however that ends.
+//! [`harness`] turns lists of functions into tests; [`shared`] holds the one cluster most of them use;
+//! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use; [`Proxy`] breaks only the
+//! network between. Every child is started by [`process`] and dies with the test run, however that ends.
 
 pub(crate) mod broker;
 pub(crate) mod harness;
@@ -22,14 +22,16 @@ pub(crate) use proxy::Proxy;
 pub(crate) use registry::Registry;
 pub(crate) use shared::Shared;
 
-/// A topic prefix nobody else uses: not a test beside this one, not an earlier run against the same outside cluster.
+/// A topic prefix nobody else uses: not a test beside this one, not an earlier run against the same outside
+/// cluster.
 pub(crate) fn prefix(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let run = run_directory::stamp();
     format!("{name}-{run}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// How often a test that repeats itself should do so: `TRIBUTARY_TEST_CYCLES`, or `default` where that is not set.
+/// How often a test that repeats itself should do so: `TRIBUTARY_TEST_CYCLES`, or `default` where that is not
+/// set.
 ///
 /// # Panics
 ///

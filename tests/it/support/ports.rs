@@ -1,9 +1,9 @@
 //! Free ports on loopback, below the range the kernel takes for outgoing connections.
 //!
-//! A broker comes back on its old port after a kill. Were that port in the kernel's own range (from 32768 on Linux), a
-//! client that keeps reconnecting could be given it as its *source* port, connect to itself, and hold it against the
-//! broker. A port found free can still be taken before the child binds it: whoever starts a child tries again with
-//! new ones.
+//! A broker comes back on its old port after a kill. Were that port in the kernel's own range (from 32768 on
+//! Linux), a client that keeps reconnecting could be given it as its *source* port, connect to itself, and
+//! hold it against the broker. A port found free can still be taken before the child binds it: whoever starts
+//! a child tries again with new ones.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -13,7 +13,8 @@ use super::{Error, Result};
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// `N` ports that were free a moment ago, all different, none given out before in this run until the range wraps.
+/// `N` ports that were free a moment ago, all different, none given out before in this run until the range
+/// wraps.
 pub(crate) fn free<const N: usize>() -> Result<[u16; N]> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Runs side by side begin at different places; 37 spreads neighbouring process ids.

@@ -1,8 +1,8 @@
 //! Children that die with the test run: by our hand at its normal end, by the kernel's when it is killed.
 //!
-//! The kernel's parent-death signal fires when the *thread* that spawned ends, so all children are spawned by one thread
-//! that never ends; spawned from a test's own thread, a shared broker would die with the first test. Output goes to a log
-//! file, whose end is part of every error.
+//! The kernel's parent-death signal fires when the *thread* that spawned ends, so all children are spawned by
+//! one thread that never ends; spawned from a test's own thread, a shared broker would die with the first
+//! test. Output goes to a log file, whose end is part of every error.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -172,7 +172,8 @@ fn die_with_parent(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
 
     let parent = rustix::process::getpid();
-    // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no lock.
+    // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no
+    // lock.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -1,7 +1,7 @@
 //! A TCP proxy that misbehaves on request: it stalls, slows or cuts what passes through it.
 //!
-//! Bytes are held, never dropped: after [`Proxy::heal`] a stalled connection goes on where it was. Connections and the
-//! listener end with the proxy.
+//! Bytes are held, never dropped: after [`Proxy::heal`] a stalled connection goes on where it was.
+//! Connections and the listener end with the proxy.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -71,7 +71,8 @@ impl Proxy {
         self.mode.send_replace(Mode::Cut);
     }
 
-    /// Delays each chunk of at most 8 KiB by `delay` and passes no more than `bytes_per_second` per direction.
+    /// Delays each chunk of at most 8 KiB by `delay` and passes no more than `bytes_per_second` per
+    /// direction.
     pub(crate) fn slow(&self, delay: Duration, bytes_per_second: u32) {
         self.mode.send_replace(Mode::Slow { delay, bytes_per_second: bytes_per_second.max(1) });
     }

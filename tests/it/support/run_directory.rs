@@ -1,7 +1,8 @@
 //! Where a run keeps its data: one directory per run under the target directory, removed when nobody uses it.
 //!
-//! A run holds a lock on its directory's `in-use` file until the process ends, however it ends. The next run removes every
-//! directory whose lock it can take. After a failure the directory stays until then, for its logs.
+//! A run holds a lock on its directory's `in-use` file until the process ends, however it ends. The next run
+//! removes every directory whose lock it can take. After a failure the directory stays until then, for its
+//! logs.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,4 +1,5 @@
-//! The one Kafka and registry most tests share: the outside ones the environment names, or started for the first test that asks.
+//! The one Kafka and registry most tests share: the outside ones the environment names, or started for the
+//! first test that asks.
 //!
 //! Also the book-keeping for the end of the run: who used them, who was left out and why.
 
@@ -99,9 +100,9 @@ pub(crate) fn closing(failed: bool) -> String {
         let used = match SHARED.get() {
             Some(Ok(shared)) => {
                 let kafka =
-                    outside(BOOTSTRAP).map_or(format!("Kafka {kafka}"), |_| "outside Kafka".to_owned());
+                    outside(BOOTSTRAP).map_or(format!("Kafka {kafka}"), |_| format!("Kafka of {BOOTSTRAP}"));
                 let registry = outside(REGISTRY)
-                    .map_or(format!("Apicurio {registry}"), |_| "outside registry".to_owned());
+                    .map_or(format!("Apicurio {registry}"), |_| format!("registry of {REGISTRY}"));
                 format!(
                     "real {kafka} at {}, {registry} at {}: {} used it",
                     shared.bootstrap,
@@ -132,10 +133,12 @@ pub(crate) fn left_out_block(left_out: &[(String, &'static str)]) -> String {
         text += &format!("    {test}: {reason}\n");
     }
     text += &format!(
-        "\nTo run them, install Java {java} and Maven (Debian: apt install openjdk-17-jre-headless maven), or point\n\
-         {BOOTSTRAP}=host:port and {REGISTRY}=http://host:port/path at running ones (tests that\n\
-         kill brokers start their own and need Java in any case). With CI set, leaving tests out is a failure.\n{line}\n",
-        java = 17,
+        "\nTo run them, install Java 17 or newer and Maven\n\
+         (Debian: apt install openjdk-17-jre-headless maven, or default-jre-headless),\n\
+         or point {BOOTSTRAP}=host:port and\n\
+         {REGISTRY}=http://host:port/path at running ones.\n\
+         Tests that kill brokers start their own and need Java in any case.\n\
+         With CI set, leaving tests out is a failure.\n{line}\n"
     );
     text
 }
