@@ -13,7 +13,7 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 
-use super::{Error, context::Context, oauth};
+use super::{Error, context::Context, oauth, sys};
 use crate::{
     config::{ClientRole, Kafka},
     metrics::Client,
@@ -246,9 +246,14 @@ impl Settings {
         self.config.create_with_context(context).map_err(|error| self.explain(error))
     }
 
-    /// Where a token comes from, if the user authenticates with one.
-    pub(super) fn token(&self) -> Option<&oauth::Source> {
-        self.token.as_ref()
+    /// Gives a client its first token, if it needs one, before anybody serves the queue on which it would ask. Blocks.
+    pub(super) fn hand_token<C: ClientContext>(
+        &self,
+        client: &rdkafka::client::Client<C>,
+    ) -> Result<(), Error> {
+        let Some(source) = &self.token else { return Ok(()) };
+        let handed = sys::set_token(client, source.fetch()?);
+        handed.map_err(|reason| Error::Create { client: self.client.label(), reason })
     }
 
     fn explain(&self, error: KafkaError) -> Error {

@@ -13,13 +13,13 @@ use rdkafka::{
     client::OAuthToken,
     config::RDKafkaLogLevel as Level,
     consumer::ConsumerContext,
-    error::KafkaError,
+    error::{KafkaError, RDKafkaErrorCode as Code},
     producer::{DeliveryResult, ProducerContext},
 };
 use serde::Deserialize;
 use tracing::{debug, error, info, warn};
 
-use super::oauth;
+use super::{Error, error::Cause, oauth};
 use crate::metrics::{self, Client, ClientStatistics};
 
 /// The callbacks of one client.
@@ -27,11 +27,28 @@ pub(super) struct Context {
     client: Client,
     token: Option<oauth::Source>,
     totals: Mutex<Totals>,
+    trouble: Mutex<Option<(Code, String)>>,
 }
 
 impl Context {
     pub(super) fn new(client: Client, token: Option<oauth::Source>) -> Self {
-        Self { client, token, totals: Mutex::default() }
+        Self { client, token, totals: Mutex::default(), trouble: Mutex::default() }
+    }
+
+    /// An error for a request that failed. One that only ran out of time is given the reason the connection had: a wrong
+    /// password looks like silence otherwise.
+    pub(super) fn failed(&self, action: impl Into<String>, error: KafkaError) -> Error {
+        let action = action.into();
+        let silent = matches!(
+            Cause::from(error.clone()).code(),
+            Some(Code::OperationTimedOut | Code::BrokerTransportFailure | Code::AllBrokersDown)
+        );
+        match &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((code, reason)) if silent => {
+                Error::request(format!("{action} ({reason})"), KafkaError::Global(*code))
+            }
+            _ => Error::request(action, error),
+        }
     }
 }
 
@@ -41,9 +58,14 @@ impl ClientContext for Context {
     fn log(&self, level: Level, facility: &str, message: &str) {
         let client = self.client.label();
         match level {
-            Level::Emerg | Level::Alert | Level::Critical => error!(client, facility, "{message}"),
+            // A shard's producer is fenced in the ordinary course of things; its owner is told by the failed call.
+            Level::Emerg | Level::Alert | Level::Critical if self.client != Client::Transactional => {
+                error!(client, facility, "{message}");
+            }
             // What librdkafka calls an error (a refused connection) it mends itself: nobody has to act.
-            Level::Error | Level::Warning => warn!(client, facility, "{message}"),
+            Level::Emerg | Level::Alert | Level::Critical | Level::Error | Level::Warning => {
+                warn!(client, facility, "{message}");
+            }
             Level::Notice | Level::Info => info!(client, facility, "{message}"),
             Level::Debug => debug!(client, facility, "{message}"),
         }
@@ -52,6 +74,14 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         // The log callback has the same news; whoever uses the client gets those that end it.
         debug!(client = self.client.label(), %error, reason, "client error");
+        match error.rdkafka_error_code() {
+            // Says that there is trouble, not which.
+            None | Some(Code::AllBrokersDown) => {}
+            Some(code) => {
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some((code, reason.to_owned()));
+            }
+        }
     }
 
     fn stats_raw(&self, json: &[u8]) {
@@ -86,6 +116,13 @@ pub(super) trait Reports: Send + Sync {
     fn reported(&self, report: &DeliveryResult<'_>, opaque: Self::Opaque);
 }
 
+/// Of a producer that sends nothing.
+impl Reports for () {
+    type Opaque = ();
+
+    fn reported(&self, _: &DeliveryResult<'_>, (): ()) {}
+}
+
 /// The callbacks of a producer.
 pub(super) struct Reporting<R> {
     context: Context,
@@ -95,6 +132,11 @@ pub(super) struct Reporting<R> {
 impl<R> Reporting<R> {
     pub(super) fn new(context: Context, reports: R) -> Self {
         Self { context, reports }
+    }
+
+    /// See [`Context::failed`].
+    pub(super) fn failed(&self, action: impl Into<String>, error: KafkaError) -> Error {
+        self.context.failed(action, error)
     }
 }
 
@@ -203,6 +245,7 @@ impl Statistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::retry::Retry;
 
     fn statistics(sent: u64, errors: u64) -> Statistics {
         let json = format!(
@@ -231,6 +274,22 @@ mod tests {
             round_trip: Duration::from_micros(1500),
         };
         assert_eq!(window, expected);
+    }
+
+    #[test]
+    fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
+        let context = Context::new(Client::Admin, None);
+        let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
+        assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
+
+        context.error(KafkaError::Global(Code::Authentication), "wrong password");
+        context.error(KafkaError::Global(Code::AllBrokersDown), "1/1 brokers are down");
+
+        let error = context.failed("list topics", silence());
+        assert_eq!(error.to_string(), "list topics (wrong password)");
+        assert_eq!(error.retry(), Retry::Never);
+        let answered = context.failed("list topics", KafkaError::MetadataFetch(Code::NotController));
+        assert_eq!(answered.to_string(), "list topics", "an answer is its own reason");
     }
 
     #[test]

@@ -109,8 +109,10 @@ impl Drop for Cluster {
 
 type Mock<'c> = MockCluster<'c, DefaultProducerContext>;
 
+type Call = Box<dyn FnOnce(&Mock<'_>) -> Result<(), KafkaError> + Send>;
+
 struct Command {
-    call: Box<dyn FnOnce(&Mock<'_>) -> Result<(), KafkaError> + Send>,
+    call: Call,
     answer: mpsc::Sender<Result<(), KafkaError>>,
 }
 

@@ -1,6 +1,6 @@
 //! What can go wrong with Kafka, and whether trying again helps.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
@@ -91,7 +91,7 @@ pub enum Error {
         high: i64,
     },
     /// Topics exist but are not what they must be.
-    #[error("{} not what {} must be: {}", counted(.0), if .0.len() == 1 { "it" } else { "they" }, listed(.0))]
+    #[error("{}: {}", counted(.0), listed(.0))]
     Topics(Vec<Mismatch>),
     /// The token for OAUTHBEARER could not be had.
     #[error("get a token for sasl.mechanism=OAUTHBEARER from {from}: {reason}")]
@@ -264,6 +264,7 @@ impl Cause {
             | Code::TransactionalIdAuthorizationFailed
             | Code::Authentication
             | Code::SaslAuthenticationFailed
+            | Code::SSL
             | Code::UnsupportedSASLMechanism
             | Code::InvalidConfig
             | Code::InvalidPartitions
@@ -294,9 +295,11 @@ impl From<KafkaError> for Cause {
 }
 
 fn counted(mismatches: &[Mismatch]) -> String {
-    match mismatches {
-        [_] => "1 topic is".to_owned(),
-        many => format!("{} topics are", many.len()),
+    // One topic may be wrong in two ways.
+    let topics: BTreeSet<&str> = mismatches.iter().map(|mismatch| mismatch.topic.as_str()).collect();
+    match topics.len() {
+        1 => "1 topic is not what it must be".to_owned(),
+        many => format!("{many} topics are not what they must be"),
     }
 }
 

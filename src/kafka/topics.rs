@@ -16,19 +16,21 @@ use rdkafka::{
     admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
     client::Client,
     error::{KafkaError, RDKafkaErrorCode as Code},
+    producer::{Producer as _, ThreadedProducer},
 };
 
 use super::{
     Error,
     client::{Role, Settings, blocking},
-    context::Context,
+    context::{Context, Reporting},
     embedded::Cluster,
-    sys,
 };
-use crate::{config::Kafka, model::Cleanup};
+use crate::{config::Kafka, model::Cleanup, retry::Retry};
 
 /// The most one admin request may take; librdkafka's own limit is a minute.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
+/// How long a list of topics may take before we look whether something is wrong for good.
+const LIST_STEP: Duration = Duration::from_secs(2);
 /// The most we wait for created topics to have leaders.
 const LEADER_LIMIT: Duration = Duration::from_secs(30);
 /// Pause between two looks for leaders.
@@ -141,10 +143,17 @@ impl Admin {
     }
 }
 
-/// One admin client for one task. It is not kept: nobody serves its queue of log lines, which would grow.
+/// The clients of one task. They are not kept: nobody serves the admin client's queue of log lines, which would grow.
 struct Session {
     /// Only `None` once the session is being dropped.
-    client: Option<Arc<AdminClient<Context>>>,
+    clients: Option<Clients>,
+}
+
+#[derive(Clone)]
+struct Clients {
+    /// Serves its own queue, so it knows why a broker does not answer.
+    lister: Arc<ThreadedProducer<Reporting<()>>>,
+    admin: Arc<AdminClient<Context>>,
 }
 
 impl Session {
@@ -155,20 +164,18 @@ impl Session {
         };
         let open = move || {
             let settings = Settings::new(&kafka, &Role::Admin)?;
-            let client: AdminClient<Context> = settings.create(|context| context)?;
-            if let Some(source) = settings.token() {
-                // librdkafka would ask for it on the queue that nobody serves.
-                let handed = sys::set_token(client.inner(), source.fetch()?);
-                handed.map_err(|reason| Error::Create { client: "admin", reason })?;
-            }
-            Ok(client)
+            let lister = settings.create(|context| Reporting::new(context, ()))?;
+            let admin: AdminClient<Context> = settings.create(|context| context)?;
+            // librdkafka would ask for it on the queue that nobody serves.
+            settings.hand_token(admin.inner())?;
+            Ok(Clients { lister: Arc::new(lister), admin: Arc::new(admin) })
         };
-        let client = blocking("create the admin client", open).await??;
-        Ok(Self { client: Some(Arc::new(client)) })
+        let clients = blocking("create the admin client", open).await??;
+        Ok(Self { clients: Some(clients) })
     }
 
-    fn client(&self) -> Result<&Arc<AdminClient<Context>>, Error> {
-        self.client.as_ref().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
+    fn clients(&self) -> Result<&Clients, Error> {
+        self.clients.as_ref().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
     }
 
     /// Every topic of the cluster. Asking for all never creates one, asking for one by name may.
@@ -178,29 +185,23 @@ impl Session {
     }
 
     async fn metadata(&self) -> Result<BTreeMap<String, Topic>, Error> {
-        let client = Arc::clone(self.client()?);
-        blocking("list topics", move || topics(client.inner()))
-            .await?
-            .map_err(|e| Error::request("list topics", e))
+        let lister = Arc::clone(&self.clients()?.lister);
+        blocking("list topics", move || topics(lister.client())).await?
     }
 
     async fn create(&self, missing: &[&TopicSpec]) -> Result<(), Error> {
         let topics: Vec<NewTopic<'_>> = missing.iter().map(|spec| new_topic(spec)).collect();
         let names = missing.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
         let options = options().operation_timeout(Some(REQUEST_LIMIT));
-        let created = self.client()?.create_topics(&topics, &options).await;
+        let created = self.clients()?.admin.create_topics(&topics, &options).await;
         let results = created.map_err(|error| Error::request(format!("create topics {names}"), error))?;
         for result in results {
             match result {
                 Ok(_) | Err((_, Code::TopicAlreadyExists)) => {}
                 Err((topic, code)) => {
-                    let spec = missing.iter().find(|spec| spec.name == topic);
-                    let (partitions, factor) =
-                        spec.map_or((0, 0), |spec| (spec.partitions, spec.replication_factor));
-                    let action = format!(
-                        "create topic {topic} with {partitions} partitions, replication factor {factor} and settings {:?}",
-                        spec.map(|spec| &spec.configs)
-                    );
+                    let described =
+                        missing.iter().find(|spec| spec.name == topic).map(|spec| described(spec));
+                    let action = format!("create topic {topic} {}", described.unwrap_or_default());
                     return Err(Error::request(action, KafkaError::AdminOp(code)));
                 }
             }
@@ -234,7 +235,7 @@ impl Session {
         let resources: Vec<ResourceSpecifier<'_>> =
             names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
         let action = || format!("read the settings of topics {}", names.join(", "));
-        let described = self.client()?.describe_configs(&resources, &options()).await;
+        let described = self.clients()?.admin.describe_configs(&resources, &options()).await;
         let results = described.map_err(|error| Error::request(action(), error))?;
         let mut policies = BTreeMap::new();
         for (name, result) in names.iter().zip(results) {
@@ -251,9 +252,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let client = self.client.take();
-        // Joining the admin client's poll thread takes a tenth of a second.
-        if let Err(error) = std::thread::Builder::new().name("kafka-close".into()).spawn(move || drop(client))
+        let clients = self.clients.take();
+        // Joining their poll threads takes a tenth of a second.
+        if let Err(error) =
+            std::thread::Builder::new().name("kafka-close".into()).spawn(move || drop(clients))
         {
             tracing::warn!(%error, "no thread to close the admin client on");
         }
@@ -265,8 +267,19 @@ struct Topic {
     led: bool,
 }
 
-fn topics(client: &Client<Context>) -> Result<BTreeMap<String, Topic>, KafkaError> {
-    let metadata = client.fetch_metadata(None, REQUEST_LIMIT)?;
+fn topics(client: &Client<Reporting<()>>) -> Result<BTreeMap<String, Topic>, Error> {
+    let end = Instant::now() + REQUEST_LIMIT;
+    let metadata = loop {
+        match client.fetch_metadata(None, LIST_STEP) {
+            Ok(metadata) => break metadata,
+            Err(error) => {
+                let error = client.context().failed("list topics", error);
+                if error.retry() == Retry::Never || Instant::now() >= end {
+                    return Err(error);
+                }
+            }
+        }
+    };
     let known =
         metadata.topics().iter().filter(|topic| topic.error().is_none() && !topic.partitions().is_empty());
     Ok(known
@@ -282,6 +295,16 @@ fn new_topic(spec: &TopicSpec) -> NewTopic<'_> {
     let topic = NewTopic::new(&spec.name, spec.partitions, TopicReplication::Fixed(spec.replication_factor));
     let topic = topic.set("cleanup.policy", spec.cleanup.policy());
     spec.configs.iter().fold(topic, |topic, (key, value)| topic.set(key, value))
+}
+
+/// What was asked for, for the error that refuses it.
+fn described(spec: &TopicSpec) -> String {
+    let mut text = format!("with {} partitions, cleanup.policy={}", spec.partitions, spec.cleanup.policy());
+    if spec.replication_factor >= 0 {
+        text += &format!(", replication factor {}", spec.replication_factor);
+    }
+    spec.configs.iter().for_each(|(key, value)| text += &format!(", {key}={value}"));
+    text
 }
 
 fn options() -> AdminOptions {

@@ -266,7 +266,6 @@ pub async fn read_to_end(
                 }
             }
         }
-        consumer.stop().await;
         Ok(positions)
     };
     timeout(limit, read).await.unwrap_or_else(|_| {
@@ -287,8 +286,7 @@ pub async fn watermarks(
         .map(|partition| Assignment { topic: Arc::clone(&topic), partition: *partition, start: Start::End })
         .collect();
     let options = Options { connect_limit: limit, ..Options::default() };
-    let (consumer, ends) = Consumer::open(kafka, assignments, &options, true).await?;
-    consumer.stop().await;
+    let (_, ends) = Consumer::open(kafka, assignments, &options, true).await?;
     Ok(ends.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
 }
 

@@ -35,6 +35,8 @@ use crate::{
 const IDLE: Duration = Duration::from_millis(100);
 /// Records taken from one partition before the next has its turn.
 const TURN: usize = 64;
+/// Events looked through for the reason of a failed start.
+const QUEUED_ERRORS: usize = 100;
 /// The most we ask for a partition's offsets once its position has turned out to be out of range.
 const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
 
@@ -66,7 +68,9 @@ type Client = BaseConsumer<Context>;
 fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let Order { kafka, options, assignments, .. } = order;
     let role = Role::Consumer { partitions: assignments.len(), prefetch_bytes: options.prefetch_bytes };
-    let mut client: Client = Settings::new(kafka, &role)?.create(|context| context)?;
+    let settings = Settings::new(kafka, &role)?;
+    let mut client: Client = settings.create(|context| context)?;
+    settings.hand_token(client.client())?;
     let thread = thread::current();
     client.set_nonempty_callback(move || thread.unpark());
     let client = Arc::new(client);
@@ -116,16 +120,19 @@ fn find_topics(client: &Client, assignments: &[Assignment], limit: Duration) -> 
     for topic in topics {
         let action = || format!("find topic {topic}");
         let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let metadata =
-            client.fetch_metadata(Some(topic), left).map_err(|error| Error::request(action(), error))?;
+        let metadata = client.fetch_metadata(Some(topic), left).map_err(|error| {
+            // Nobody has served the queue yet, on which the reason may wait.
+            (0..QUEUED_ERRORS).for_each(|_| drop(client.poll(Duration::ZERO)));
+            client.context().failed(action(), error)
+        })?;
         let found = metadata.topics().iter().find(|found| found.name() == &**topic);
         if let Some(error) = found.and_then(|found| found.error()) {
             return Err(Error::request(action(), KafkaError::MetadataFetch(error.into())));
         }
         let known =
             |number: i32| found.is_some_and(|topic| topic.partitions().iter().any(|one| one.id() == number));
-        let wanted = assignments.iter().filter(|assignment| assignment.topic == *topic);
-        for Assignment { partition, .. } in wanted.filter(|assignment| !known(assignment.partition)) {
+        let mut wanted = assignments.iter().filter(|assignment| assignment.topic == *topic);
+        if let Some(Assignment { partition, .. }) = wanted.find(|assignment| !known(assignment.partition)) {
             let action = format!("find partition {partition} of topic {topic}");
             return Err(Error::request(action, KafkaError::MetadataFetch(Code::UnknownPartition)));
         }

@@ -116,7 +116,10 @@ impl Shard {
             before_commit: options.before_commit.clone(),
         };
         let initialised = shard.producer.init_transactions(options.init_limit);
-        initialised.map_err(|error| shard.error("initialise", error))?;
+        initialised.map_err(|error| match shard.error("initialise", error.clone()) {
+            Error::Request { action, .. } => shard.producer.context().failed(action, error),
+            fenced => fenced,
+        })?;
         Ok(shard)
     }
 
