@@ -36,14 +36,55 @@ impl Error {
     }
 }
 
-/// The pairs of a properties text, and the keys that were set more than once. As in Java the last one counts.
-pub(crate) fn parse(text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), Error> {
-    let text = without_comments(&text.replace("\r\n", "\n").replace('\r', "\n"));
+/// A properties file, read as far as it can be.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    /// As in Java the last of several values for a key counts.
+    pub(crate) pairs: BTreeMap<String, String>,
+    /// Keys that were set more than once.
+    pub(crate) repeated: Vec<String>,
+    /// Lines that were left out, at most [`ERROR_LIMIT`] of them.
+    pub(crate) errors: Vec<Error>,
+}
+
+/// After this many bad lines the rest of the file says nothing new.
+const ERROR_LIMIT: usize = 20;
+
+/// Reads all lines that can be read, so that one run reports every bad one.
+pub(crate) fn parse(bytes: &[u8]) -> Parsed {
+    let mut errors = Vec::new();
+    let mut lines: Vec<&str> = Vec::new();
+    for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let text = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line));
+        if text.is_err() && errors.len() < ERROR_LIMIT {
+            errors.push(Error::NotUtf8 { line: index + 1 });
+        }
+        lines.push(text.unwrap_or_default());
+    }
+    blank_comments(&mut lines);
+    loop {
+        match pairs(&lines.join("\n")) {
+            Ok((pairs, repeated)) => return Parsed { pairs, repeated, errors },
+            Err(line) => {
+                errors.push(Error::Escape { line });
+                match lines.get_mut(line - 1) {
+                    Some(bad) if errors.len() < ERROR_LIMIT => *bad = "",
+                    _ => return Parsed { errors, ..Parsed::default() },
+                }
+            }
+        }
+    }
+}
+
+type Pairs = (BTreeMap<String, String>, Vec<String>);
+
+/// `Err` is the number of the first line with a malformed escape.
+fn pairs(text: &str) -> Result<Pairs, usize> {
     let mut pairs = BTreeMap::new();
     let mut repeated = Vec::new();
     for line in PropertiesIter::new_with_encoding(text.as_bytes(), encoding_rs::UTF_8) {
         // The text is in memory and UTF-8, so an escape is all that can be wrong with a line.
-        let line = line.map_err(|error| Error::Escape { line: error.line_number().unwrap_or(1) })?;
+        let line = line.map_err(|error| error.line_number().unwrap_or(1).max(1))?;
         if let LineContent::KVPair(key, value) = line.consume_content()
             && pairs.insert(key.clone(), value).is_some()
         {
@@ -51,14 +92,6 @@ pub(crate) fn parse(text: &str) -> Result<(BTreeMap<String, String>, Vec<String>
         }
     }
     Ok((pairs, repeated))
-}
-
-/// The text of a file's bytes.
-pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, Error> {
-    String::from_utf8(bytes).map_err(|error| {
-        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        Error::NotUtf8 { line: good.iter().filter(|&&byte| byte == b'\n').count() + 1 }
-    })
 }
 
 /// The bytes of a file, or `None` when it has more than `limit`.
@@ -69,15 +102,16 @@ pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>
 }
 
 /// Blanks comment lines: the parser looks for escapes in them too and would refuse `# C:\users`, which Java takes.
-fn without_comments(text: &str) -> String {
+fn blank_comments(lines: &mut [&str]) {
     let mut continued = false;
-    let lines = text.split('\n').map(|line| {
+    for line in lines {
         let comment = !continued && line.trim_start().starts_with(['#', '!']);
         let backslashes = line.len() - line.trim_end_matches('\\').len();
         continued = !comment && backslashes % 2 == 1;
-        if comment { "" } else { line }
-    });
-    lines.collect::<Vec<_>>().join("\n")
+        if comment {
+            *line = "";
+        }
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +119,9 @@ mod tests {
     use super::*;
 
     fn pairs(text: &str) -> Vec<(String, String)> {
-        parse(text).unwrap().0.into_iter().collect()
+        let parsed = parse(text.as_bytes());
+        assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+        parsed.pairs.into_iter().collect()
     }
 
     #[test]
@@ -112,23 +148,25 @@ mod tests {
 
     #[test]
     fn the_last_of_two_values_counts_and_the_key_is_reported() {
-        let (pairs, repeated) = parse("a=1\nb=2\na=3").unwrap();
+        let parsed = parse(b"a=1\nb=2\na=3");
 
-        assert_eq!(pairs["a"], "3");
-        assert_eq!(repeated, ["a"]);
+        assert_eq!(parsed.pairs["a"], "3");
+        assert_eq!(parsed.repeated, ["a"]);
     }
 
     #[test]
-    fn a_malformed_escape_names_its_line() {
-        let error = parse("a=1\n# comment\nb=\\u00g1").unwrap_err();
+    fn every_bad_line_is_named_and_the_others_are_read() {
+        let parsed = parse(b"a=1\n# \\u12\nb=\\u00g1\nc=caf\xe9\nd=\\u1\ne=5");
 
-        assert!(matches!(error, Error::Escape { line: 3 }), "{error}");
+        let errors: Vec<_> = parsed.errors.iter().map(|error| error.to_string()[..6].to_owned()).collect();
+        assert_eq!(errors, ["line 4", "line 3", "line 5"]);
+        assert_eq!(parsed.pairs.keys().collect::<Vec<_>>(), ["a", "e"]);
     }
 
     #[test]
-    fn a_latin1_byte_names_its_line() {
-        let error = decode(b"a=1\nb=caf\xe9\n".to_vec()).unwrap_err();
+    fn a_file_of_nothing_but_bad_lines_ends_in_a_bounded_report() {
+        let parsed = parse("a=\\u1\n".repeat(1000).as_bytes());
 
-        assert!(matches!(error, Error::NotUtf8 { line: 2 }), "{error}");
+        assert_eq!(parsed.errors.len(), ERROR_LIMIT);
     }
 }

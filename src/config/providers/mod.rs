@@ -258,10 +258,12 @@ impl Providers {
             }
             Source::File { allowed } => {
                 let (path, key) = with_path()?;
-                let text = read(path, allowed)?;
-                let (pairs, _) = properties::parse(&text)
-                    .map_err(|source| Error::NotProperties { path: path.to_owned(), source })?;
-                let value = pairs.get(key).map(|value| Secret::new(value.as_str()));
+                let mut parsed = properties::parse(&read(path, allowed)?);
+                if !parsed.errors.is_empty() {
+                    let source = parsed.errors.swap_remove(0);
+                    return Err(Error::NotProperties { path: path.to_owned(), source });
+                }
+                let value = parsed.pairs.get(key).map(|value| Secret::new(value.as_str()));
                 value.ok_or_else(|| Error::NoKey { path: path.to_owned(), key: key.to_owned() })
             }
             Source::Directory { allowed } => {
@@ -269,7 +271,8 @@ impl Providers {
                 if name.contains('/') || name == ".." || name == "." {
                     return Err(Error::NotAName(name.to_owned()));
                 }
-                let text = read(&path.join(name), allowed)?;
+                let path = path.join(name);
+                let text = String::from_utf8(read(&path, allowed)?).map_err(|_| Error::NotText(path))?;
                 let line = text
                     .strip_suffix('\n')
                     .map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
@@ -285,7 +288,7 @@ fn refused(key: &str, value: &str, rule: String) -> Problem {
 }
 
 /// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside.
-fn read(path: &Path, allowed: &[PathBuf]) -> Result<String, Error> {
+fn read(path: &Path, allowed: &[PathBuf]) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
     if !allowed.is_empty() {
         let real = path.canonicalize().map_err(failed)?;
@@ -294,10 +297,9 @@ fn read(path: &Path, allowed: &[PathBuf]) -> Result<String, Error> {
             return Err(Error::PathNotAllowed(path.to_owned()));
         }
     }
-    properties::read_bounded(path, FILE_LIMIT).map_err(failed)?.map_or_else(
-        || Err(Error::TooLarge(path.to_owned())),
-        |bytes| String::from_utf8(bytes).map_err(|_| Error::NotText(path.to_owned())),
-    )
+    properties::read_bounded(path, FILE_LIMIT)
+        .map_err(failed)?
+        .ok_or_else(|| Error::TooLarge(path.to_owned()))
 }
 
 #[cfg(test)]
