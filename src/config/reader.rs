@@ -40,6 +40,19 @@ impl<'a> Reader<'a> {
         if self.problems.is_empty() { Ok((built, self.warnings)) } else { Err(self.problems) }
     }
 
+    /// As [`Reader::finish`], for what cannot be built with stand-ins: `None` only ever goes with a problem.
+    pub(crate) fn finish_whole<T>(mut self, built: Option<T>) -> Result<(T, Vec<Warning>), Problems> {
+        match built {
+            Some(built) => self.finish(built),
+            None => {
+                if self.problems.is_empty() {
+                    self.problems.about("the configuration", "is incomplete", "compare it with the reference");
+                }
+                Err(self.problems)
+            }
+        }
+    }
+
     /// Whether the user wrote something for this key.
     pub(crate) fn is_set(&self, key: &Key) -> bool {
         self.values.get(key.name).is_some_and(|value| !value.trim().is_empty())

@@ -46,6 +46,7 @@ const OWN_PREFIXES: &[&str] = &[
     "spool.",
     "state.",
     "subscriptions.",
+    "topic.creation.",
     "tombstones.",
     "webhook.",
     "work.",

@@ -1,0 +1,115 @@
+//! Every key as markdown, out of the same declarations that parse and validate.
+
+use std::fmt::Write as _;
+
+use super::{
+    connector::{self, record, webhook},
+    key::{Fallback, Key, Type},
+    worker,
+};
+
+/// The configuration reference, as `tributary config reference` prints it and `config/REFERENCE.md` holds it.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = HEAD.to_owned();
+    section(&mut text, "Worker", "In the worker's properties file.", worker::keys::KEYS);
+    text.push_str(CLIENTS);
+    section(&mut text, "Both connectors", "In a connector's configuration.", connector::keys::KEYS);
+    text.push_str(TOPIC_SETTINGS);
+    section(&mut text, "WebhookSource", "Beside the keys of both connectors.", webhook::keys::KEYS);
+    section(&mut text, "RecordSource", "Beside the keys of both connectors.", record::keys::KEYS);
+    text
+}
+
+const HEAD: &str = "\
+# Configuration reference
+
+Made by `tributary config reference`; change the declarations in `src/config`, not this file.
+
+The worker reads a Java properties file (UTF-8). Each of its keys can also come from the environment, as in the Connect
+images, and then wins over the file: `CONNECT_BOOTSTRAP_SERVERS` is `bootstrap.servers`. One underscore is a dot, two are
+an underscore, three are a dash.
+
+Connectors are flat JSON maps of texts, posted to the REST API or put as files into `connectors.dir`.
+
+A value may refer to one kept elsewhere; a reference that does not resolve is an error:
+
+| Reference | Value |
+|---|---|
+| `${env:NAME}` | an environment variable |
+| `${file:PATH:KEY}` | a key of a properties file |
+| `${dir:PATH:FILE}` | a file in a directory, as Kubernetes and Docker mount secrets; one newline at its end is dropped |
+
+`config.providers.<name>.param.allowed.paths` limits `file` and `dir` to directories,
+`config.providers.env.param.allowlist.pattern` limits `env` to matching names. Kafka's provider classes are taken under any
+name: `EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`.
+
+An unknown key is a warning, and an error where it can only be a mistake. Keys of type `password` are never shown; give them
+as references.
+";
+
+const CLIENTS: &str = "
+### Kafka clients
+
+Settings behind `producer.`, `consumer.` and `admin.` go to the clients of that kind, as
+[librdkafka](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) names them. `security.protocol`,
+`sasl.*`, `ssl.*`, `client.*`, `socket.*`, `reconnect.backoff.*` and a few more go to all of them without a prefix.
+`sasl.jaas.config` is translated for PLAIN and SCRAM. Java key and trust stores are not read: use `ssl.ca.location`,
+`ssl.certificate.location` and `ssl.key.location` with PEM files.
+
+For OAUTHBEARER set `sasl.oauthbearer.token.endpoint.url` (https, or `file:///path` of a token), and for a token endpoint
+`sasl.oauthbearer.client.id`, `sasl.oauthbearer.client.secret` and `sasl.oauthbearer.scope`.
+
+Further settings of an internal topic follow its prefix: `offset.storage.segment.bytes` sets `segment.bytes`.
+";
+
+const TOPIC_SETTINGS: &str = "
+Further topic settings follow `topic.creation.default.`: `topic.creation.default.retention.ms` sets `retention.ms`.
+";
+
+fn section(text: &mut String, title: &str, where_to: &str, keys: &[Key]) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "\n## {title}\n\n{where_to}");
+    let mut group = "";
+    for key in keys {
+        if key.group != group {
+            group = key.group;
+            let _ = writeln!(text, "\n### {group}\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|");
+        }
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} |",
+            key.name,
+            kind(key.kind),
+            fallback(key.fallback),
+            meaning(key).replace('|', "\\|")
+        );
+    }
+}
+
+fn kind(kind: Type) -> String {
+    format!("{kind:?}").to_lowercase()
+}
+
+fn fallback(fallback: Fallback) -> String {
+    match fallback {
+        Fallback::Required => "**required**".to_owned(),
+        Fallback::Unset => "unset".to_owned(),
+        Fallback::Text("") => "empty".to_owned(),
+        Fallback::Text(text) => format!("`{text}`"),
+    }
+}
+
+fn meaning(key: &Key) -> String {
+    let valid = key.valid_values();
+    // Type and the words true and false say enough by themselves.
+    if valid.is_empty() || key.kind == Type::Boolean {
+        return key.documentation.to_owned();
+    }
+    let mut letters = valid.chars();
+    let capital = letters.next().map(|first| first.to_uppercase().chain(letters).collect::<String>());
+    format!("{} *{}.*", key.documentation, capital.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;
