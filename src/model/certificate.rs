@@ -1,0 +1,165 @@
+//! What a snapshot proved about a list.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CompanyId, Error, RunId, error::excerpt, text::written_as_name};
+
+/// How a list was proved complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// It fits on one page.
+    Single,
+    /// Its keys ascend strictly from page to page.
+    Keyset,
+    /// Its rows were counted against the distinct ids read.
+    Counting,
+    /// It was not proved.
+    None,
+}
+
+impl Method {
+    /// Every method.
+    pub const ALL: [Self; 4] = [Self::Single, Self::Keyset, Self::Counting, Self::None];
+
+    /// Name, as in the certificate.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Keyset => "keyset",
+            Self::Counting => "counting",
+            Self::None => "none",
+        }
+    }
+}
+
+impl FromStr for Method {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|method| method.name() == name).ok_or_else(|| Error::UnknownName {
+            what: "certificate method",
+            given: excerpt(name),
+            valid: Self::ALL.map(Self::name).join(", "),
+        })
+    }
+}
+
+written_as_name!(Method);
+
+/// The record of `schemas/Certificate.avsc`; times are microseconds since 1970.
+///
+/// Exactly one of `company_id` and `shard` is there: a list belongs to a company, or spans companies and was read by a
+/// shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// Name of the connector that read the list.
+    pub connector: String,
+    /// Snapshot run.
+    pub run: RunId,
+    /// List that was read.
+    pub list: String,
+    /// Company whose list it is.
+    pub company_id: Option<CompanyId>,
+    /// Shard that read a list of several companies.
+    pub shard: Option<i32>,
+    /// Whether the list is proved complete.
+    pub certified: bool,
+    /// How.
+    pub method: Method,
+    /// Why not.
+    pub reason: Option<String>,
+    /// Passes over the list, void ones included.
+    pub passes: i32,
+    /// Rows asked for per page in the last pass.
+    pub page_size: i32,
+    /// Pages read in all passes.
+    pub pages: i64,
+    /// Rows read in all passes.
+    pub rows: i64,
+    /// Records written.
+    pub published: i64,
+    /// Rows the list had at the cut (n).
+    pub listed: Option<i64>,
+    /// Distinct ids read up to the cut (R).
+    pub distinct: Option<i64>,
+    /// Upper bound on ids read that had left the list by the cut (D).
+    pub gone: Option<i64>,
+    /// Records listed at the cut that only a later pass showed.
+    pub found: Option<i64>,
+    /// Upper bound on listed records that were not seen.
+    pub missing_at_most: Option<i64>,
+    /// Total the provider reported on the page of the cut.
+    pub reported_total: Option<i64>,
+    /// Page that voided the last pass, from 1.
+    pub failed_page: Option<i64>,
+    /// Earliest moment of the cut, on the provider's clock.
+    pub cut_after: Option<i64>,
+    /// Latest moment of the cut, on the provider's clock.
+    pub cut_before: Option<i64>,
+    /// When reading began, on our clock.
+    pub started_at: i64,
+    /// When the verdict was reached, on our clock.
+    pub ended_at: i64,
+    /// Known records that no pass showed and that a read by id did not find.
+    pub vanished_count: i64,
+    /// Their ids; the first of them where there are many.
+    pub vanished: Vec<String>,
+    /// Known records that no pass showed but that a read by id found.
+    pub unlisted: i64,
+    /// Known records that no pass showed and that could not be read by id either.
+    pub unreadable: i64,
+    /// Who or what asked for the run.
+    pub requested_by: Option<String>,
+}
+
+impl Certificate {
+    /// An open verdict on a list of one company.
+    #[must_use]
+    pub fn of_company(connector: &str, run: RunId, list: &str, company: CompanyId, started_at: i64) -> Self {
+        Self { company_id: Some(company), ..Self::open(connector, run, list, started_at) }
+    }
+
+    /// An open verdict on a shard's reading of a list that spans companies.
+    #[must_use]
+    pub fn of_shard(connector: &str, run: RunId, list: &str, shard: i32, started_at: i64) -> Self {
+        Self { shard: Some(shard), ..Self::open(connector, run, list, started_at) }
+    }
+
+    fn open(connector: &str, run: RunId, list: &str, started_at: i64) -> Self {
+        Self {
+            connector: connector.to_owned(),
+            run,
+            list: list.to_owned(),
+            company_id: None,
+            shard: None,
+            certified: false,
+            method: Method::None,
+            reason: None,
+            passes: 0,
+            page_size: 0,
+            pages: 0,
+            rows: 0,
+            published: 0,
+            listed: None,
+            distinct: None,
+            gone: None,
+            found: None,
+            missing_at_most: None,
+            reported_total: None,
+            failed_page: None,
+            cut_after: None,
+            cut_before: None,
+            started_at,
+            ended_at: started_at,
+            vanished_count: 0,
+            vanished: Vec::new(),
+            unlisted: 0,
+            unreadable: 0,
+            requested_by: None,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A notification of the invoicing API: the record of `schemas/InvoicingEvent.avsc`.
+//!
+//! Two forms of body are known: *flat*, where the body is the notification, and *wrapped*, where an envelope holds several.
+//! A body that names its `Entity` is flat; one without that holds a non-empty array of objects `Notifications` is wrapped,
+//! and each of them becomes an event of its own that carries the envelope.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CompanyId, Error, Extra, InvoicingAction, InvoicingEntity, InvoicingHook, SchemaKind, TenantId,
+    event::Reception,
+    members::{Members, Object},
+};
+
+/// Each event carries a copy of the envelope, so their number is bounded.
+const MOST_NOTIFICATIONS: usize = 256;
+
+/// What the receiver knows about a delivery besides its body.
+#[derive(Debug, Clone, Copy)]
+pub struct InvoicingContext<'a> {
+    /// Where and when it came in.
+    pub reception: Reception<'a>,
+    /// The hook whose secret verified it; `None` where signatures are off.
+    pub hook: Option<InvoicingHook>,
+    /// Companies of the tenants we know (`invoicing.tenants`).
+    pub tenants: &'a BTreeMap<TenantId, CompanyId>,
+}
+
+/// An entity changed, and how. See the schema for each field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
+pub struct InvoicingEvent {
+    pub connector: String,
+    pub resource: InvoicingEntity,
+    pub received_at: i64,
+    pub company_id: Option<CompanyId>,
+    #[serde(with = "action_or_unknown")]
+    pub action: Option<InvoicingAction>,
+    pub entity: Option<String>,
+    pub entity_id: Option<String>,
+    pub tenant_id: Option<String>,
+    pub user: Option<String>,
+    pub changes: Option<Vec<InvoicingChange>>,
+    pub host: Option<String>,
+    pub source_application: Option<String>,
+    pub provider_action: Option<String>,
+    pub envelope: Option<InvoicingEnvelope>,
+    pub extra: Extra,
+}
+
+/// One changed property.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
+pub struct InvoicingChange {
+    pub name: Option<String>,
+    pub value: Option<String>,
+    pub extra: Extra,
+}
+
+/// What stood around a notification in the wrapped form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "each field is documented in the schema, which users see")]
+pub struct InvoicingEnvelope {
+    pub id: Option<String>,
+    pub attempt: Option<i64>,
+    pub properties: Option<String>,
+    pub position: i32,
+    pub count: i32,
+    pub extra: Extra,
+}
+
+impl InvoicingEvent {
+    /// Reads a delivery's body: one event, or one for each notification of the wrapped form, in their order.
+    ///
+    /// # Errors
+    /// The body is not a JSON object, neither a notification nor the hook tells the entity, hence the topic, or there
+    /// are too many notifications.
+    pub fn from_json(json: &[u8], context: &InvoicingContext<'_>) -> Result<Vec<Self>, Error> {
+        let mut body = Members::parse(SchemaKind::InvoicingEvent, json)?;
+        // A flat body keeps even an array of that name, and an empty one stays where it is: no event would carry it.
+        let notifications = if body.has("Entity") { None } else { body.take_some_objects("Notifications") };
+        let Some(notifications) = notifications else {
+            return Ok(vec![Self::from_members(body, None, context)?]);
+        };
+        if notifications.len() > MOST_NOTIFICATIONS {
+            return Err(Error::TooManyNotifications { given: notifications.len(), most: MOST_NOTIFICATIONS });
+        }
+        let mut envelope = InvoicingEnvelope {
+            id: body.take_text("Id"),
+            attempt: body.take_integer("Attempt"),
+            properties: body.take_json("Properties"),
+            position: 0,
+            count: i32::try_from(notifications.len()).unwrap_or(i32::MAX),
+            extra: body.rest(),
+        };
+        let mut events = Vec::with_capacity(notifications.len());
+        for notification in notifications {
+            events.push(Self::from_members(notification, Some(envelope.clone()), context)?);
+            envelope.position = envelope.position.saturating_add(1);
+        }
+        Ok(events)
+    }
+
+    /// The body again, without what we added; of the wrapped form, with this notification alone.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let changes = self.changes.as_ref().map(|changes| {
+            let changes: Vec<_> = changes.iter().map(InvoicingChange::to_json).collect();
+            format!("[{}]", changes.join(","))
+        });
+        let notification = Object::with(&self.extra)
+            .text("Entity", self.entity.as_deref())
+            .text("EntityId", self.entity_id.as_deref())
+            .text("TenantId", self.tenant_id.as_deref())
+            .text("User", self.user.as_deref())
+            .json("Changes", changes)
+            .text("Host", self.host.as_deref())
+            .text("SourceApplication", self.source_application.as_deref())
+            .text("Action", self.provider_action.as_deref())
+            .finish();
+        let Some(envelope) = &self.envelope else { return notification };
+        Object::with(&envelope.extra)
+            .text("Id", envelope.id.as_deref())
+            .integer("Attempt", envelope.attempt)
+            .json("Properties", envelope.properties.clone())
+            .json("Notifications", Some(format!("[{notification}]")))
+            .finish()
+    }
+
+    fn from_members(
+        mut members: Members<'_>,
+        envelope: Option<InvoicingEnvelope>,
+        context: &InvoicingContext<'_>,
+    ) -> Result<Self, Error> {
+        let entity = members.take_text("Entity");
+        let tenant_id = members.take_text("TenantId");
+        let provider_action = members.take_text("Action");
+        let tenant = tenant_id.as_deref().and_then(|id| TenantId::new(id).ok());
+        let changes = members.take_objects("Changes");
+        Ok(Self {
+            connector: context.reception.connector.to_owned(),
+            resource: resource(entity.as_deref(), context.hook)?,
+            received_at: context.reception.received_at,
+            company_id: tenant.and_then(|tenant| context.tenants.get(&tenant).cloned()),
+            action: context.hook.map(|hook| hook.action).or_else(|| action(provider_action.as_deref()?)),
+            entity,
+            entity_id: members.take_text("EntityId"),
+            tenant_id,
+            user: members.take_text("User"),
+            changes: changes.map(|changes| changes.into_iter().map(InvoicingChange::from_members).collect()),
+            host: members.take_text("Host"),
+            source_application: members.take_text("SourceApplication"),
+            provider_action,
+            envelope,
+            extra: members.rest(),
+        })
+    }
+}
+
+impl InvoicingChange {
+    fn from_members(mut members: Members<'_>) -> Self {
+        Self { name: members.take_text("Name"), value: members.take_text("Value"), extra: members.rest() }
+    }
+
+    fn to_json(&self) -> String {
+        Object::with(&self.extra)
+            .text("Name", self.name.as_deref())
+            .text("Value", self.value.as_deref())
+            .finish()
+    }
+}
+
+/// The body is what was signed, so it is believed first; the hook helps where it is silent or says something new.
+fn resource(entity: Option<&str>, hook: Option<InvoicingHook>) -> Result<InvoicingEntity, Error> {
+    entity
+        .and_then(|name| name.parse().ok())
+        .or(hook.map(|hook| hook.entity))
+        .ok_or(Error::Unplaceable { schema: SchemaKind::InvoicingEvent, member: "Entity" })
+}
+
+/// `Created`, or anything that ends so: whether the entity stands before it is not documented.
+fn action(text: &str) -> Option<InvoicingAction> {
+    let text = text.to_ascii_lowercase();
+    InvoicingAction::ALL.into_iter().find(|action| text.ends_with(action.name()))
+}
+
+/// Written as a word, since a reader should not have to tell "null" from "not told".
+mod action_or_unknown {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    use super::InvoicingAction;
+
+    const UNKNOWN: &str = "unknown";
+
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        clippy::ref_option,
+        reason = "serde asks for this signature"
+    )]
+    pub(super) fn serialize<S: Serializer>(
+        action: &Option<InvoicingAction>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(action.map_or(UNKNOWN, InvoicingAction::name))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<InvoicingAction>, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name == UNKNOWN { Ok(None) } else { name.parse().map(Some).map_err(de::Error::custom) }
+    }
+}

@@ -1,0 +1,339 @@
+//! A JSON object taken apart without losing anything, and put together again.
+//!
+//! [`Members`] holds an object's members in order, repeated ones included, each with its raw text. A typed field takes
+//! the last member of its name, as JSON parsers do, if it has the expected type; [`Members::rest`] turns all that was
+//! not taken into the `extra` map of our schemas. [`Object`] is the way back.
+//!
+//! Labels of `extra`, one-to-one with (name, occurrence):
+//!
+//! - the last or only member of a name: the name, with each `#` doubled;
+//! - earlier ones: the same, then `#1`, `#2` … in the order they came;
+//! - a name that is not Unicode (a lone surrogate escape): `#`, then its JSON text with quotes, each `#` doubled.
+//!
+//! What is not kept: the order of members with different names, white space between them, and how a string that became a
+//! typed field was escaped. Only the levels that our schemas name are parsed; a value that goes to `extra` is skipped
+//! over without recursion, so its depth costs no stack, and its size is bounded by the caller's limit on the body.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
+
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
+
+use super::{Error, SchemaKind};
+
+/// JSON text by label. See the module's head.
+pub type Extra = BTreeMap<String, String>;
+
+/// The members of one object. See the module's head.
+pub(super) struct Members<'a>(Vec<Member<'a>>);
+
+struct Member<'a> {
+    label: Cow<'a, str>,
+    value: &'a RawValue,
+    taken: bool,
+}
+
+impl<'a> Members<'a> {
+    pub(super) fn parse(schema: SchemaKind, json: &'a [u8]) -> Result<Self, Error> {
+        // Asked here because serde_json's own answer would quote the value.
+        let first = json.iter().find(|byte| !byte.is_ascii_whitespace());
+        if first.is_some_and(|byte| *byte != b'{') && serde_json::from_slice::<&RawValue>(json).is_ok() {
+            return Err(Error::NotAnObject { schema });
+        }
+        serde_json::from_slice(json).map_err(|error| Error::Malformed {
+            schema,
+            line: error.line(),
+            column: error.column(),
+        })
+    }
+
+    pub(super) fn take_text(&mut self, name: &str) -> Option<String> {
+        self.take(name, |value| decoded(value.get()).map(Cow::into_owned))
+    }
+
+    /// Takes a number only if it is an `i64` that is written back the same way.
+    pub(super) fn take_integer(&mut self, name: &str) -> Option<i64> {
+        self.take(name, |value| match value.get() {
+            // JSON has no other second way to write an integer without fraction and exponent.
+            "-0" => None,
+            text => text.parse().ok(),
+        })
+    }
+
+    /// Takes any value but null, as JSON text.
+    pub(super) fn take_json(&mut self, name: &str) -> Option<String> {
+        self.take(name, |value| (value.get() != "null").then(|| value.get().to_owned()))
+    }
+
+    pub(super) fn take_object(&mut self, name: &str) -> Option<Members<'a>> {
+        self.take(name, object)
+    }
+
+    /// Takes an array only if every element is an object.
+    pub(super) fn take_objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
+        self.take(name, objects)
+    }
+
+    /// As [`Members::take_objects`], but leaves an empty array where it is.
+    pub(super) fn take_some_objects(&mut self, name: &str) -> Option<Vec<Members<'a>>> {
+        self.take(name, |value| objects(value).filter(|objects| !objects.is_empty()))
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|member| member.label == name)
+    }
+
+    /// Everything that was not taken.
+    pub(super) fn rest(self) -> Extra {
+        let mut extra = Extra::new();
+        if self.0.iter().all(|member| member.taken) {
+            return extra;
+        }
+        let mut remaining: HashMap<&str, (usize, usize)> = HashMap::new();
+        for member in &self.0 {
+            remaining.entry(&member.label).or_default().1 += 1;
+        }
+        for member in &self.0 {
+            let (seen, total) = remaining.entry(&member.label).or_default();
+            *seen += 1;
+            if member.taken {
+                continue;
+            }
+            let label = if seen == total {
+                member.label.clone().into_owned()
+            } else {
+                format!("{}#{seen}", member.label)
+            };
+            extra.insert(label, member.value.get().to_owned());
+        }
+        extra
+    }
+
+    fn take<T>(&mut self, name: &str, read: impl FnOnce(&'a RawValue) -> Option<T>) -> Option<T> {
+        let member = self.0.iter_mut().rev().find(|member| member.label == name)?;
+        let value = read(member.value)?;
+        member.taken = true;
+        Some(value)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some((name, value)) = map.next_entry::<&'de RawValue, &'de RawValue>()? {
+                    members.push(Member { label: label(name.get()), value, taken: false });
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+/// An object being written. Members stand in the order of their names.
+#[derive(Default)]
+pub(super) struct Object(BTreeMap<(String, usize), String>);
+
+/// Place of the last member of a name, behind all earlier ones.
+const LAST: usize = usize::MAX;
+
+impl Object {
+    pub(super) fn with(extra: &Extra) -> Self {
+        Self(extra.iter().map(|(label, json)| (occurrence(label), json.clone())).collect())
+    }
+
+    pub(super) fn text(self, name: &str, value: Option<&str>) -> Self {
+        self.json(name, value.map(quoted))
+    }
+
+    pub(super) fn integer(self, name: &str, value: Option<i64>) -> Self {
+        self.json(name, value.map(|number| number.to_string()))
+    }
+
+    pub(super) fn json(mut self, name: &str, value: Option<String>) -> Self {
+        if let Some(json) = value {
+            self.0.insert((quoted(name), LAST), json);
+        }
+        self
+    }
+
+    pub(super) fn finish(self) -> String {
+        let members: Vec<_> = self.0.into_iter().map(|((name, _), json)| format!("{name}:{json}")).collect();
+        format!("{{{}}}", members.join(","))
+    }
+}
+
+fn object(value: &RawValue) -> Option<Members<'_>> {
+    value.get().starts_with('{').then(|| serde_json::from_str(value.get()).ok()).flatten()
+}
+
+fn objects(value: &RawValue) -> Option<Vec<Members<'_>>> {
+    let elements: Vec<&RawValue> = serde_json::from_str(value.get()).ok()?;
+    elements.into_iter().map(object).collect()
+}
+
+/// The text of a JSON string, or `None` if it is no string or not Unicode.
+fn decoded(json: &str) -> Option<Cow<'_, str>> {
+    let inner = json.strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') {
+        serde_json::from_str(json).ok().map(Cow::Owned)
+    } else {
+        Some(Cow::Borrowed(inner))
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn label(name: &str) -> Cow<'_, str> {
+    match decoded(name) {
+        Some(text) if text.contains('#') => Cow::Owned(text.replace('#', "##")),
+        Some(text) => text,
+        None => Cow::Owned(format!("#{}", name.replace('#', "##"))),
+    }
+}
+
+/// The way back from a label: the name as JSON text, and its place among members of that name.
+fn occurrence(label: &str) -> (String, usize) {
+    let (raw, escaped) = match label.strip_prefix('#') {
+        Some(rest) if rest.starts_with('"') => (true, rest),
+        _ => (false, label),
+    };
+    let mut name = String::with_capacity(escaped.len());
+    let mut place = LAST;
+    let mut rest = escaped;
+    while let Some((before, after)) = rest.split_once('#') {
+        name.push_str(before);
+        if let Some(after) = after.strip_prefix('#') {
+            name.push('#');
+            rest = after;
+        } else {
+            // Only labels that no `Members` made can fail to be numbers; they are kept as the last of their name.
+            place = after.parse().unwrap_or(LAST);
+            rest = "";
+        }
+    }
+    name.push_str(rest);
+    (if raw { name } else { quoted(&name) }, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(json: &str) -> Members<'_> {
+        Members::parse(SchemaKind::Customer, json.as_bytes()).unwrap()
+    }
+
+    fn extra(json: &str) -> Vec<(String, String)> {
+        members(json).rest().into_iter().collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|(name, json)| ((*name).to_owned(), (*json).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_member_of_the_expected_type_is_taken_and_any_other_is_left() {
+        let mut object = members(r#"{"a":"x","b":null,"c":7,"d":7.0,"e":-0,"f":"\ud800","g":{"h":1}}"#);
+
+        assert_eq!(object.take_text("a").as_deref(), Some("x"));
+        assert_eq!(object.take_text("b"), None);
+        assert_eq!(object.take_integer("c"), Some(7));
+        assert_eq!(object.take_integer("d"), None);
+        assert_eq!(object.take_integer("e"), None);
+        assert_eq!(object.take_text("f"), None);
+        assert_eq!(object.take_text("g"), None);
+        assert_eq!(object.take_text("missing"), None);
+        let rest: Vec<_> = object.rest().into_iter().collect();
+        assert_eq!(
+            rest,
+            pairs(&[("b", "null"), ("d", "7.0"), ("e", "-0"), ("f", r#""\ud800""#), ("g", r#"{"h":1}"#)])
+        );
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_member_wins_and_the_others_are_kept() {
+        let mut object = members(r##"{"$id":"1","x":0,"$id":2,"$id":"3"}"##);
+
+        assert_eq!(object.take_text("$id").as_deref(), Some("3"));
+        let rest: Vec<_> = object.rest().into_iter().collect();
+        assert_eq!(rest, pairs(&[("$id#1", "\"1\""), ("$id#2", "2"), ("x", "0")]));
+    }
+
+    #[test]
+    fn no_real_name_is_taken_for_a_repeated_one() {
+        let labels =
+            extra(r##"{"a#1":1,"a":2,"a":3,"a#":4,"a#":5,"":6,"":7,"#\"":8,"\ud800":9,"\ud800":10}"##);
+
+        assert_eq!(
+            labels,
+            pairs(&[
+                ("", "7"),
+                ("#\"\\ud800\"", "10"),
+                ("#\"\\ud800\"#1", "9"),
+                ("##\"", "8"),
+                ("#1", "6"),
+                ("a", "3"),
+                ("a##", "5"),
+                ("a###1", "4"),
+                ("a##1", "1"),
+                ("a#1", "2"),
+            ])
+        );
+    }
+
+    #[test]
+    fn many_repetitions_come_back_in_the_order_they_came() {
+        let json = format!("{{{}}}", (0..25).map(|n| format!("\"a\":{n}")).collect::<Vec<_>>().join(","));
+
+        assert_eq!(Object::with(&members(&json).rest()).finish(), json);
+    }
+
+    #[test]
+    fn raw_text_is_kept_to_the_letter() {
+        let json = r#"{"n":1.50e+3,"o":{ "b":1, "b":2,"c":[ ] },"s":"\u0041"}"#;
+
+        assert_eq!(Object::with(&members(json).rest()).finish(), json);
+    }
+
+    #[test]
+    fn a_value_deeper_than_any_recursion_limit_is_kept() {
+        let json = format!("{{\"deep\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+
+        assert_eq!(Object::with(&members(&json).rest()).finish(), json);
+    }
+
+    #[test]
+    fn an_error_tells_where_and_never_what() {
+        for (json, expected) in [
+            ("\"secret\"", "parse Customer: the JSON is not an object"),
+            (" [1]", "parse Customer: the JSON is not an object"),
+            ("secret", "parse Customer: broken JSON at line 1, column 1"),
+            ("{\"secret\":", "parse Customer: broken JSON at line 1, column 10"),
+            ("{\"a\":1} secret", "parse Customer: broken JSON at line 1, column 9"),
+            ("", "parse Customer: broken JSON at line 1, column 0"),
+        ] {
+            let error = Members::parse(SchemaKind::Customer, json.as_bytes()).err().unwrap();
+
+            assert_eq!(error.to_string(), expected, "{json}");
+        }
+        assert!(Members::parse(SchemaKind::Customer, b"{\"a\":\"\xff\"}").is_err());
+    }
+}

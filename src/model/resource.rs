@@ -1,0 +1,373 @@
+//! The accounting resources: one table, from which names, paths, topics and schemas follow.
+
+use std::str::FromStr;
+
+use super::{Error, SchemaKind, error::excerpt, text::written_as_name};
+
+/// A resource of the accounting family that accepts webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "each is the provider's own word; the table beside it says the rest")]
+pub enum AccountingResource {
+    Accounts,
+    Charges,
+    Payments,
+    Customers,
+    Suppliers,
+    InputInvoices,
+    IssuedInvoices,
+    Journals,
+    Companies,
+    AccountingYears,
+    Persons,
+    CorporateLegalEntities,
+    IndividualLegalEntities,
+    Activities,
+    Estimations,
+    LegalEntityLicences,
+    Prorates,
+    IncomeAllocationLegalEntities,
+    IntegrationFiles,
+}
+
+/// The part of the provider's API a resource belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Area {
+    /// ACC.
+    Accounting,
+    /// CORE.
+    Core,
+    /// IMPORT.
+    Import,
+}
+
+impl Area {
+    /// Path below the provider's base address.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Accounting => "accounting/api",
+            Self::Core => "accounting-core/api",
+            Self::Import => "accounting-import/api",
+        }
+    }
+}
+
+/// How a record of a resource ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// It can be deleted.
+    Deleted,
+    /// It is only ever disabled: no tombstone may be written for it.
+    Disabled,
+}
+
+struct Row {
+    resource: AccountingResource,
+    name: &'static str,
+    area: Area,
+    /// Below the area's path.
+    path: &'static str,
+    schema: SchemaKind,
+    ending: Ending,
+    /// Semantic names the provider documents; where it documents none, they are to be asked for, never guessed.
+    events: &'static [&'static str],
+}
+
+/// The table, in the order of the enum.
+const TABLE: &[Row] = {
+    use {AccountingResource as R, Area as A, Ending as E, SchemaKind as S};
+    const fn row(
+        resource: R,
+        name: &'static str,
+        area: A,
+        path: &'static str,
+        schema: S,
+        ending: E,
+        events: &'static [&'static str],
+    ) -> Row {
+        Row { resource, name, area, path, schema, ending, events }
+    }
+    &[
+        row(R::Accounts, "accounts", A::Accounting, "accounts", S::Account, E::Disabled, ACCOUNT_EVENTS),
+        row(R::Charges, "charges", A::Accounting, "charges", S::Record, E::Deleted, &[]),
+        row(R::Payments, "payments", A::Accounting, "payments", S::Record, E::Deleted, &[]),
+        row(R::Customers, "customers", A::Accounting, "customers", S::Customer, E::Disabled, CUSTOMER_EVENTS),
+        row(R::Suppliers, "suppliers", A::Accounting, "suppliers", S::Record, E::Disabled, &[]),
+        row(R::InputInvoices, "input-invoices", A::Accounting, "inputInvoices", S::Record, E::Deleted, &[]),
+        row(
+            R::IssuedInvoices,
+            "issued-invoices",
+            A::Accounting,
+            "issuedInvoices",
+            S::Record,
+            E::Deleted,
+            &[],
+        ),
+        row(R::Journals, "journals", A::Accounting, "journals", S::Record, E::Deleted, &[]),
+        row(R::Companies, "companies", A::Accounting, "companies", S::Company, E::Deleted, &[]),
+        row(
+            R::AccountingYears,
+            "accounting-years",
+            A::Accounting,
+            "accountingYears",
+            S::Record,
+            E::Deleted,
+            &[],
+        ),
+        row(R::Persons, "persons", A::Core, "persons", S::Record, E::Deleted, &[]),
+        row(
+            R::CorporateLegalEntities,
+            "corporate-legal-entities",
+            A::Core,
+            "corporateLegalEntities",
+            S::Record,
+            E::Deleted,
+            &[],
+        ),
+        row(
+            R::IndividualLegalEntities,
+            "individual-legal-entities",
+            A::Core,
+            "individualLegalEntities",
+            S::Record,
+            E::Deleted,
+            &[],
+        ),
+        row(R::Activities, "activities", A::Core, "activities", S::Record, E::Deleted, &[]),
+        row(R::Estimations, "estimations", A::Core, "activities/estimations", S::Record, E::Deleted, &[]),
+        row(
+            R::LegalEntityLicences,
+            "legal-entity-licences",
+            A::Core,
+            "legalEntityLicences",
+            S::Record,
+            E::Deleted,
+            &[],
+        ),
+        row(R::Prorates, "prorates", A::Core, "activities/prorates", S::Record, E::Deleted, &[]),
+        row(
+            R::IncomeAllocationLegalEntities,
+            "income-allocation-legal-entities",
+            A::Core,
+            "incomeAllocationLegalEntities",
+            S::Record,
+            E::Deleted,
+            &[],
+        ),
+        row(
+            R::IntegrationFiles,
+            "integration-files",
+            A::Import,
+            "integrationFiles",
+            S::Record,
+            E::Deleted,
+            &[],
+        ),
+    ]
+};
+
+const ACCOUNT_EVENTS: &[&str] = &[
+    "Svc.ACC.Accounts.AccountCreated",
+    "Svc.ACC.Accounts.AccountUpdated",
+    "Svc.ACC.Accounts.AccountDisabled",
+    "Svc.ACC.Accounts.ErrorOccurred",
+];
+
+const CUSTOMER_EVENTS: &[&str] = &[
+    "Svc.ACC.Customers.CustomerCreated",
+    "Svc.ACC.Customers.CustomerUpdated",
+    "Svc.ACC.Customers.CustomerDisabled",
+    "Svc.ACC.Customers.ErrorOccurred",
+];
+
+impl AccountingResource {
+    /// Every resource, in the provider's order.
+    pub fn all() -> impl Iterator<Item = Self> + Clone {
+        TABLE.iter().map(|row| row.resource)
+    }
+
+    /// Kebab-case name, as in topics and settings: `input-invoices`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Part of the API it belongs to.
+    #[must_use]
+    pub const fn area(self) -> Area {
+        self.row().area
+    }
+
+    /// Path below the provider's base address: `accounting/api/inputInvoices`.
+    #[must_use]
+    pub fn path(self) -> String {
+        format!("{}/{}", self.area().path(), self.row().path)
+    }
+
+    /// Schema of its records; its events are [`SchemaKind::AccountingEvent`].
+    #[must_use]
+    pub const fn schema(self) -> SchemaKind {
+        self.row().schema
+    }
+
+    /// Whether its records can be deleted or only disabled.
+    #[must_use]
+    pub const fn ending(self) -> Ending {
+        self.row().ending
+    }
+
+    /// Semantic names of its events that the provider documents. Empty means not documented: ask the provider.
+    #[must_use]
+    pub const fn documented_events(self) -> &'static [&'static str] {
+        self.row().events
+    }
+
+    const fn row(self) -> &'static Row {
+        // The tests hold the table to the order of the enum.
+        &TABLE[self as usize]
+    }
+}
+
+impl FromStr for AccountingResource {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::all().find(|resource| resource.name() == name).ok_or_else(|| Error::UnknownName {
+            what: "accounting resource",
+            given: excerpt(name),
+            valid: Self::all().map(Self::name).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+written_as_name!(AccountingResource);
+
+/// What an accounting event says happened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// A subscription was made or moved; it must be answered with 200.
+    Acknowledge,
+    /// A record was created.
+    Created,
+    /// A record was changed.
+    Updated,
+    /// A record was deleted.
+    Deleted,
+    /// A record that cannot be deleted was disabled.
+    Disabled,
+    /// The provider could not do something it was asked for; there is nothing to fetch.
+    ErrorOccurred,
+    /// None of these: the text as sent.
+    Unknown(String),
+}
+
+impl EventKind {
+    /// From an `EventType` (`CustomerUpdated`) or a `SemanticName` (`Svc.ACC.Customers.CustomerUpdated`): the
+    /// ending of the last part decides, since only accounts' and customers' full names are documented.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let last = text.rsplit('.').next().unwrap_or(text);
+        let kinds: [(&str, Self); 6] = [
+            ("Acknowledge", Self::Acknowledge),
+            ("ErrorOccurred", Self::ErrorOccurred),
+            ("Created", Self::Created),
+            ("Updated", Self::Updated),
+            ("Deleted", Self::Deleted),
+            ("Disabled", Self::Disabled),
+        ];
+        kinds
+            .into_iter()
+            .find(|(ending, _)| last.ends_with(ending))
+            .map_or_else(|| Self::Unknown(text.to_owned()), |(_, kind)| kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_stands_in_the_order_of_the_enum_and_holds_all_nineteen() {
+        assert_eq!(TABLE.len(), 19);
+        for (place, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.resource as usize, place, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn paths_and_names_are_the_providers() {
+        let shown: Vec<_> = AccountingResource::all().map(|r| format!("{r} {}", r.path())).collect();
+
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        accounts accounting/api/accounts
+        charges accounting/api/charges
+        payments accounting/api/payments
+        customers accounting/api/customers
+        suppliers accounting/api/suppliers
+        input-invoices accounting/api/inputInvoices
+        issued-invoices accounting/api/issuedInvoices
+        journals accounting/api/journals
+        companies accounting/api/companies
+        accounting-years accounting/api/accountingYears
+        persons accounting-core/api/persons
+        corporate-legal-entities accounting-core/api/corporateLegalEntities
+        individual-legal-entities accounting-core/api/individualLegalEntities
+        activities accounting-core/api/activities
+        estimations accounting-core/api/activities/estimations
+        legal-entity-licences accounting-core/api/legalEntityLicences
+        prorates accounting-core/api/activities/prorates
+        income-allocation-legal-entities accounting-core/api/incomeAllocationLegalEntities
+        integration-files accounting-import/api/integrationFiles
+        ");
+    }
+
+    #[test]
+    fn only_accounts_customers_and_suppliers_are_never_deleted() {
+        let disabled: Vec<_> =
+            AccountingResource::all().filter(|r| r.ending() == Ending::Disabled).map(|r| r.name()).collect();
+
+        assert_eq!(disabled, ["accounts", "customers", "suppliers"]);
+    }
+
+    #[test]
+    fn event_names_are_known_only_where_the_provider_documents_them() {
+        let known: Vec<_> = AccountingResource::all()
+            .filter(|r| !r.documented_events().is_empty())
+            .map(AccountingResource::name)
+            .collect();
+
+        assert_eq!(known, ["accounts", "customers"]);
+        assert!(CUSTOMER_EVENTS.contains(&"Svc.ACC.Customers.CustomerDisabled"));
+    }
+
+    #[test]
+    fn every_name_parses_back_and_a_wrong_one_lists_the_right_ones() {
+        for resource in AccountingResource::all() {
+            assert_eq!(resource.name().parse(), Ok(resource));
+        }
+
+        let error = "inputInvoices".parse::<AccountingResource>().unwrap_err().to_string();
+
+        assert!(
+            error.starts_with("unknown accounting resource `inputInvoices`; use one of: accounts, "),
+            "{error}"
+        );
+        assert!(error.contains("input-invoices") && error.ends_with("integration-files"), "{error}");
+    }
+
+    #[test]
+    fn the_kind_of_an_event_is_the_ending_of_its_name() {
+        for (text, kind) in [
+            ("Acknowledge", EventKind::Acknowledge),
+            ("Svc.ACC.Accounts.AccountCreated", EventKind::Created),
+            ("InputInvoiceUpdated", EventKind::Updated),
+            ("Svc.COR.Persons.PersonDeleted", EventKind::Deleted),
+            ("SupplierDisabled", EventKind::Disabled),
+            ("Svc.ACC.Customers.ErrorOccurred", EventKind::ErrorOccurred),
+            ("Svc.Deleted.Customers.Moved", EventKind::Unknown("Svc.Deleted.Customers.Moved".into())),
+            ("", EventKind::Unknown(String::new())),
+        ] {
+            assert_eq!(EventKind::parse(text), kind, "{text}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The W3C `traceparent` header: which trace a record belongs to.
+
+use std::{fmt, str::FromStr};
+
+use super::Error;
+
+/// A place in a trace (<https://www.w3.org/TR/trace-context/#traceparent-header>). Neither id is ever zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Traceparent {
+    trace: [u8; 16],
+    parent: [u8; 8],
+    flags: u8,
+}
+
+/// Length of `00-<32>-<16>-<2>`.
+const LENGTH: usize = 55;
+
+impl Traceparent {
+    /// From its parts.
+    ///
+    /// # Errors
+    /// One of the ids is zero, which the format reserves for "invalid".
+    pub fn new(trace: [u8; 16], parent: [u8; 8], flags: u8) -> Result<Self, Error> {
+        if trace == [0; 16] {
+            return Err(Error::Traceparent { rule: "has a trace id of zero" });
+        }
+        if parent == [0; 8] {
+            return Err(Error::Traceparent { rule: "has a parent id of zero" });
+        }
+        Ok(Self { trace, parent, flags })
+    }
+
+    /// The same trace, one step further down.
+    ///
+    /// # Errors
+    /// The new parent id is zero.
+    pub fn child(&self, parent: [u8; 8]) -> Result<Self, Error> {
+        Self::new(self.trace, parent, self.flags)
+    }
+
+    /// Id of the whole trace.
+    #[must_use]
+    pub fn trace_id(&self) -> [u8; 16] {
+        self.trace
+    }
+
+    /// Id of the step that caused the next one.
+    #[must_use]
+    pub fn parent_id(&self) -> [u8; 8] {
+        self.parent
+    }
+
+    /// Whether the caller records this trace.
+    #[must_use]
+    pub fn is_sampled(&self) -> bool {
+        self.flags & 1 == 1
+    }
+}
+
+impl FromStr for Traceparent {
+    type Err = Error;
+
+    /// Strict about version 00. Of a later version the part that is common to all is read, as the format demands.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let refuse = |rule| Err(Error::Traceparent { rule });
+        let bytes = text.as_bytes();
+        let Some((head, rest)) = bytes.split_at_checked(LENGTH) else { return refuse("is too short") };
+        if [2, 35, 52].into_iter().any(|place| head[place] != b'-') {
+            return refuse("has its dashes in the wrong places");
+        }
+        let (Some([version]), Some(trace), Some(parent), Some([flags])) = (
+            hexadecimal(&head[..2]),
+            hexadecimal(&head[3..35]),
+            hexadecimal(&head[36..52]),
+            hexadecimal(&head[53..]),
+        ) else {
+            return refuse("has a character that is not lower-case hexadecimal");
+        };
+        match version {
+            0xFF => return refuse("has the forbidden version ff"),
+            0 if !rest.is_empty() => return refuse("is too long for version 00"),
+            _ if rest.first().is_some_and(|byte| *byte != b'-') => return refuse("goes on without a dash"),
+            _ => {}
+        }
+        Self::new(trace, parent, flags)
+    }
+}
+
+impl fmt::Display for Traceparent {
+    /// Always version 00: we pass on nothing that a later version might add.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (trace, parent) = (u128::from_be_bytes(self.trace), u64::from_be_bytes(self.parent));
+        write!(f, "00-{trace:032x}-{parent:016x}-{:02x}", self.flags)
+    }
+}
+
+fn hexadecimal<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn the_formats_own_example_comes_back_as_it_went_in() {
+        let parsed: Traceparent = EXAMPLE.parse().unwrap();
+
+        assert_eq!(parsed.to_string(), EXAMPLE);
+        assert!(parsed.is_sampled());
+        assert_eq!(parsed.parent_id(), [0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
+    }
+
+    #[test]
+    fn a_child_keeps_trace_and_flags() {
+        let parent: Traceparent = EXAMPLE.parse().unwrap();
+
+        let child = parent.child([1; 8]).unwrap();
+
+        assert_eq!(child.to_string(), "00-4bf92f3577b34da6a3ce929d0e0e4736-0101010101010101-01");
+        assert!(parent.child([0; 8]).is_err());
+    }
+
+    #[test]
+    fn a_later_version_is_read_as_far_as_it_is_common() {
+        let later = EXAMPLE.replacen("00", "cc", 1) + "-what-the-future-will-be-like";
+
+        assert_eq!(later.parse::<Traceparent>().unwrap().to_string(), EXAMPLE);
+    }
+
+    #[test]
+    fn what_breaks_the_format_is_refused_with_the_rule() {
+        for (text, rule) in [
+            (String::new(), "is too short"),
+            (EXAMPLE[..54].to_owned(), "is too short"),
+            (EXAMPLE.to_owned() + "-00", "is too long"),
+            (EXAMPLE.to_uppercase(), "lower-case"),
+            (EXAMPLE.replace('-', "_"), "dashes"),
+            (EXAMPLE.replacen("4bf9", "4bg9", 1), "lower-case"),
+            (EXAMPLE.replacen("00-", "ff-", 1), "forbidden version"),
+            (EXAMPLE.replacen("00-", "01-", 1) + "x", "without a dash"),
+            (format!("00-{:032}-00f067aa0ba902b7-01", 0), "trace id of zero"),
+            (format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{:016}-01", 0), "parent id of zero"),
+            ("é".repeat(28), "dashes"),
+        ] {
+            let error = text.parse::<Traceparent>().unwrap_err().to_string();
+
+            assert!(error.contains(rule), "{text}: {error}");
+        }
+    }
+}

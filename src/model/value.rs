@@ -1,0 +1,176 @@
+//! Any value we publish, and where it belongs: the one place that knows topic, key and version of each kind.
+
+use serde::Serialize;
+
+use super::{
+    Account, AccountingEvent, AccountingResource, Certificate, Company, CompanyId, Customer, Error,
+    InvoicingEvent, Key, PayrollCompany, PayrollCompanyCode, Record, RecordId, SchemaKind, SequenceVersion,
+    TenantId, Topic, Version,
+};
+
+/// A value of one of our schemas. Serialises as the bare record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "each holds the type of its name")]
+pub enum Value {
+    AccountingEvent(Box<AccountingEvent>),
+    InvoicingEvent(Box<InvoicingEvent>),
+    Company(Box<Company>),
+    Customer(Box<Customer>),
+    Account(Box<Account>),
+    Record(Box<Record>),
+    PayrollCompany(Box<PayrollCompany>),
+    Certificate(Box<Certificate>),
+}
+
+impl Value {
+    /// Reads a record of any accounting resource into the type its topic holds, whichever read it came from: so
+    /// snapshot and enrichment cannot make two values of one record.
+    ///
+    /// # Errors
+    /// The text is not a JSON object.
+    pub fn from_resource_json(
+        json: &[u8],
+        resource: AccountingResource,
+        company: &CompanyId,
+    ) -> Result<Self, Error> {
+        Ok(match resource {
+            AccountingResource::Companies => Company::from_json(json)?.into(),
+            AccountingResource::Customers => Customer::from_json(json, company)?.into(),
+            AccountingResource::Accounts => Account::from_json(json, company)?.into(),
+            other => Record::from_json(json, other, company)?.into(),
+        })
+    }
+
+    /// Schema it is encoded with.
+    #[must_use]
+    pub const fn schema(&self) -> SchemaKind {
+        match self {
+            Self::AccountingEvent(_) => SchemaKind::AccountingEvent,
+            Self::InvoicingEvent(_) => SchemaKind::InvoicingEvent,
+            Self::Company(_) => SchemaKind::Company,
+            Self::Customer(_) => SchemaKind::Customer,
+            Self::Account(_) => SchemaKind::Account,
+            Self::Record(_) => SchemaKind::Record,
+            Self::PayrollCompany(_) => SchemaKind::PayrollCompany,
+            Self::Certificate(_) => SchemaKind::Certificate,
+        }
+    }
+
+    /// Topic it belongs in.
+    #[must_use]
+    pub const fn topic(&self) -> Topic {
+        match self {
+            Self::AccountingEvent(event) => Topic::AccountingEvents(event.resource),
+            Self::InvoicingEvent(event) => Topic::InvoicingEvents(event.resource),
+            Self::Company(_) => Topic::AccountingRecords(AccountingResource::Companies),
+            Self::Customer(_) => Topic::AccountingRecords(AccountingResource::Customers),
+            Self::Account(_) => Topic::AccountingRecords(AccountingResource::Accounts),
+            Self::Record(record) => Topic::AccountingRecords(record.resource),
+            Self::PayrollCompany(_) => Topic::PayrollCompanies,
+            Self::Certificate(_) => Topic::Certificates,
+        }
+    }
+
+    /// Key it is published under.
+    ///
+    /// # Errors
+    /// The provider left out, or sent empty, what the key is made of.
+    pub fn key(&self) -> Result<Key, Error> {
+        match self {
+            Self::AccountingEvent(event) => {
+                self.event_key(event.company_id.as_ref(), event.tenant_id.as_deref())
+            }
+            Self::InvoicingEvent(event) => {
+                self.event_key(event.company_id.as_ref(), event.tenant_id.as_deref())
+            }
+            Self::Company(company) => {
+                // The company part of a company's own key is the key of its events, as for every other record.
+                let id = self.id(company.correlation_id.as_deref())?;
+                Ok(Key::record(&CompanyId::new(id.as_str())?, &id))
+            }
+            Self::Customer(customer) => {
+                Ok(Key::record(&customer.company_id, &self.id(customer.correlation_id.as_deref())?))
+            }
+            Self::Account(account) => {
+                Ok(Key::record(&account.company_id, &self.id(account.correlation_id.as_deref())?))
+            }
+            Self::Record(record) => {
+                Ok(Key::record(&record.company_id, &self.id(record.correlation_id.as_deref())?))
+            }
+            Self::PayrollCompany(company) => {
+                let code = company.company_code.ok_or(self.unplaceable("companyCode"))?;
+                Ok(Key::payroll(&PayrollCompanyCode::from(code)))
+            }
+            Self::Certificate(certificate) => match (&certificate.company_id, certificate.shard) {
+                (Some(company), None) => Ok(Key::company_list(company, &certificate.list)),
+                (None, Some(shard)) => Ok(Key::shard_list(shard, &certificate.list)),
+                _ => Err(self.unplaceable("companyId or shard, and not both,")),
+            },
+        }
+    }
+
+    /// Version it is fenced by and that its header shows; `None` where the provider sent none or the kind has none.
+    ///
+    /// # Errors
+    /// It has one that cannot be compared: a sequence that is not digits, a time that is not one.
+    pub fn version(&self) -> Result<Option<Version>, Error> {
+        let sequence = match self {
+            Self::AccountingEvent(event) => &event.sequence_version,
+            Self::Company(company) => &company.sequence_version,
+            Self::Customer(customer) => &customer.sequence_version,
+            Self::Account(account) => &account.sequence_version,
+            Self::Record(record) => &record.sequence_version,
+            Self::PayrollCompany(company) => {
+                // Members are written in the order of their names, so equal content has one hash however it was sent.
+                let version = |time: &String| Version::payroll(time, company.to_json().as_bytes());
+                return company.last_update.as_ref().map(version).transpose();
+            }
+            Self::InvoicingEvent(_) | Self::Certificate(_) => return Ok(None),
+        };
+        sequence.as_ref().map(|text| SequenceVersion::parse(text).map(Version::Sequence)).transpose()
+    }
+
+    /// What the provider sent, as JSON; of a certificate, which is ours, its own JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::AccountingEvent(event) => event.to_json(),
+            Self::InvoicingEvent(event) => event.to_json(),
+            Self::Company(company) => company.to_json(),
+            Self::Customer(customer) => customer.to_json(),
+            Self::Account(account) => account.to_json(),
+            Self::Record(record) => record.to_json(),
+            Self::PayrollCompany(company) => company.to_json(),
+            Self::Certificate(certificate) => serde_json::json!(certificate).to_string(),
+        }
+    }
+
+    fn event_key(&self, company: Option<&CompanyId>, tenant: Option<&str>) -> Result<Key, Error> {
+        if let Some(company) = company {
+            return Ok(Key::company(company));
+        }
+        let tenant = tenant.and_then(|id| TenantId::new(id).ok());
+        tenant.as_ref().map(Key::tenant).ok_or(self.unplaceable("PartitionClientId or TenantId"))
+    }
+
+    fn id(&self, correlation_id: Option<&str>) -> Result<RecordId, Error> {
+        correlation_id.and_then(|id| RecordId::new(id).ok()).ok_or(self.unplaceable("correlationId"))
+    }
+
+    const fn unplaceable(&self, member: &'static str) -> Error {
+        Error::Unplaceable { schema: self.schema(), member }
+    }
+}
+
+macro_rules! from {
+    ($($kind:ident),+) => {$(
+        impl From<$kind> for Value {
+            fn from(value: $kind) -> Self {
+                Self::$kind(Box::new(value))
+            }
+        }
+    )+};
+}
+
+from!(AccountingEvent, InvoicingEvent, Company, Customer, Account, Record, PayrollCompany, Certificate);
