@@ -35,7 +35,10 @@ const JAVA_ONLY: &[(&str, &str)] = &[
     ("ssl.truststore.", "convert the store to PEM and name the file in ssl.ca.location"),
     ("ssl.keystore.certificate.chain", "use ssl.certificate.pem"),
     ("ssl.keystore.key", "use ssl.key.pem"),
-    ("ssl.keystore.type", "remove it: ssl.keystore.location takes PKCS#12; for PEM use ssl.certificate.location and ssl.key.location"),
+    (
+        "ssl.keystore.type",
+        "remove it: ssl.keystore.location takes PKCS#12; for PEM use ssl.certificate.location and ssl.key.location",
+    ),
     ("ssl.protocol", "remove it: TLS 1.2 and 1.3 are negotiated"),
     ("ssl.enabled.protocols", "remove it: TLS 1.2 and 1.3 are negotiated"),
     ("ssl.provider", "remove it"),
@@ -155,7 +158,10 @@ fn split_role(name: &str) -> Option<(ClientRole, &str)> {
 /// Rule and remedy for a setting that must not be given, or not with this value.
 fn refusal(setting: &str, value: &str) -> Option<(String, String)> {
     if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(pattern, _)| covers(pattern, setting)) {
-        return Some(("is a setting of the Java client that librdkafka does not have".to_owned(), (*remedy).to_owned()));
+        return Some((
+            "is a setting of the Java client that librdkafka does not have".to_owned(),
+            (*remedy).to_owned(),
+        ));
     }
     if setting == "ssl.keystore.location" && value.to_ascii_lowercase().ends_with(".jks") {
         let remedy = "convert it: keytool -importkeystore -deststoretype PKCS12; or use ssl.certificate.location and \

@@ -12,7 +12,9 @@ const PREFIX_LIMIT: usize = 180;
 pub(crate) const PLAIN: Rule = Rule::Custom {
     says: "text without control characters, at most 255 bytes",
     remedy: "",
-    check: |text| sound(text.len() <= 255 && !text.chars().any(char::is_control), "it has some, or is longer"),
+    check: |text| {
+        sound(text.len() <= 255 && !text.chars().any(char::is_control), "it has some, or is longer")
+    },
 };
 
 pub(crate) const HOST: Rule = Rule::Custom {
@@ -51,7 +53,9 @@ pub(crate) const PROVIDER: Rule = Rule::Custom {
 pub(crate) const USER_INFO: Rule = Rule::Custom {
     says: "name:password",
     remedy: "put the name, a colon and the password into one secret",
-    check: |text| sound(text.split_once(':').is_some_and(|(name, _)| !name.is_empty()), "it has no name or no colon"),
+    check: |text| {
+        sound(text.split_once(':').is_some_and(|(name, _)| !name.is_empty()), "it has no name or no colon")
+    },
 };
 
 pub(crate) const ADVERTISED_URL: Rule = Rule::Custom {
@@ -142,25 +146,33 @@ pub(crate) fn tenant(text: &str) -> Result<(String, String), String> {
 
 fn topic(text: &str, limit: usize) -> Result<(), String> {
     let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let good = !text.is_empty() && text.len() <= limit && text != "." && text != ".." && text.chars().all(letter);
+    let good =
+        !text.is_empty() && text.len() <= limit && text != "." && text != ".." && text.chars().all(letter);
     sound(good, "it is not")
 }
 
 fn cron(text: &str) -> Result<(), String> {
-    const FIELDS: [(&str, u32, u32); 5] =
-        [("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7)];
+    const FIELDS: [(&str, u32, u32); 5] = [
+        ("minute", 0, 59),
+        ("hour", 0, 23),
+        ("day of month", 1, 31),
+        ("month", 1, 12),
+        ("day of week", 0, 7),
+    ];
     let fields: Vec<&str> = text.split_whitespace().collect();
     sound(fields.len() == FIELDS.len(), "it has another number of fields")?;
     for (field, (name, low, high)) in fields.iter().zip(FIELDS) {
         // Lists of `*`, `n`, `n-m`, each with an optional `/step`.
         let good = field.split(',').all(|part| {
-            let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+            let (range, step) =
+                part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
             let number = |text: &str| text.parse().ok().filter(|number| (low..=high).contains(number));
             let in_range = match range.split_once('-') {
                 Some((from, to)) => number(from).zip(number(to)).is_some_and(|(from, to)| from <= to),
                 None => range == "*" || number(range).is_some(),
             };
-            in_range && step.is_none_or(|step| step.parse::<u32>().is_ok_and(|step| (1..=high).contains(&step)))
+            in_range
+                && step.is_none_or(|step| step.parse::<u32>().is_ok_and(|step| (1..=high).contains(&step)))
         });
         sound(good, &format!("the {name} cannot be read"))?;
     }
@@ -185,13 +197,30 @@ mod tests {
             (SEGMENT, &["Invoicing"], &["", "a/b", "a b", ".."]),
             (TENANT, &["1=acc:17:CM:9f2c", " 1 = a "], &["1", "=a", "1="]),
             (USER_INFO, &["a:b", "a:"], &["a", ":b"]),
-            (CRON, &["* * * * *", "30 3 * * 0", "*/15 0-6,12 1 1,7 1-5"], &[
-                "", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "5-1 * * * *", "*/0 * * * *", "x * * * *",
-            ]),
-            (ADVERTISED_URL, &["https://hooks.example.com", "https://h:443/base"], &[
-                "http://hooks.example.com", "https://h:8443", "https://user:pw@h", "https://h/?a=b", "h",
-            ]),
-            (REDIRECT, &["https://a/b", "http://localhost:7777/cb"], &["http://127.0.0.1:7777/cb", "http://a/b"]),
+            (
+                CRON,
+                &["* * * * *", "30 3 * * 0", "*/15 0-6,12 1 1,7 1-5"],
+                &[
+                    "",
+                    "* * * *",
+                    "60 * * * *",
+                    "* 24 * * *",
+                    "* * 0 * *",
+                    "5-1 * * * *",
+                    "*/0 * * * *",
+                    "x * * * *",
+                ],
+            ),
+            (
+                ADVERTISED_URL,
+                &["https://hooks.example.com", "https://h:443/base"],
+                &["http://hooks.example.com", "https://h:8443", "https://user:pw@h", "https://h/?a=b", "h"],
+            ),
+            (
+                REDIRECT,
+                &["https://a/b", "http://localhost:7777/cb"],
+                &["http://127.0.0.1:7777/cb", "http://a/b"],
+            ),
             (PROXY, &["http://proxy:3128"], &["socks5://proxy", "http://proxy/path"]),
             (LOG_FILTER, &["info", "info,tributary::kafka=debug"], &["info,=,=", "a=loud"]),
         ];

@@ -134,5 +134,8 @@ fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
 fn percent_decoded(text: &str) -> String {
     // A form decoder is at hand with `url`; plus and ampersand mean themselves here, so they are protected first.
     let pair = format!("v={}", text.replace('+', "%2B").replace('&', "%26"));
-    url::form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned()).unwrap_or_default()
+    url::form_urlencoded::parse(pair.as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
 }

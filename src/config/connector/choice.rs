@@ -43,7 +43,8 @@ pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, String> {
     }
     let (entity, action) =
         item.split_once(':').ok_or_else(|| format!("`{item}` is not a pair such as Customer:Created"))?;
-    let entity: InvoicingEntity = entity.trim().parse().map_err(|error: crate::model::Error| error.to_string())?;
+    let entity: InvoicingEntity =
+        entity.trim().parse().map_err(|error: crate::model::Error| error.to_string())?;
     let action = action.trim().parse().map_err(|error: crate::model::Error| error.to_string())?;
     if entity.allows(action) {
         Ok(vec![InvoicingHook { entity, action }])

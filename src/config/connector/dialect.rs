@@ -27,7 +27,11 @@ pub(super) const RECORD: Dialect = Dialect {
 const WORKER: (&[crate::config::Key], &str) = (worker::keys::KEYS, "the worker's properties");
 
 const MISSING: &[(&str, &str, &str)] = &[
-    ("transforms.", "is not supported: there are no single message transforms", "remove it, and transform downstream"),
+    (
+        "transforms.",
+        "is not supported: there are no single message transforms",
+        "remove it, and transform downstream",
+    ),
     ("predicates.", "is not supported: there are no single message transforms", "remove it"),
     ("producer.override.", OVERRIDES, "set it behind producer. in the worker's properties"),
     ("consumer.override.", OVERRIDES, "set it behind consumer. in the worker's properties"),

@@ -39,7 +39,9 @@ impl Document {
             problems
         };
         let bytes = read_bounded(path, FILE_LIMIT)
-            .map_err(|error| problem(format!("cannot be read ({})", error.kind()), "correct its permissions"))?
+            .map_err(|error| {
+                problem(format!("cannot be read ({})", error.kind()), "correct its permissions")
+            })?
             .ok_or_else(|| problem(format!("is larger than {FILE_LIMIT} bytes"), "name a connector file"))?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
             let place = format!("is not JSON (line {}, column {})", error.line(), error.column());
@@ -62,10 +64,15 @@ impl Document {
         let (name, config, initial_state) = match members.remove("config") {
             Some(Value::Object(config)) => {
                 let name = members.remove("name");
-                let state = members.remove("initial_state").and_then(|state| target_state(&state, &mut problems));
+                let state =
+                    members.remove("initial_state").and_then(|state| target_state(&state, &mut problems));
                 members.remove("_comment");
                 for member in members.keys() {
-                    problems.about(member, "stands beside config, not in it", "move it into config, or remove it");
+                    problems.about(
+                        member,
+                        "stands beside config, not in it",
+                        "move it into config, or remove it",
+                    );
                 }
                 (name, config, state)
             }

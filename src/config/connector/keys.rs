@@ -112,7 +112,9 @@ keys! {
 const ALWAYS_TRUE: Rule = Rule::Custom {
     says: "true",
     remedy: "remove it",
-    check: |text| if text.eq_ignore_ascii_case("true") { Ok(()) } else { Err("it cannot be switched off".to_owned()) },
+    check: |text| {
+        if text.eq_ignore_ascii_case("true") { Ok(()) } else { Err("it cannot be switched off".to_owned()) }
+    },
 };
 
 const NEVER_LOGGED: Rule = Rule::Custom {

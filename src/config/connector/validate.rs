@@ -23,9 +23,11 @@ pub fn definitions(class: Class) -> Vec<KeyDef> {
 pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Providers) -> Validation {
     let known = Class::parse(class);
     let mut config = config.clone();
-    let submitted = config.entry(keys::CONNECTOR_CLASS.name.to_owned()).or_insert_with(|| class.to_owned()).clone();
+    let submitted =
+        config.entry(keys::CONNECTOR_CLASS.name.to_owned()).or_insert_with(|| class.to_owned()).clone();
     let problems = problems(known, class, &config, providers);
-    let declared: Vec<&Key> = known.map_or_else(|| keys::KEYS.iter().collect(), |class| class.keys().collect());
+    let declared: Vec<&Key> =
+        known.map_or_else(|| keys::KEYS.iter().collect(), |class| class.keys().collect());
 
     let mut configs: Vec<Entry> = definition::definitions(declared.iter().copied())
         .into_iter()
@@ -53,7 +55,8 @@ pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Prov
             continue;
         }
         let order = configs.iter().filter(|entry| !groups.contains(&entry.definition.group)).count();
-        let definition = KeyDef::undeclared(&problem.key, u32::try_from(order).unwrap_or(u32::MAX).saturating_add(1));
+        let definition =
+            KeyDef::undeclared(&problem.key, u32::try_from(order).unwrap_or(u32::MAX).saturating_add(1));
         let value = KeyValue {
             name: problem.key.clone(),
             // Its kind is unknown, and a misspelt secret is still a secret.
@@ -64,7 +67,8 @@ pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Prov
         };
         configs.push(Entry { definition, value });
     }
-    let others = configs.iter().map(|entry| &entry.definition.group).find(|group| !groups.contains(group)).cloned();
+    let others =
+        configs.iter().map(|entry| &entry.definition.group).find(|group| !groups.contains(group)).cloned();
     groups.extend(others);
     let error_count = configs.iter().map(|entry| entry.value.errors.len()).sum();
     Validation { name: submitted, error_count, groups, configs }
@@ -134,7 +138,9 @@ mod tests {
     #[test]
     fn any_class_and_any_map_get_an_answer() {
         for class in ["", "Nope", "WebhookSource", "RecordSourceConnector"] {
-            for pairs in [&[][..], &[("connector.class", "Other")], &[("", ""), ("x", "${"), ("tasks.max", "${a:b}")]] {
+            for pairs in
+                [&[][..], &[("connector.class", "Other")], &[("", ""), ("x", "${"), ("tasks.max", "${a:b}")]]
+            {
                 let answer = answer(class, pairs);
 
                 assert!(answer.error_count > 0, "{class} {pairs:?}");

@@ -1,7 +1,5 @@
 //! Every key as markdown, out of the same declarations that parse and validate.
 
-use std::fmt::Write as _;
-
 use super::{
     connector::{self, record, webhook},
     key::{Fallback, Key, Type},
@@ -68,24 +66,19 @@ Further topic settings follow `topic.creation.default.`: `topic.creation.default
 ";
 
 fn section(text: &mut String, title: &str, where_to: &str, keys: &[Key]) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "\n## {title}\n\n{where_to}");
+    text.push_str(&format!("\n## {title}\n\n{where_to}\n"));
     let mut group = "";
     for key in keys {
         if key.group != group {
             group = key.group;
-            let _ = writeln!(text, "\n### {group}\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|");
+            text.push_str(&format!("\n### {group}\n\n{TABLE_HEAD}"));
         }
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {} | {} |",
-            key.name,
-            kind(key.kind),
-            fallback(key.fallback),
-            meaning(key).replace('|', "\\|")
-        );
+        let cells = [kind(key.kind), fallback(key.fallback), valid_values(key), escaped(key.documentation)];
+        text.push_str(&format!("| `{}` | {} |\n", key.name, cells.join(" | ")));
     }
 }
+
+const TABLE_HEAD: &str = "| Key | Type | Default | Valid values | Meaning |\n|---|---|---|---|---|\n";
 
 fn kind(kind: Type) -> String {
     format!("{kind:?}").to_lowercase()
@@ -100,15 +93,14 @@ fn fallback(fallback: Fallback) -> String {
     }
 }
 
-fn meaning(key: &Key) -> String {
-    let valid = key.valid_values();
-    // Type and the words true and false say enough by themselves.
-    if valid.is_empty() || key.kind == Type::Boolean {
-        return key.documentation.to_owned();
-    }
-    let mut letters = valid.chars();
-    let capital = letters.next().map(|first| first.to_uppercase().chain(letters).collect::<String>());
-    format!("{} *{}.*", key.documentation, capital.unwrap_or_default())
+fn valid_values(key: &Key) -> String {
+    // The type says as much.
+    if key.kind == Type::Boolean { String::new() } else { escaped(&key.valid_values()) }
+}
+
+/// Text that markdown shows as it is, also inside a table.
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "\\<").replace('*', "\\*")
 }
 
 #[cfg(test)]

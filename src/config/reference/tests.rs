@@ -1,8 +1,11 @@
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use super::*;
 use crate::config::{
-    Connector, Providers, Worker,
+    Connector, Problems, Providers, Worker,
     connector::{Class, Document},
     definition,
 };
@@ -50,10 +53,9 @@ fn the_shipped_worker_properties_load_without_a_warning() {
 
 #[test]
 fn the_shipped_connectors_parse_without_a_warning() {
-    for (file, class) in [
-        ("connectors/webhooks.json", Class::WebhookSource),
-        ("connectors/records.json", Class::RecordSource),
-    ] {
+    for (file, class) in
+        [("connectors/webhooks.json", Class::WebhookSource), ("connectors/records.json", Class::RecordSource)]
+    {
         let document = Document::load(&shipped(file)).unwrap();
 
         let parsed = Connector::parse(&document.name, &document.config, &Providers::new(environment()));
@@ -96,5 +98,27 @@ fn every_key_is_in_the_reference() {
 
     for key in every_section().into_iter().flatten() {
         assert!(text.contains(&format!("| `{}` |", key.name)), "{}", key.name);
+    }
+}
+
+#[test]
+fn every_declared_key_is_read_by_the_place_it_is_declared_for() {
+    let unresolvable = |name: &str| (name.to_owned(), "${env:NOT_SET}".to_owned());
+    let told = |problems: Option<Problems>, name: &str| {
+        let problems = problems.unwrap_or_default();
+        assert!(problems.iter().any(|problem| problem.key == name), "{name} is not read: {problems}");
+    };
+
+    for key in worker::keys::KEYS {
+        let variable = format!("CONNECT_{}", key.name.replace('.', "_").to_uppercase());
+        let loaded = Worker::load(None, [(variable, unresolvable(key.name).1)]);
+        told(loaded.err(), key.name);
+    }
+    for class in Class::ALL {
+        for key in class.keys() {
+            let named = ("connector.class".to_owned(), class.name().to_owned());
+            let config = BTreeMap::from([named, unresolvable(key.name)]);
+            told(Connector::parse("a", &config, &Providers::new([])).err(), key.name);
+        }
     }
 }

@@ -17,9 +17,17 @@ pub(crate) const WORKER: Dialect = Dialect {
         ("rest.extension.classes", "is not supported: there are no Java extensions", "use admin.auth.*"),
         ("value.converter.schema.registry.ssl.truststore.", JAVA_STORE, USE_CA),
         ("value.converter.schema.registry.ssl.keystore.", JAVA_STORE, USE_CERTIFICATE),
-        ("listeners.https.ssl.keystore.", JAVA_STORE, "use listeners.https.ssl.certificate.location and .key.location"),
+        (
+            "listeners.https.ssl.keystore.",
+            JAVA_STORE,
+            "use listeners.https.ssl.certificate.location and .key.location",
+        ),
         ("listeners.https.ssl.truststore.", JAVA_STORE, "remove it: client certificates are not asked for"),
-        ("connector.client.config.override.policy", OVERRIDES, "remove it, and set producer.* and so on here"),
+        (
+            "connector.client.config.override.policy",
+            OVERRIDES,
+            "remove it, and set producer.* and so on here",
+        ),
     ],
     idle: &[
         ("access.control.", "the REST API answers no other origins"),
@@ -55,9 +63,9 @@ pub(crate) fn is_declared(name: &str) -> bool {
 
 fn is_handled(name: &str) -> bool {
     name.starts_with("config.providers.")
-        || ["config", "offset", "status", "work", "grant"].iter().any(|topic| {
-            name.strip_prefix(topic).is_some_and(|rest| rest.starts_with(".storage."))
-        })
+        || ["config", "offset", "status", "work", "grant"]
+            .iter()
+            .any(|topic| name.strip_prefix(topic).is_some_and(|rest| rest.starts_with(".storage.")))
         || client::is_client_setting(name)
 }
 

@@ -124,7 +124,8 @@ impl WebhookSource {
     /// Whether a delivery may come from this address.
     #[must_use]
     pub fn accepts_from(&self, address: IpAddr) -> bool {
-        self.source_addresses.is_empty() || self.source_addresses.iter().any(|network| network.contains(&address))
+        self.source_addresses.is_empty()
+            || self.source_addresses.iter().any(|network| network.contains(&address))
     }
 }
 
@@ -238,7 +239,9 @@ fn secrets(
 fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
     let mut tenants = BTreeMap::new();
     for (tenant, company) in reader.parsed_list(&keys::TENANTS, name::tenant) {
-        let (Ok(id), Ok(company)) = (TenantId::new(tenant.as_str()), CompanyId::new(company)) else { continue };
+        let (Ok(id), Ok(company)) = (TenantId::new(tenant.as_str()), CompanyId::new(company)) else {
+            continue;
+        };
         if tenants.insert(id, company).is_some() {
             let rule = format!("names tenant `{tenant}` twice");
             reader.refuse(&keys::TENANTS, rule, "give each tenant one company");
