@@ -165,6 +165,15 @@ mod tests {
     }
 
     #[test]
+    fn a_password_is_hidden_even_where_it_is_a_reference() {
+        let answer = answer("WebhookSource", &[("accounting.secret", "${env:NOT_SET}")]);
+
+        let entry = answer.configs.iter().find(|entry| entry.definition.name == "accounting.secret").unwrap();
+        assert_eq!(entry.value.value.as_deref(), Some(HIDDEN));
+        assert!(entry.value.errors[0].contains("NOT_SET is not set"), "{:?}", entry.value.errors);
+    }
+
+    #[test]
     fn the_error_count_is_the_sum_over_all_entries() {
         let answer = answer("RecordSource", &[("tasks.max", "zero"), ("page.sise", "1")]);
 
