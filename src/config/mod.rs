@@ -1,7 +1,40 @@
-//! Configuration.
+//! Configuration: files and environment become checked structs.
+//!
+//! Path of data: properties file, `CONNECT_*` variables or connector JSON → flat map of texts → references resolved
+//! ([`Providers`]) → checked against one declaration per key ([`Key`]) → [`Worker`], [`connector::WebhookSource`] or
+//! [`connector::RecordSource`]. The same declarations give Kafka Connect's [`Validation`] answers and [`reference()`].
+//!
+//! - Every problem is reported in one run, with key, value, rule and remedy ([`Problems`]).
+//! - No problem, warning, `Debug` output or answer shows a secret.
+//! - A reference that does not resolve is an error; an unknown key is one where it can only be a mistake.
+//!
+//! A configuration with a problem gives no struct: nothing starts with half of one.
 
+mod address;
+mod client;
+pub mod connector;
+mod converter;
+mod definition;
+mod environment;
 mod kafka;
+mod key;
+mod name;
+mod problem;
+pub mod properties;
+pub mod providers;
+mod reader;
+mod reference;
 mod registry;
+mod unknown;
+pub mod worker;
 
+pub use address::Listener;
+pub use connector::{Connector, RecordSource, WebhookSource, validate};
+pub use definition::{Entry, KeyDef, KeyValue, Validation};
 pub use kafka::{ClientRole, Kafka};
+pub use key::{Fallback, Importance, Key, Type, Width};
+pub use problem::{Problem, Problems, Warning};
+pub use providers::{Providers, SecretsPolicy};
+pub use reference::reference;
 pub use registry::{Registry, RegistryAuth, RegistryTls};
+pub use worker::{Loaded, Worker};

@@ -4,6 +4,14 @@ use std::{path::PathBuf, time::Duration};
 
 use url::Url;
 
+use super::{
+    address::http_url,
+    reader::Reader,
+    worker::keys::{
+        REGISTRY_BASIC_SOURCE, REGISTRY_BEARER_SOURCE, REGISTRY_CA, REGISTRY_CERTIFICATE, REGISTRY_KEY,
+        REGISTRY_TIMEOUT, REGISTRY_TOKEN, REGISTRY_URL, REGISTRY_USER_INFO,
+    },
+};
 use crate::secret::Secret;
 
 /// The registry section of the worker's configuration (`value.converter.schema.registry.*`).
@@ -58,4 +66,76 @@ impl Registry {
             timeout: Duration::from_secs(10),
         }
     }
+}
+
+/// Reads the registry's section. Credentials leave the addresses, so that those may be logged.
+pub(super) fn read(reader: &mut Reader<'_>) -> Registry {
+    let mut urls = reader.parsed_list(&REGISTRY_URL, http_url);
+    let auth = authentication(reader, &urls);
+    for url in &mut urls {
+        // Both calls fail only for addresses that cannot have credentials at all.
+        url.set_username("").and_then(|()| url.set_password(None)).unwrap_or_default();
+    }
+    let tls = RegistryTls {
+        ca: reader.path(&REGISTRY_CA),
+        certificate: reader.path(&REGISTRY_CERTIFICATE),
+        key: reader.path(&REGISTRY_KEY),
+    };
+    match (reader.is_set(&REGISTRY_CERTIFICATE), reader.is_set(&REGISTRY_KEY)) {
+        (true, false) => reader.demand(&REGISTRY_KEY, "beside the certificate"),
+        (false, true) => reader.demand(&REGISTRY_CERTIFICATE, "beside the key"),
+        _ => {}
+    }
+    Registry { urls, auth, tls, timeout: reader.milliseconds(&REGISTRY_TIMEOUT) }
+}
+
+fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
+    let basic = reader.text(&REGISTRY_BASIC_SOURCE);
+    let user_info = reader.secret(&REGISTRY_USER_INFO);
+    let bearer = reader.text(&REGISTRY_BEARER_SOURCE);
+    let token = reader.secret(&REGISTRY_TOKEN);
+    let in_url = urls.iter().find(|url| !url.username().is_empty());
+
+    if (basic.is_some() || user_info.is_some()) && (bearer.is_some() || token.is_some()) {
+        reader.refuse(
+            &REGISTRY_TOKEN,
+            "cannot go together with basic authentication",
+            "remove the bearer.auth keys or the basic.auth keys",
+        );
+    }
+    match basic.as_deref() {
+        Some("USER_INFO") => reader.demand(&REGISTRY_USER_INFO, "when its source is USER_INFO"),
+        Some("URL") if in_url.is_none() && reader.are_sound(&[&REGISTRY_URL]) => {
+            reader.refuse(
+                &REGISTRY_BASIC_SOURCE,
+                "needs name and password in the registry's address",
+                "write them into the address, or use USER_INFO",
+            );
+        }
+        _ => {}
+    }
+    if bearer.is_some() {
+        reader.demand(&REGISTRY_TOKEN, "when its source is STATIC_TOKEN");
+    }
+
+    if let Some(token) = token {
+        RegistryAuth::Bearer(token)
+    } else if let Some((user, password)) = user_info.as_ref().and_then(|info| info.reveal().split_once(':')) {
+        RegistryAuth::Basic { user: user.to_owned(), password: Secret::new(password) }
+    } else if let Some(url) = in_url {
+        let password = percent_decoded(url.password().unwrap_or_default());
+        RegistryAuth::Basic { user: percent_decoded(url.username()), password: Secret::new(password) }
+    } else {
+        RegistryAuth::None
+    }
+}
+
+/// An address carries credentials percent-encoded; the registry wants them plain.
+fn percent_decoded(text: &str) -> String {
+    // A form decoder is at hand with `url`; plus and ampersand mean themselves here, so they are protected first.
+    let pair = format!("v={}", text.replace('+', "%2B").replace('&', "%26"));
+    url::form_urlencoded::parse(pair.as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
 }

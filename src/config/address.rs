@@ -1,0 +1,136 @@
+//! Addresses as they stand in configuration: listeners, hosts, networks, URLs.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use url::Url;
+
+use super::key::Rule;
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// Name or address to bind; `0.0.0.0` when none was given, as in Kafka Connect.
+    pub host: String,
+    /// Port; 0 lets the system choose.
+    pub port: u16,
+}
+
+pub(crate) const LISTENER: Rule = Rule::Custom {
+    says: "http://host:port or https://host:port",
+    remedy: "write for example http://127.0.0.1:8083",
+    check: |text| listener(text).map(drop),
+};
+
+pub(crate) const HOST_PORT: Rule = Rule::Custom {
+    says: "host:port",
+    remedy: "write for example kafka-1:9092,kafka-2:9092",
+    check: |text| host_port(text).map(drop),
+};
+
+pub(crate) const NETWORK: Rule = Rule::Custom {
+    says: "an IP address or a network in CIDR notation",
+    remedy: "write for example 10.0.0.0/8",
+    check: |text| network(text).map(drop),
+};
+
+pub(crate) const HTTP_URL: Rule = Rule::Custom {
+    says: "an http:// or https:// address",
+    remedy: "write for example https://api.example.com",
+    check: |text| http_url(text).map(drop),
+};
+
+pub(crate) fn listener(text: &str) -> Result<Listener, String> {
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| format!("`{text}` has no scheme"))?;
+    let tls = match scheme.to_ascii_lowercase().as_str() {
+        "http" => false,
+        "https" => true,
+        other => return Err(format!("`{other}` is not http or https")),
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    match rest.strip_prefix(':') {
+        // Kafka Connect writes http://:8083 for every interface.
+        Some(port) => Ok(Listener { tls, host: "0.0.0.0".to_owned(), port: self::port(port)? }),
+        None => host_port(rest).map(|(host, port)| Listener { tls, host, port }),
+    }
+}
+
+pub(crate) fn host_port(text: &str) -> Result<(String, u16), String> {
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port"))?;
+    let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+    let sound = match bare {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty()
+                && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+        }
+    };
+    if !sound {
+        return Err(format!("`{text}` has no usable host"));
+    }
+    Ok((bare.unwrap_or(host).to_owned(), self::port(port)?))
+}
+
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
+    let single = text.parse::<IpAddr>().map(IpNet::from);
+    single.or_else(|_| text.parse::<IpNet>()).map_err(|_| format!("`{text}` is neither"))
+}
+
+pub(crate) fn http_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("its scheme is {}", url.scheme()));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("it has a query or a fragment".to_owned());
+    }
+    Ok(url)
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a port"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_read_as_connect_writes_them() {
+        let table = [
+            ("http://127.0.0.1:8083", Some((false, "127.0.0.1", 8083))),
+            ("HTTPS://host.example:443/", Some((true, "host.example", 443))),
+            ("http://:8083", Some((false, "0.0.0.0", 8083))),
+            ("http://[::1]:0", Some((false, "::1", 0))),
+            ("http://host", None),
+            ("host:8083", None),
+            ("ftp://host:21", None),
+            ("http://host:99999", None),
+            ("http://ho st:1", None),
+            ("http://[zz]:1", None),
+        ];
+
+        for (text, expected) in table {
+            let expected = expected.map(|(tls, host, port)| Listener { tls, host: host.to_owned(), port });
+            assert_eq!(listener(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_and_single_addresses_are_both_networks() {
+        assert!(network("10.0.0.0/8").unwrap().contains(&"10.1.2.3".parse::<IpAddr>().unwrap()));
+        assert_eq!(network("2001:db8::1").unwrap().prefix_len(), 128);
+        assert!(network("10.0.0.0/40").is_err());
+        assert!(network("example.com").is_err());
+    }
+
+    #[test]
+    fn an_address_of_a_service_may_have_a_path_but_no_query() {
+        assert_eq!(http_url("https://registry/apis/ccompat/v7").unwrap().path(), "/apis/ccompat/v7");
+        assert!(http_url("https://host/?a=b").is_err());
+        assert!(http_url("ftp://host").is_err());
+        assert!(http_url("registry:8081").is_err());
+    }
+}

@@ -1,0 +1,300 @@
+//! Settings that pass through to librdkafka, and the Java ones it does not know.
+//!
+//! `producer.`, `consumer.` and `admin.` go to the clients of that role, connection and security settings without a
+//! prefix to all of them. Worker files written for Kafka Connect name things librdkafka spells differently: what can
+//! be translated without doubt is, the rest is refused with the name of the setting to use.
+
+use std::collections::BTreeMap;
+
+use super::{ClientRole, Kafka, problem::Problem, reader::Reader, unknown::covers};
+use crate::secret::Secret;
+
+/// Names, and with a dot at the end beginnings of names, that go to every client when they stand alone.
+const COMMON: &[&str] = &[
+    "api.version.",
+    "broker.address.",
+    "client.",
+    "connections.max.idle.ms",
+    "debug",
+    "enable.ssl.certificate.verification",
+    "https.",
+    "log.connection.close",
+    "metadata.max.age.ms",
+    "metadata.recovery.",
+    "reconnect.backoff.",
+    "retry.backoff.",
+    "sasl.",
+    "security.protocol",
+    "socket.",
+    "ssl.",
+    "statistics.interval.ms",
+    "topic.metadata.",
+];
+
+/// Java settings that librdkafka has no use for, with what to do instead.
+const JAVA_ONLY: &[(&str, &str)] = &[
+    ("ssl.truststore.", "convert the store to PEM and name the file in ssl.ca.location"),
+    ("ssl.keystore.certificate.chain", "use ssl.certificate.pem"),
+    ("ssl.keystore.key", "use ssl.key.pem"),
+    (
+        "ssl.keystore.type",
+        "remove it: ssl.keystore.location takes PKCS#12; for PEM use ssl.certificate.location and ssl.key.location",
+    ),
+    ("ssl.protocol", "remove it: TLS 1.2 and 1.3 are negotiated"),
+    ("ssl.enabled.protocols", "remove it: TLS 1.2 and 1.3 are negotiated"),
+    ("ssl.provider", "remove it"),
+    ("ssl.keymanager.algorithm", "remove it"),
+    ("ssl.trustmanager.algorithm", "remove it"),
+    ("ssl.secure.random.implementation", "remove it"),
+    ("ssl.engine.factory.class", "remove it"),
+    ("security.providers", "remove it"),
+    ("sasl.login.", "for OAUTHBEARER set sasl.oauthbearer.token.endpoint.url, .client.id and .client.secret"),
+    ("sasl.client.callback.handler.class", "remove it"),
+    ("sasl.kerberos.ticket.renew.", "remove it: Kerberos is not built in"),
+    ("send.buffer.bytes", "use socket.send.buffer.bytes"),
+    ("receive.buffer.bytes", "use socket.receive.buffer.bytes"),
+    ("buffer.memory", "use queue.buffering.max.kbytes"),
+    ("max.block.ms", "remove it"),
+    ("max.request.size", "use message.max.bytes"),
+    ("max.poll.records", "remove it"),
+    ("fetch.max.wait.ms", "use fetch.wait.max.ms"),
+    ("default.api.timeout.ms", "remove it"),
+    ("interceptor.classes", "remove it"),
+    ("metric.reporters", "remove it: metrics are on /metrics"),
+    ("metrics.", "remove it: metrics are on /metrics"),
+    ("auto.include.jmx.reporter", "remove it: metrics are on /metrics"),
+    ("partitioner.class", "remove it: the company in the key decides the partition"),
+    ("key.serializer", "remove it"),
+    ("value.serializer", "remove it"),
+    ("key.deserializer", "remove it"),
+    ("value.deserializer", "remove it"),
+];
+
+/// Settings on which our promises rest, with the only values they may have.
+const HELD: &[(&str, &[&str])] = &[
+    ("acks", &["all", "-1"]),
+    ("request.required.acks", &["all", "-1"]),
+    ("enable.idempotence", &["true"]),
+    ("message.timeout.ms", &["0"]),
+    ("delivery.timeout.ms", &["0"]),
+    ("transactional.id", &[]),
+    // The company in the key decides.
+    ("partitioner", &[]),
+    ("bootstrap.servers", &[]),
+    ("metadata.broker.list", &[]),
+    ("group.id", &[]),
+    ("enable.auto.commit", &["false"]),
+    ("enable.auto.offset.store", &["false"]),
+    ("isolation.level", &["read_committed"]),
+];
+
+/// Whether a worker key that nobody declared belongs to a Kafka client.
+pub(crate) fn is_client_setting(name: &str) -> bool {
+    split_role(name).is_some() || COMMON.iter().any(|pattern| covers(pattern, name))
+}
+
+/// Collects the settings of all clients. `declared` names the worker's own keys, such as `admin.auth.user`.
+pub(crate) fn read(reader: &mut Reader<'_>, bootstrap_servers: String, declared: fn(&str) -> bool) -> Kafka {
+    let mut kafka = Kafka { bootstrap_servers, ..Kafka::default() };
+    for (name, raw) in reader.values() {
+        if declared(name) || !is_client_setting(name) {
+            continue;
+        }
+        let (setting, target) = match split_role(name) {
+            Some((ClientRole::Producer, setting)) => (setting, &mut kafka.producer),
+            Some((ClientRole::Consumer, setting)) => (setting, &mut kafka.consumer),
+            Some((ClientRole::Admin, setting)) => (setting, &mut kafka.admin),
+            None => (name.as_str(), &mut kafka.common),
+        };
+        if let Some((rule, remedy)) = refusal(setting, raw.trim()) {
+            reader.problems.push(Problem { key: name.clone(), value: None, rule, remedy });
+        } else if let Some(value) = reader.undeclared(name, raw) {
+            insert(reader, target, name, setting, value);
+        }
+    }
+    kafka
+}
+
+/// Puts one setting under the name librdkafka has for it.
+fn insert(
+    reader: &mut Reader<'_>,
+    target: &mut BTreeMap<String, Secret>,
+    name: &str,
+    setting: &str,
+    value: Secret,
+) {
+    match setting {
+        "sasl.jaas.config" => match login(value.reveal()) {
+            Ok((user, password)) => {
+                target.insert("sasl.username".to_owned(), user);
+                target.insert("sasl.password".to_owned(), password);
+            }
+            Err(rule) => reader.problems.about(
+                name,
+                rule,
+                "set sasl.username and sasl.password, or for OAUTHBEARER sasl.oauthbearer.token.endpoint.url, \
+                 .client.id and .client.secret",
+            ),
+        },
+        // Java switches the check off with an empty value, librdkafka with a word.
+        "ssl.endpoint.identification.algorithm" if value.is_empty() => {
+            target.insert(setting.to_owned(), Secret::new("none"));
+        }
+        _ if value.is_empty() => {}
+        _ => {
+            target.insert(setting.to_owned(), value);
+        }
+    }
+}
+
+fn split_role(name: &str) -> Option<(ClientRole, &str)> {
+    let roles = [
+        ("producer.", ClientRole::Producer),
+        ("consumer.", ClientRole::Consumer),
+        ("admin.", ClientRole::Admin),
+    ];
+    roles.into_iter().find_map(|(prefix, role)| name.strip_prefix(prefix).map(|setting| (role, setting)))
+}
+
+/// Rule and remedy for a setting that must not be given, or not with this value.
+fn refusal(setting: &str, value: &str) -> Option<(String, String)> {
+    if let Some((_, remedy)) = JAVA_ONLY.iter().find(|(pattern, _)| covers(pattern, setting)) {
+        return Some((
+            "is a setting of the Java client that librdkafka does not have".to_owned(),
+            (*remedy).to_owned(),
+        ));
+    }
+    if setting == "ssl.keystore.location" && value.to_ascii_lowercase().ends_with(".jks") {
+        let remedy = "convert it: keytool -importkeystore -deststoretype PKCS12; or use ssl.certificate.location and \
+                      ssl.key.location with PEM files";
+        return Some(("is a Java keystore, which librdkafka cannot read".to_owned(), remedy.to_owned()));
+    }
+    let (_, allowed) = HELD.iter().find(|(held, _)| *held == setting)?;
+    if allowed.contains(&value) {
+        return None;
+    }
+    Some(("is set by the worker, whose promises rest on it".to_owned(), "remove it".to_owned()))
+}
+
+/// Name and password out of `sasl.jaas.config` for PLAIN and SCRAM. The error never repeats the text.
+fn login(jaas: &str) -> Result<(Secret, Secret), String> {
+    let module = jaas.split_whitespace().next().unwrap_or_default();
+    if !["PlainLoginModule", "ScramLoginModule"].iter().any(|known| module.ends_with(known)) {
+        return Err("can only be translated for PlainLoginModule and ScramLoginModule".to_owned());
+    }
+    let option = |name| option(jaas, name).ok_or_else(|| format!("has no {name}"));
+    Ok((option("username")?, option("password")?))
+}
+
+/// The value of `name="value"`; a backslash in quotes keeps the next character.
+fn option(jaas: &str, name: &str) -> Option<Secret> {
+    let (_, rest) = jaas
+        .match_indices(name)
+        .map(|(at, _)| (&jaas[..at], jaas[at + name.len()..].trim_start()))
+        .find(|(before, rest)| before.ends_with(char::is_whitespace) && rest.starts_with('='))?;
+    let rest = rest[1..].trim_start();
+    let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
+        let end = rest.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(rest.len());
+        return Some(Secret::new(&rest[..end]));
+    };
+    let mut value = String::new();
+    let mut letters = rest[1..].chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => value.extend(letters.next()),
+            _ if letter == quote => return Some(Secret::new(value)),
+            _ => value.push(letter),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Providers;
+
+    fn kafka(pairs: &[(&str, &str)]) -> Result<Kafka, String> {
+        let values = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let providers = Providers::new([("SASL".to_owned(), "from-env".to_owned())]);
+        let mut reader = Reader::new(&values, &providers);
+        let kafka = read(&mut reader, "kafka:9092".to_owned(), |name| name.starts_with("admin.auth."));
+        reader.finish(kafka).map(|(kafka, _)| kafka).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn settings_reach_the_clients_they_are_meant_for() {
+        let kafka = kafka(&[
+            ("security.protocol", "SASL_SSL"),
+            ("sasl.password", "${env:SASL}"),
+            ("sasl.oauthbearer.token.endpoint.url", "https://login/token"),
+            ("ssl.endpoint.identification.algorithm", ""),
+            ("producer.linger.ms", "0"),
+            ("consumer.fetch.wait.max.ms", "10"),
+            ("admin.socket.timeout.ms", "5000"),
+            ("admin.auth.user", "me"),
+            ("group.id", "g"),
+        ])
+        .unwrap();
+
+        let common: Vec<_> = kafka.common.iter().map(|(key, value)| (key.as_str(), value.reveal())).collect();
+        assert_eq!(
+            common,
+            [
+                ("sasl.oauthbearer.token.endpoint.url", "https://login/token"),
+                ("sasl.password", "from-env"),
+                ("security.protocol", "SASL_SSL"),
+                ("ssl.endpoint.identification.algorithm", "none"),
+            ]
+        );
+        assert_eq!(kafka.producer["linger.ms"].reveal(), "0");
+        assert_eq!(kafka.consumer["fetch.wait.max.ms"].reveal(), "10");
+        assert_eq!(kafka.admin.keys().collect::<Vec<_>>(), ["socket.timeout.ms"]);
+    }
+
+    #[test]
+    fn a_jaas_login_becomes_name_and_password() {
+        let table = [
+            r#"org.apache.kafka.common.security.plain.PlainLoginModule required username="us er" password="p\"w;=";"#,
+            "org.apache.kafka.common.security.scram.ScramLoginModule required\n username = 'us er' password='p\"w;=';",
+        ];
+
+        for jaas in table {
+            let kafka = kafka(&[("producer.sasl.jaas.config", jaas)]).unwrap();
+            assert_eq!(kafka.producer["sasl.username"].reveal(), "us er");
+            assert_eq!(kafka.producer["sasl.password"].reveal(), "p\"w;=");
+        }
+    }
+
+    #[test]
+    fn a_jaas_login_that_cannot_be_translated_is_refused_without_its_text() {
+        let table = [
+            r#"OAuthBearerLoginModule required clientSecret="hunter2";"#,
+            r#"PlainLoginModule required username="hunter2";"#,
+            r#"PlainLoginModule required username="a" password="hunter2"#,
+        ];
+
+        for jaas in table {
+            let told = kafka(&[("sasl.jaas.config", jaas)]).unwrap_err();
+            assert!(told.contains("sasl.username") && !told.contains("hunter2"), "{told}");
+        }
+    }
+
+    #[test]
+    fn java_stores_and_settings_that_break_promises_are_refused_with_a_remedy() {
+        let table = [
+            (("ssl.truststore.location", "/a.jks"), "ssl.ca.location"),
+            (("consumer.ssl.keystore.location", "/a.JKS"), "ssl.certificate.location"),
+            (("producer.acks", "1"), "remove it"),
+            (("producer.enable.idempotence", "false"), "remove it"),
+            (("consumer.group.id", "other"), "remove it"),
+            (("producer.buffer.memory", "1"), "queue.buffering.max.kbytes"),
+        ];
+
+        for (pair, remedy) in table {
+            let told = kafka(&[pair]).unwrap_err();
+            assert!(told.starts_with(pair.0) && told.contains(remedy), "{told}");
+        }
+        assert!(kafka(&[("producer.acks", "all"), ("ssl.keystore.location", "/a.p12")]).is_ok());
+    }
+}

@@ -1,0 +1,143 @@
+//! What every connector has: name, topics, and what happens to errors.
+
+use std::collections::BTreeMap;
+
+use super::keys;
+use crate::{
+    config::{problem::Problem, reader::Reader},
+    model::TopicPrefix,
+    retry,
+};
+
+/// What every connector has.
+#[derive(Debug, Clone)]
+pub struct Common {
+    /// Name, unique in the cluster of workers.
+    pub name: String,
+    /// `tasks.max`; at least 1.
+    pub tasks_max: u32,
+    /// `topic.prefix`.
+    pub topic_prefix: TopicPrefix,
+    /// How its topics are created.
+    pub topic_creation: TopicCreation,
+    /// What happens to records that cannot be published.
+    pub errors: Errors,
+    /// `config.action.reload`: whether a changed secret restarts it.
+    pub restart_on_changed_secret: bool,
+}
+
+/// How a connector's topics are created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicCreation {
+    /// `topic.creation.default.partitions`; -1 for the broker's default.
+    pub partitions: i32,
+    /// `topic.creation.default.replication.factor`; -1 for the broker's default.
+    pub replication_factor: i16,
+    /// Further topic settings, such as `retention.ms`; never `cleanup.policy`, which each topic has its own.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What happens to records that cannot be published.
+#[derive(Debug, Clone)]
+pub struct Errors {
+    /// `errors.retry.timeout` and `errors.retry.delay.max.ms`.
+    pub retry: retry::Policy,
+    /// `errors.tolerance`: whether the task goes on after a dead letter.
+    pub tolerated: bool,
+    /// `errors.log.enable`.
+    pub logged: bool,
+    /// `errors.deadletterqueue.topic.name`, or `dead-letters` under the prefix.
+    pub dead_letter_topic: String,
+    /// `errors.deadletterqueue.topic.replication.factor`, or that of the other topics.
+    pub dead_letter_replication_factor: i16,
+}
+
+/// Reads the common keys. `name` is the connector's name as the caller knows it; empty when it does not.
+pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
+    for key in [
+        &keys::CONNECTOR_CLASS,
+        &keys::PLUGIN_VERSION,
+        &keys::TASKS_MAX_ENFORCE,
+        &keys::KEY_CONVERTER,
+        &keys::VALUE_CONVERTER,
+        &keys::HEADER_CONVERTER,
+        &keys::EXACTLY_ONCE,
+        &keys::BOUNDARY,
+        &keys::LOG_MESSAGES,
+        &keys::DEAD_LETTER_HEADERS,
+    ] {
+        // Nothing is chosen by them; reading holds their rules.
+        reader.text(key);
+    }
+    let written = reader.word(&keys::NAME);
+    if !name.is_empty() && !written.is_empty() && written != name.trim() {
+        let rule = format!("differs from the connector's name `{}`", name.trim());
+        reader.refuse(&keys::NAME, rule, "remove it from the configuration, or use one name");
+    }
+    let tasks_max = reader.number(&keys::TASKS_MAX);
+    let topic_prefix = prefix(reader);
+    let topic_creation = topic_creation(reader);
+    let errors = errors(reader, topic_prefix.as_ref(), &topic_creation);
+    let restart_on_changed_secret = reader.word(&keys::RELOAD) == "restart";
+    Some(Common {
+        name: written,
+        tasks_max,
+        topic_prefix: topic_prefix?,
+        topic_creation,
+        errors,
+        restart_on_changed_secret,
+    })
+}
+
+fn prefix(reader: &mut Reader<'_>) -> Option<TopicPrefix> {
+    let text = reader.text(&keys::TOPIC_PREFIX)?;
+    match TopicPrefix::new(text) {
+        Ok(prefix) => Some(prefix),
+        Err(error) => {
+            reader.refuse(&keys::TOPIC_PREFIX, error.to_string(), "write for example acme");
+            None
+        }
+    }
+}
+
+/// `topic.creation.default.retention.ms` sets `retention.ms`, as in Kafka Connect.
+fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
+    let mut settings = BTreeMap::new();
+    for (key, raw) in reader.values() {
+        let Some(setting) = key.strip_prefix(super::dialect::TOPIC_SETTINGS) else { continue };
+        if matches!(setting, "partitions" | "replication.factor") {
+            continue;
+        }
+        if setting == "cleanup.policy" {
+            reader.problems.push(Problem {
+                key: key.clone(),
+                value: Some(raw.clone()),
+                rule: "is not for all topics: events are deleted in time, records are compacted".to_owned(),
+                remedy: "remove it".to_owned(),
+            });
+        } else if let Some(value) = reader.undeclared(key, raw) {
+            settings.insert(setting.to_owned(), value.reveal().to_owned());
+        }
+    }
+    TopicCreation {
+        partitions: reader.number(&keys::PARTITIONS),
+        replication_factor: reader.number(&keys::REPLICATION),
+        settings,
+    }
+}
+
+fn errors(reader: &mut Reader<'_>, prefix: Option<&TopicPrefix>, topics: &TopicCreation) -> Errors {
+    let own_topic = reader.text(&keys::DEAD_LETTER_TOPIC);
+    Errors {
+        retry: retry::Policy::connect(reader.number(&keys::RETRY_TIMEOUT), reader.number(&keys::RETRY_DELAY)),
+        tolerated: reader.word(&keys::TOLERANCE) == "all",
+        logged: reader.boolean(&keys::LOG_ENABLE),
+        dead_letter_topic: own_topic
+            .or_else(|| prefix.map(|prefix| format!("{prefix}.dead-letters")))
+            .unwrap_or_default(),
+        dead_letter_replication_factor: match reader.number(&keys::DEAD_LETTER_REPLICATION) {
+            0 => topics.replication_factor,
+            factor => factor,
+        },
+    }
+}

@@ -1,0 +1,197 @@
+//! Connector files: JSON as it would be posted to the REST API.
+//!
+//! Two forms are taken: `{"name": …, "config": {…}}`, as `POST /connectors` takes it, and the flat map that
+//! `PUT /connectors/{name}/config` takes. Numbers and booleans become text, as Kafka Connect does it; null and nested
+//! values are refused. A member `_comment` beside `config` is for people.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde_json::{Map, Value};
+
+use super::TargetState;
+use crate::config::{
+    problem::{Problem, Problems},
+    properties::read_bounded,
+    providers::FILE_LIMIT,
+};
+
+/// A connector as a file or a request names it; its configuration is not looked into yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    /// Name of the connector, trimmed; not empty.
+    pub name: String,
+    /// Flat configuration, references unresolved.
+    pub config: BTreeMap<String, String>,
+    /// State it shall be created in.
+    pub initial_state: Option<TargetState>,
+}
+
+impl Document {
+    /// Loads a connector file. A flat map without a `name` takes the file's.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a connector.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        let shown = path.display().to_string();
+        let problem = |rule: String, remedy: &str| {
+            let mut problems = Problems::default();
+            problems.about(shown.clone(), rule, remedy);
+            problems
+        };
+        let bytes = read_bounded(path, FILE_LIMIT)
+            .map_err(|error| {
+                problem(format!("cannot be read ({})", error.kind()), "correct its permissions")
+            })?
+            .ok_or_else(|| problem(format!("is larger than {FILE_LIMIT} bytes"), "name a connector file"))?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
+            let place = format!("is not JSON (line {}, column {})", error.line(), error.column());
+            problem(place, "correct the file")
+        })?;
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        Self::from_json(value, stem)
+    }
+
+    /// Reads either form. `default_name` is for a flat map without a `name`; empty means there is none.
+    ///
+    /// # Errors
+    /// Everything that is wrong with its shape.
+    pub fn from_json(value: Value, default_name: &str) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        let Value::Object(mut members) = value else {
+            problems.about("the connector", "must be a JSON object", "write {\"name\": …, \"config\": {…}}");
+            return Err(problems);
+        };
+        let (name, config, initial_state) = match members.remove("config") {
+            Some(Value::Object(config)) => {
+                let name = members.remove("name");
+                let state =
+                    members.remove("initial_state").and_then(|state| target_state(&state, &mut problems));
+                members.remove("_comment");
+                for member in members.keys() {
+                    problems.about(
+                        member,
+                        "stands beside config, not in it",
+                        "move it into config, or remove it",
+                    );
+                }
+                (name, config, state)
+            }
+            Some(_) => {
+                problems.about("config", "must be a JSON object", "write {\"name\": …, \"config\": {…}}");
+                (members.remove("name"), Map::new(), None)
+            }
+            None => (members.get("name").cloned(), members, None),
+        };
+        let config = flat(config, &mut problems);
+        let inner = config.get("name").map(String::as_str);
+        let name = match &name {
+            Some(Value::String(name)) => name.as_str(),
+            Some(_) => {
+                problems.about("name", "must be text", "put it in quotes");
+                ""
+            }
+            None => inner.unwrap_or(default_name),
+        };
+        let name = name.trim().to_owned();
+        if name.is_empty() {
+            problems.about("name", "is required", "set it");
+        }
+        if problems.is_empty() { Ok(Self { name, config, initial_state }) } else { Err(problems) }
+    }
+}
+
+/// A flat map of texts out of a JSON object, as Kafka Connect coerces it.
+///
+/// # Errors
+/// Every member that is null, an array or an object.
+pub fn coerce(members: Map<String, Value>) -> Result<BTreeMap<String, String>, Problems> {
+    let mut problems = Problems::default();
+    let config = flat(members, &mut problems);
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+fn flat(members: Map<String, Value>, problems: &mut Problems) -> BTreeMap<String, String> {
+    let mut config = BTreeMap::new();
+    for (key, value) in members {
+        let (rule, remedy) = match value {
+            Value::String(text) => {
+                config.insert(key, text);
+                continue;
+            }
+            Value::Number(number) => {
+                config.insert(key, number.to_string());
+                continue;
+            }
+            Value::Bool(flag) => {
+                config.insert(key, flag.to_string());
+                continue;
+            }
+            Value::Null => ("is null", "remove the key, or give it a value"),
+            Value::Array(_) => ("is an array", "write one text with commas"),
+            Value::Object(_) => ("is an object", "write flat keys with dots"),
+        };
+        problems.about(key, rule, remedy);
+    }
+    config
+}
+
+fn target_state(value: &Value, problems: &mut Problems) -> Option<TargetState> {
+    let state = value.as_str().and_then(TargetState::parse);
+    if state.is_none() {
+        problems.push(Problem {
+            key: "initial_state".to_owned(),
+            value: None,
+            rule: "must be RUNNING, PAUSED or STOPPED".to_owned(),
+            remedy: "correct or remove it".to_owned(),
+        });
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn both_forms_are_read_and_scalars_become_text() {
+        let wrapped = json!({"name": " a ", "_comment": ["x"], "initial_state": "paused",
+            "config": {"tasks.max": 2, "oauth.pkce": true, "topic.prefix": "p"}});
+        let flat = json!({"tasks.max": 2, "oauth.pkce": true, "topic.prefix": "p"});
+        let config = map(&[("oauth.pkce", "true"), ("tasks.max", "2"), ("topic.prefix", "p")]);
+
+        let wrapped = Document::from_json(wrapped, "file").unwrap();
+        let flat = Document::from_json(flat, "file").unwrap();
+
+        assert_eq!((wrapped.name.as_str(), &wrapped.config), ("a", &config));
+        assert_eq!(wrapped.initial_state, Some(TargetState::Paused));
+        assert_eq!((flat.name.as_str(), &flat.config), ("file", &config));
+    }
+
+    #[test]
+    fn everything_wrong_with_the_shape_is_reported() {
+        let value = json!({"name": 7, "extra": 1, "initial_state": "ASLEEP",
+            "config": {"a": null, "b": [1], "c": {"d": 1}}});
+
+        let problems = Document::from_json(value, "").unwrap_err();
+
+        let keys: Vec<_> = problems.iter().map(|problem| problem.key.as_str()).collect();
+        assert_eq!(keys, ["initial_state", "extra", "a", "b", "c", "name", "name"]);
+    }
+
+    #[test]
+    fn a_broken_file_is_told_with_its_place_and_not_its_text() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        std::fs::write(&path, "{\"accounting.secret\": \"hunter2\",}").unwrap();
+
+        let told = Document::load(&path).unwrap_err().to_string();
+
+        assert!(told.contains("line 1, column") && !told.contains("hunter2"), "{told}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The keys that both connectors have: Kafka Connect's common ones, topics, errors, and access to the provider.
+
+use crate::config::{
+    address::HTTP_URL,
+    converter,
+    key::{
+        Key, Rule,
+        Type::{Boolean, Class, Int, List, Long, Password, Short, String},
+        keys,
+    },
+    name,
+};
+
+keys! {
+    "Common" {
+        NAME = Key::new(String, "name", "Name of the connector, unique in the cluster of workers.")
+            .required().high().rule(name::PLAIN);
+        CONNECTOR_CLASS = Key::new(Class, "connector.class",
+            "WebhookSource or RecordSource, with or without a package and the word Connector.")
+            .required().high();
+        PLUGIN_VERSION = Key::new(String, "connector.plugin.version",
+            "Taken for compatibility; there is one version, that of the worker.").low();
+        TASKS_MAX = Key::new(Int, "tasks.max",
+            "Most tasks to run. A WebhookSource always runs one; a RecordSource at most one for each partition.")
+            .or("1").high().rule(Rule::Range(1, 10_000));
+        TASKS_MAX_ENFORCE = Key::new(Boolean, "tasks.max.enforce", "Always true: tasks.max is never passed.")
+            .or("true").low().rule(ALWAYS_TRUE);
+        KEY_CONVERTER = Key::new(Class, "key.converter", "Unset: the worker's. Keys are UTF-8 text.")
+            .low().rule(converter::KEY);
+        VALUE_CONVERTER = Key::new(Class, "value.converter",
+            "Unset: the worker's. Values are Avro in Confluent's wire format.").low().rule(converter::VALUE);
+        HEADER_CONVERTER = Key::new(Class, "header.converter", "Unset: the worker's. Headers are UTF-8 text.")
+            .low().rule(converter::HEADER);
+        RELOAD = Key::new(String, "config.action.reload",
+            "Whether the connector restarts when a referenced secret changes.")
+            .or("restart").low().rule(Rule::OneOf(&["restart", "none"]));
+        EXACTLY_ONCE = Key::new(String, "exactly.once.support",
+            "required makes sure that records and offsets are written in one transaction. A RecordSource always does; \
+             a WebhookSource cannot, because a provider may deliver twice.")
+            .or("requested").low().rule(Rule::OneOf(&["requested", "required"]));
+        BOUNDARY = Key::new(String, "transaction.boundary", "A transaction holds one batch.")
+            .or("poll").low().rule(Rule::OneOf(&["poll"]));
+    }
+    "Topics" {
+        TOPIC_PREFIX = Key::new(String, "topic.prefix",
+            "Beginning of every topic name: acme gives acme.accounting.customers. One tenant of the provider has one \
+             prefix, and one RecordSource writes to it.")
+            .required().high().rule(name::TOPIC_PREFIX);
+        PARTITIONS = Key::new(Int, "topic.creation.default.partitions",
+            "Partitions of every keyed topic when it is created; fixed for life, because the company decides the \
+             partition. -1 takes the broker's default.")
+            .or("12").rule(Rule::Count);
+        REPLICATION = Key::new(Short, "topic.creation.default.replication.factor",
+            "Copies of each partition when a topic is created. A single broker needs 1; -1 takes the broker's default.")
+            .or("3").rule(Rule::Count);
+    }
+    "Errors" {
+        RETRY_TIMEOUT = Key::new(Long, "errors.retry.timeout",
+            "Longest time to retry a failed operation, in milliseconds; -1 for ever, 0 never.")
+            .or("0").rule(Rule::Range(-1, i64::MAX));
+        RETRY_DELAY = Key::new(Long, "errors.retry.delay.max.ms",
+            "Longest wait between two tries, in milliseconds.").or("60000").rule(Rule::Range(1, 86_400_000));
+        TOLERANCE = Key::new(String, "errors.tolerance",
+            "What happens to a record that cannot be published: none fails the task, all writes it to the dead letters \
+             and goes on.")
+            .or("none").rule(Rule::OneOf(&["none", "all"]));
+        LOG_ENABLE = Key::new(Boolean, "errors.log.enable",
+            "Whether each failed record is logged, with its ids and never its contents.").or("false");
+        LOG_MESSAGES = Key::new(Boolean, "errors.log.include.messages",
+            "Always false: contents of records are never logged.").or("false").low().rule(NEVER_LOGGED);
+        DEAD_LETTER_TOPIC = Key::new(String, "errors.deadletterqueue.topic.name",
+            "Topic for what cannot be published. Unset: dead-letters under the topic prefix.").rule(name::TOPIC);
+        DEAD_LETTER_REPLICATION = Key::new(Short, "errors.deadletterqueue.topic.replication.factor",
+            "Copies of the dead-letter topic when it is created. Unset: as for the other topics.")
+            .low().rule(Rule::Count);
+        DEAD_LETTER_HEADERS = Key::new(Boolean, "errors.deadletterqueue.context.headers.enable",
+            "Always true: without __connect.errors.* headers nobody could tell what went wrong.")
+            .or("true").low().rule(ALWAYS_TRUE);
+    }
+    "Provider" {
+        BASE_URL = Key::new(String, "provider.base.url", "Base address of the provider's APIs.")
+            .high().rule(HTTP_URL);
+        AUTH_URL = Key::new(String, "provider.auth.url", "Address of the provider's identity service.")
+            .high().rule(HTTP_URL);
+        SUBSCRIPTION_KEY = Key::new(Password, "provider.subscription.key",
+            "Subscription key from the provider's developer portal; sent with every call.").high();
+        CLIENT_ID = Key::new(String, "oauth.client.id", "OAuth client that the provider issued.").high()
+            .rule(name::PLAIN);
+        CLIENT_SECRET = Key::new(Password, "oauth.client.secret", "Secret of that client.").high();
+        ACCOUNTING_GRANT = Key::new(String, "accounting.oauth.grant",
+            "Name of the grant for the accounting API, as given to `tributary auth login`.")
+            .or("accounting").rule(name::SEGMENT);
+        PAYROLL_GRANT = Key::new(String, "payroll.oauth.grant", "Name of the grant for the payroll API.")
+            .or("payroll").rule(name::SEGMENT);
+        SCOPES = Key::new(List, "oauth.scopes",
+            "Scopes to ask for. Unset: those the provider documents for the accounting or payroll API.")
+            .low().rule(name::PLAIN);
+        REDIRECT_URI = Key::new(String, "oauth.redirect.uri",
+            "Redirect address registered for the client. Unset: http://localhost on a free port.")
+            .low().rule(name::REDIRECT);
+        PKCE = Key::new(Boolean, "oauth.pkce",
+            "Whether to send a PKCE challenge (S256). Only for clients set up for it: others are refused.")
+            .or("false").low();
+        ISSUERS = Key::new(List, "oauth.issuers",
+            "Issuers accepted in tokens. Unset: the identity service's own. The provider's tokens may name another \
+             host.").low().rule(name::PLAIN);
+        AUDIENCES = Key::new(List, "oauth.audiences",
+            "Audiences accepted in tokens. Unset: any.").low().rule(name::PLAIN);
+    }
+}
+
+const ALWAYS_TRUE: Rule = Rule::Custom {
+    says: "true",
+    remedy: "remove it",
+    check: |text| {
+        if text.eq_ignore_ascii_case("true") { Ok(()) } else { Err("it cannot be switched off".to_owned()) }
+    },
+};
+
+const NEVER_LOGGED: Rule = Rule::Custom {
+    says: "false",
+    remedy: "remove it, and read the record from the dead letters",
+    check: |text| {
+        if text.eq_ignore_ascii_case("false") { Ok(()) } else { Err("contents are never logged".to_owned()) }
+    },
+};

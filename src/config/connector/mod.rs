@@ -1,0 +1,203 @@
+//! Connector configurations: a flat map of texts becomes a checked struct.
+//!
+//! Path of data: file or request → [`Document`] → references resolved → [`WebhookSource`] or [`RecordSource`]. The flat
+//! map stays as it was written, because REST answers repeat it to the letter; only the struct holds resolved secrets.
+//! A configuration with problems gives all of them and no struct.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+pub use self::{
+    common::{Common, Errors, TopicCreation},
+    document::{Document, coerce},
+    provider::{OAuth, Provider},
+    record::{List, Mode, RecordSource, Rows, Snapshot},
+    validate::{definitions, validate},
+    webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
+};
+use super::{
+    key::Key,
+    problem::{Problem, Problems, Warning},
+    providers::Providers,
+};
+
+mod choice;
+mod common;
+mod dialect;
+mod document;
+pub(crate) mod keys;
+mod provider;
+pub(crate) mod record;
+mod validate;
+pub(crate) mod webhook;
+
+/// The classes of connectors there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Receives deliveries and keeps subscriptions alive.
+    WebhookSource,
+    /// Fetches full records, and replays lists.
+    RecordSource,
+}
+
+/// State a connector is created in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetState {
+    /// Tasks run.
+    Running,
+    /// Tasks exist and wait.
+    Paused,
+    /// There are no tasks.
+    Stopped,
+}
+
+/// A connector of either class, checked.
+#[derive(Debug, Clone)]
+pub enum Connector {
+    /// Receives deliveries and keeps subscriptions alive.
+    WebhookSource(Box<WebhookSource>),
+    /// Fetches full records, and replays lists.
+    RecordSource(Box<RecordSource>),
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Self; 2] = [Self::WebhookSource, Self::RecordSource];
+
+    /// The class a `connector.class` means: a package before it and `Connector` after it make no difference.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let simple = text.trim().rsplit('.').next().unwrap_or_default();
+        let simple = simple.strip_suffix("Connector").unwrap_or(simple);
+        Self::ALL.into_iter().find(|class| class.name() == simple)
+    }
+
+    /// The name it goes by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WebhookSource => "WebhookSource",
+            Self::RecordSource => "RecordSource",
+        }
+    }
+
+    /// Its keys: its own first, then those every connector has.
+    pub fn keys(self) -> impl Iterator<Item = &'static Key> {
+        let own = match self {
+            Self::WebhookSource => webhook::keys::KEYS,
+            Self::RecordSource => record::keys::KEYS,
+        };
+        own.iter().chain(keys::KEYS)
+    }
+}
+
+impl TargetState {
+    /// Reads Kafka Connect's word for it, in any case.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let states = [("RUNNING", Self::Running), ("PAUSED", Self::Paused), ("STOPPED", Self::Stopped)];
+        states.into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, state)| state)
+    }
+}
+
+impl Connector {
+    /// Reads a connector's flat configuration, of the class it names. An empty `name` means that the map has it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(
+        name: &str,
+        config: &BTreeMap<String, String>,
+        providers: &Providers,
+    ) -> Result<(Self, Vec<Warning>), Problems> {
+        match config.get(keys::CONNECTOR_CLASS.name).map(|text| (text, Class::parse(text))) {
+            Some((_, Some(Class::WebhookSource))) => WebhookSource::parse(name, config, providers)
+                .map(|(source, warnings)| (Self::WebhookSource(Box::new(source)), warnings)),
+            Some((_, Some(Class::RecordSource))) => RecordSource::parse(name, config, providers)
+                .map(|(source, warnings)| (Self::RecordSource(Box::new(source)), warnings)),
+            Some((text, None)) => Err(unknown_class(text)),
+            None => {
+                let mut problems = Problems::default();
+                problems.about(
+                    keys::CONNECTOR_CLASS.name,
+                    "is required: the configuration contains no connector type",
+                    "write WebhookSource or RecordSource",
+                );
+                Err(problems)
+            }
+        }
+    }
+
+    /// What every connector has.
+    #[must_use]
+    pub fn common(&self) -> &Common {
+        match self {
+            Self::WebhookSource(source) => &source.common,
+            Self::RecordSource(source) => &source.common,
+        }
+    }
+
+    /// Its class.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Self::WebhookSource(_) => Class::WebhookSource,
+            Self::RecordSource(_) => Class::RecordSource,
+        }
+    }
+}
+
+/// The words are Kafka Connect's: kcctl looks for them.
+fn unknown_class(text: &str) -> Problems {
+    let mut problems = Problems::default();
+    problems.push(Problem {
+        key: keys::CONNECTOR_CLASS.name.to_owned(),
+        value: Some(text.to_owned()),
+        rule: format!("Failed to find any class that implements Connector and which name matches {text}"),
+        remedy: "write WebhookSource or RecordSource".to_owned(),
+    });
+    problems
+}
+
+/// The configuration with its name in it, as Kafka Connect stores it.
+fn with_name<'a>(name: &str, config: &'a BTreeMap<String, String>) -> Cow<'a, BTreeMap<String, String>> {
+    if config.contains_key(keys::NAME.name) || name.trim().is_empty() {
+        return Cow::Borrowed(config);
+    }
+    let mut named = config.clone();
+    named.insert(keys::NAME.name.to_owned(), name.trim().to_owned());
+    Cow::Owned(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_known_with_and_without_package_and_suffix() {
+        let table = [
+            ("WebhookSource", Some(Class::WebhookSource)),
+            ("WebhookSourceConnector", Some(Class::WebhookSource)),
+            ("io.tributary.RecordSource", Some(Class::RecordSource)),
+            (" io.tributary.RecordSourceConnector ", Some(Class::RecordSource)),
+            ("FileStreamSource", None),
+            ("webhooksource", None),
+            ("", None),
+        ];
+
+        for (text, class) in table {
+            assert_eq!(Class::parse(text), class, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_or_unknown_class_is_told_in_connects_words() {
+        let providers = Providers::new([]);
+        let foreign = BTreeMap::from([("connector.class".to_owned(), "FileStreamSource".to_owned())]);
+
+        let missing = Connector::parse("a", &BTreeMap::new(), &providers).unwrap_err().to_string();
+        let unknown = Connector::parse("a", &foreign, &providers).unwrap_err().to_string();
+
+        assert!(missing.contains("contains no connector type"), "{missing}");
+        assert!(unknown.contains("Failed to find any class that implements Connector"), "{unknown}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Access to the provider's APIs, as both connectors configure it.
+
+use url::Url;
+
+use super::keys;
+use crate::{
+    config::{address::http_url, reader::Reader},
+    secret::Secret,
+};
+
+/// Where the provider is and who we are there.
+#[derive(Debug, Clone)]
+pub struct Provider {
+    /// `provider.base.url`.
+    pub base_url: Url,
+    /// `provider.auth.url`.
+    pub auth_url: Url,
+    /// `provider.subscription.key`.
+    pub subscription_key: Secret,
+    /// The OAuth client.
+    pub oauth: OAuth,
+}
+
+/// The OAuth client and what it asks for.
+#[derive(Debug, Clone)]
+pub struct OAuth {
+    /// `oauth.client.id`.
+    pub client_id: String,
+    /// `oauth.client.secret`.
+    pub client_secret: Secret,
+    /// `accounting.oauth.grant`.
+    pub accounting_grant: String,
+    /// `payroll.oauth.grant`.
+    pub payroll_grant: String,
+    /// `oauth.scopes`; empty for the documented ones.
+    pub scopes: Vec<String>,
+    /// `oauth.redirect.uri`, to the letter: the provider compares it so.
+    pub redirect_uri: Option<String>,
+    /// `oauth.pkce`.
+    pub pkce: bool,
+    /// `oauth.issuers`; empty for the identity service's own.
+    pub issuers: Vec<String>,
+    /// `oauth.audiences`; empty for any.
+    pub audiences: Vec<String>,
+}
+
+/// Reads the provider's section. `Some(because)` makes it required; otherwise an incomplete one is no provider at all.
+pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Provider> {
+    if let Some(because) = because {
+        for key in [
+            &keys::BASE_URL,
+            &keys::AUTH_URL,
+            &keys::SUBSCRIPTION_KEY,
+            &keys::CLIENT_ID,
+            &keys::CLIENT_SECRET,
+        ] {
+            reader.demand(key, because);
+        }
+    }
+    let base_url = reader.parsed(&keys::BASE_URL, http_url);
+    let auth_url = reader.parsed(&keys::AUTH_URL, http_url);
+    for (key, url) in [(&keys::BASE_URL, &base_url), (&keys::AUTH_URL, &auth_url)] {
+        let Some(url) = url else { continue };
+        if !url.username().is_empty() || url.password().is_some() {
+            reader.refuse(key, "must not hold credentials", "remove what stands before the @");
+        } else if url.scheme() == "http" && !is_local(url) {
+            reader.refuse(key, "must be https, because keys and tokens go there", "write https://");
+        }
+    }
+    let subscription_key = reader.secret(&keys::SUBSCRIPTION_KEY);
+    let client_id = reader.text(&keys::CLIENT_ID);
+    let client_secret = reader.secret(&keys::CLIENT_SECRET);
+    let accounting_grant = reader.word(&keys::ACCOUNTING_GRANT);
+    let payroll_grant = reader.word(&keys::PAYROLL_GRANT);
+    let scopes = reader.list(&keys::SCOPES);
+    let redirect_uri = reader.text(&keys::REDIRECT_URI);
+    let pkce = reader.boolean(&keys::PKCE);
+    let issuers = reader.list(&keys::ISSUERS);
+    let audiences = reader.list(&keys::AUDIENCES);
+    Some(Provider {
+        base_url: base_url?,
+        auth_url: auth_url?,
+        subscription_key: subscription_key?,
+        oauth: OAuth {
+            client_id: client_id?,
+            client_secret: client_secret?,
+            accounting_grant,
+            payroll_grant,
+            scopes,
+            redirect_uri,
+            pkce,
+            issuers,
+            audiences,
+        },
+    })
+}
+
+/// Whether an address stays on this machine, as the simulator's does.
+fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}

@@ -1,0 +1,78 @@
+//! The keys that only a `RecordSource` has.
+
+use crate::config::{
+    connector::choice,
+    key::{
+        Key, Rule,
+        Type::{Double, Int, List, Long, String},
+        keys,
+    },
+    name,
+};
+
+keys! {
+    "Enrichment" {
+        ENRICH_RESOURCES = Key::new(List, "enrich.resources",
+            "Resources whose events are followed by a read of the full record, such as customers,accounts, or all. \
+             Empty: none.")
+            .or("all").high().rule(choice::RESOURCES);
+        ENRICH_WINDOW = Key::new(Long, "enrich.window.ms",
+            "Time in which several events of one record become one read, in milliseconds.")
+            .or("500").low().rule(Rule::Range(0, 60_000));
+    }
+    "Snapshot" {
+        SNAPSHOT_LISTS = Key::new(List, "snapshot.lists",
+            "Lists to read in full: companies, customers, accounts, payroll.")
+            .or("companies,customers,accounts").high()
+            .rule(Rule::OneOf(&["companies", "customers", "accounts", "payroll"]));
+        SNAPSHOT_MODE = Key::new(String, "snapshot.mode",
+            "When to read them, in Debezium's words: initial once, always at every start, initial_only once and then \
+             stop, no_data never, when_needed if offsets were lost.")
+            .or("initial").rule(Rule::OneOf(&["initial", "always", "initial_only", "no_data", "when_needed"]));
+        SNAPSHOT_SCHEDULE = Key::new(String, "snapshot.schedule",
+            "When to read them again: minute, hour, day of month, month, day of week, in UTC. Unset: on request only.")
+            .rule(name::CRON);
+        SNAPSHOT_COMPANIES = Key::new(List, "snapshot.companies",
+            "Correlation ids of the companies to read, or all.").or("all").rule(name::PLAIN);
+        SNAPSHOT_ROWS = Key::new(String, "snapshot.rows",
+            "Whether rows of a list are full records: probe compares three with their reads by id and decides, full \
+             publishes rows, thin reads each newer one by id.")
+            .or("probe").low().rule(Rule::OneOf(&["probe", "full", "thin"]));
+        PAGE_SIZE = Key::new(Int, "page.size",
+            "Rows to ask for in one page. Larger ones mean fewer requests; 100 is known to work everywhere.")
+            .or("100").low().rule(Rule::Range(1, 1000));
+        PAYROLL_FILTER = Key::new(String, "payroll.filter",
+            "Filter for the payroll list, as in lastUpdate gt 2024-01-01.").low().rule(name::PLAIN);
+        PAYROLL_ORDER = Key::new(String, "payroll.order.by",
+            "Order of the payroll list. Completeness is proved with companyCode.")
+            .or("companyCode").low().rule(name::SEGMENT);
+    }
+    "Budget" {
+        BUDGET = Key::new(Double, "budget.requests.per.second",
+            "Requests a second to the provider, over all workers. It falls by itself when the provider throttles.")
+            .or("10").rule(Rule::Positive);
+        COMPANY_BUDGET = Key::new(Double, "budget.company.requests.per.second",
+            "Requests a second for one company; at most budget.requests.per.second.").or("2").rule(Rule::Positive);
+    }
+    "Safety" {
+        EPOCH_CONFIRM = Key::new(Long, "epoch.confirm.ms",
+            "How long the provider has to answer with older versions before we believe it went back, in milliseconds. \
+             Above the largest replica lag.")
+            .or("3600000").low().rule(Rule::Range(60_000, 7 * 86_400_000));
+        BRAKE_COUNT = Key::new(Int, "tombstones.brake.count",
+            "Deletes in one list that are always let through; above this and the percentage deleting pauses for a \
+             person to look.")
+            .or("50").low().rule(Rule::Range(0, 1_000_000));
+        BRAKE_PERCENT = Key::new(Double, "tombstones.brake.percent",
+            "Share of a list, in percent, above which deleting pauses.").or("2").low().rule(PERCENT);
+    }
+}
+
+const PERCENT: Rule = Rule::Custom {
+    says: "a number from 0 to 100",
+    remedy: "",
+    check: |text| match text.parse::<f64>() {
+        Ok(share) if (0.0..=100.0).contains(&share) => Ok(()),
+        _ => Err("it is not".to_owned()),
+    },
+};

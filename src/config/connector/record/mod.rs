@@ -1,0 +1,205 @@
+//! The configuration of a `RecordSource`: what to enrich, what to read in full, and how fast.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{Common, Provider, choice, common, dialect, provider, with_name};
+use crate::{
+    config::{
+        problem::{Problems, Warning},
+        providers::Providers,
+        reader::Reader,
+        unknown,
+    },
+    model::{AccountingResource, CompanyId},
+};
+
+pub(crate) mod keys;
+
+/// A `RecordSource`, checked.
+#[derive(Debug, Clone)]
+pub struct RecordSource {
+    /// What every connector has.
+    pub common: Common,
+    /// Access to the provider.
+    pub provider: Provider,
+    /// `enrich.resources`; may be empty.
+    pub enrich_resources: BTreeSet<AccountingResource>,
+    /// `enrich.window.ms`.
+    pub enrich_window: Duration,
+    /// What is read in full, and when.
+    pub snapshot: Snapshot,
+    /// `budget.requests.per.second`, over all workers.
+    pub budget_per_second: f64,
+    /// `budget.company.requests.per.second`; not above the other.
+    pub company_budget_per_second: f64,
+    /// `epoch.confirm.ms`.
+    pub epoch_confirm: Duration,
+    /// `tombstones.brake.count`.
+    pub brake_count: u32,
+    /// `tombstones.brake.percent`.
+    pub brake_percent: f64,
+}
+
+/// What is read in full, and when.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// `snapshot.lists`; may be empty.
+    pub lists: BTreeSet<List>,
+    /// `snapshot.mode`.
+    pub mode: Mode,
+    /// `snapshot.schedule`: a cron expression of five fields, in UTC.
+    pub schedule: Option<String>,
+    /// `snapshot.companies`; `None` for all.
+    pub companies: Option<BTreeSet<CompanyId>>,
+    /// `snapshot.rows`.
+    pub rows: Rows,
+    /// `page.size`.
+    pub page_size: u32,
+    /// `payroll.filter`.
+    pub payroll_filter: Option<String>,
+    /// `payroll.order.by`.
+    pub payroll_order_by: String,
+}
+
+/// A list of the provider that can be read in full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum List {
+    /// Accounting companies.
+    Companies,
+    /// Customers of a company.
+    Customers,
+    /// Accounts of a company.
+    Accounts,
+    /// Payroll companies.
+    Payroll,
+}
+
+/// When lists are read, in Debezium's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Once, then events.
+    Initial,
+    /// At every start, then events.
+    Always,
+    /// Once, then nothing.
+    InitialOnly,
+    /// Never.
+    NoData,
+    /// When offsets were lost.
+    WhenNeeded,
+}
+
+/// What a row of a list is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// To be found out.
+    Probe,
+    /// The whole record.
+    Full,
+    /// Less than the record.
+    Thin,
+}
+
+impl RecordSource {
+    /// Reads a connector's flat configuration.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(
+        name: &str,
+        config: &BTreeMap<String, String>,
+        providers: &Providers,
+    ) -> Result<(Self, Vec<Warning>), Problems> {
+        let config = with_name(name, config);
+        let mut reader = Reader::new(&config, providers);
+        unknown::check(&mut reader, &dialect::RECORD);
+        let source = read(&mut reader, name);
+        reader.finish_whole(source)
+    }
+}
+
+fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
+    let common = common::read(reader, name);
+    let provider = provider::read(reader, Some("to read from the provider"));
+    let resources = reader.parsed_list(&keys::ENRICH_RESOURCES, choice::resources);
+    let enrich_window = reader.milliseconds(&keys::ENRICH_WINDOW);
+    let snapshot = snapshot(reader);
+    let budget_per_second = reader.number(&keys::BUDGET);
+    let company_budget_per_second = reader.number(&keys::COMPANY_BUDGET);
+    let budgets_sound = reader.are_sound(&[&keys::BUDGET, &keys::COMPANY_BUDGET]);
+    if budgets_sound && company_budget_per_second > budget_per_second {
+        reader.refuse(
+            &keys::COMPANY_BUDGET,
+            "must be at most budget.requests.per.second",
+            "lower it, or raise budget.requests.per.second",
+        );
+    }
+    let epoch_confirm = reader.milliseconds(&keys::EPOCH_CONFIRM);
+    let brake_count = reader.number(&keys::BRAKE_COUNT);
+    let brake_percent = reader.number(&keys::BRAKE_PERCENT);
+    Some(RecordSource {
+        common: common?,
+        provider: provider?,
+        enrich_resources: resources.into_iter().flatten().collect(),
+        enrich_window,
+        snapshot,
+        budget_per_second,
+        company_budget_per_second,
+        epoch_confirm,
+        brake_count,
+        brake_percent,
+    })
+}
+
+fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
+    let mode = match reader.word(&keys::SNAPSHOT_MODE).as_str() {
+        "always" => Mode::Always,
+        "initial_only" => Mode::InitialOnly,
+        "no_data" => Mode::NoData,
+        "when_needed" => Mode::WhenNeeded,
+        _ => Mode::Initial,
+    };
+    let schedule = reader.text(&keys::SNAPSHOT_SCHEDULE);
+    if schedule.is_some() && matches!(mode, Mode::NoData | Mode::InitialOnly) {
+        reader.refuse(
+            &keys::SNAPSHOT_SCHEDULE,
+            "contradicts snapshot.mode, which allows no later snapshot",
+            "remove it, or change snapshot.mode",
+        );
+    }
+    let companies = reader.list(&keys::SNAPSHOT_COMPANIES);
+    let every = companies.iter().any(|company| company == "all");
+    if every && companies.len() > 1 {
+        reader.refuse(&keys::SNAPSHOT_COMPANIES, "names all and others", "write all alone, or ids alone");
+    }
+    Snapshot {
+        lists: reader.list(&keys::SNAPSHOT_LISTS).iter().filter_map(|name| list(name)).collect(),
+        mode,
+        schedule,
+        companies: (!every).then(|| companies.into_iter().filter_map(|id| CompanyId::new(id).ok()).collect()),
+        rows: match reader.word(&keys::SNAPSHOT_ROWS).as_str() {
+            "full" => Rows::Full,
+            "thin" => Rows::Thin,
+            _ => Rows::Probe,
+        },
+        page_size: reader.number(&keys::PAGE_SIZE),
+        payroll_filter: reader.text(&keys::PAYROLL_FILTER),
+        payroll_order_by: reader.word(&keys::PAYROLL_ORDER),
+    }
+}
+
+fn list(name: &str) -> Option<List> {
+    match name {
+        "companies" => Some(List::Companies),
+        "customers" => Some(List::Customers),
+        "accounts" => Some(List::Accounts),
+        "payroll" => Some(List::Payroll),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

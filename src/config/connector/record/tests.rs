@@ -1,0 +1,91 @@
+use super::*;
+
+fn sound() -> BTreeMap<String, String> {
+    [
+        ("connector.class", "RecordSource"),
+        ("topic.prefix", "acme"),
+        ("provider.base.url", "http://localhost:9999"),
+        ("provider.auth.url", "https://login.example.com"),
+        ("provider.subscription.key", "${env:SECRET}"),
+        ("oauth.client.id", "client"),
+        ("oauth.client.secret", "${env:SECRET}"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// The sound configuration with these changes; an empty value removes the key.
+fn parse(changes: &[(&str, &str)]) -> Result<(RecordSource, Vec<Warning>), Problems> {
+    let mut config = sound();
+    for (key, value) in changes {
+        match *value {
+            "" => config.remove(*key),
+            value => config.insert((*key).to_owned(), value.to_owned()),
+        };
+    }
+    let providers = Providers::new([("SECRET".to_owned(), "hunter2".to_owned())]);
+    RecordSource::parse("records", &config, &providers)
+}
+
+#[test]
+fn the_smallest_configuration_gives_the_documented_defaults() {
+    let (source, warnings) = parse(&[]).unwrap();
+
+    assert_eq!(warnings, []);
+    assert_eq!(source.enrich_resources.len(), 19);
+    assert_eq!(source.snapshot.lists, BTreeSet::from([List::Companies, List::Customers, List::Accounts]));
+    assert_eq!((source.snapshot.mode, source.snapshot.rows), (Mode::Initial, Rows::Probe));
+    assert_eq!(source.snapshot.companies, None);
+    assert_eq!(source.snapshot.page_size, 100);
+    assert_eq!((source.budget_per_second, source.company_budget_per_second), (10.0, 2.0));
+    assert_eq!(source.epoch_confirm, Duration::from_secs(3600));
+    assert_eq!((source.brake_count, source.brake_percent), (50, 2.0));
+    assert_eq!(source.provider.oauth.accounting_grant, "accounting");
+}
+
+#[test]
+fn each_word_chooses_what_it_names() {
+    for (word, mode) in [
+        ("initial", Mode::Initial),
+        ("always", Mode::Always),
+        ("initial_only", Mode::InitialOnly),
+        ("no_data", Mode::NoData),
+        ("when_needed", Mode::WhenNeeded),
+    ] {
+        assert_eq!(parse(&[("snapshot.mode", word)]).unwrap().0.snapshot.mode, mode);
+    }
+    for (word, rows) in [("probe", Rows::Probe), ("full", Rows::Full), ("thin", Rows::Thin)] {
+        assert_eq!(parse(&[("snapshot.rows", word)]).unwrap().0.snapshot.rows, rows);
+    }
+    let (source, _) =
+        parse(&[("snapshot.lists", "payroll"), ("snapshot.companies", "acc:1, acc:2")]).unwrap();
+    assert_eq!(source.snapshot.lists, BTreeSet::from([List::Payroll]));
+    assert_eq!(source.snapshot.companies.map(|companies| companies.len()), Some(2));
+}
+
+#[test]
+fn each_rule_is_held_and_says_what_to_do() {
+    let table: &[(&[(&str, &str)], &str)] = &[
+        (&[("provider.base.url", "")], "provider.base.url: is required to read from the provider"),
+        (&[("snapshot.lists", "suppliers")], "must be one of companies, customers, accounts, payroll"),
+        (&[("snapshot.mode", "sometimes")], "snapshot.mode = sometimes"),
+        (&[("snapshot.mode", "no_data"), ("snapshot.schedule", "0 3 * * *")], "contradicts snapshot.mode"),
+        (&[("snapshot.schedule", "daily")], "must be a cron expression"),
+        (&[("snapshot.companies", "all,acc:1")], "names all and others"),
+        (&[("budget.company.requests.per.second", "11")], "must be at most budget.requests.per.second"),
+        (&[("budget.requests.per.second", "0")], "must be a number above 0"),
+        (&[("tombstones.brake.percent", "101")], "must be a number from 0 to 100"),
+        (&[("page.size", "1001")], "must be a whole number from 1 to 1000"),
+        (&[("page.sise", "10")], "did you mean page.size?"),
+        (&[("accounting.secret", "x")], "move it to a WebhookSource"),
+        (
+            &[("oauth.client.secret", "${env:NOPE}")],
+            "oauth.client.secret = ${env:NOPE}: the environment variable NOPE",
+        ),
+    ];
+
+    for (changes, expected) in table {
+        let told = parse(changes).map(|_| ()).unwrap_err().to_string();
+        assert!(told.contains(expected), "{changes:?}\n=> {told}");
+    }
+}

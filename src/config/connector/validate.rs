@@ -1,0 +1,186 @@
+//! Kafka Connect's validation answer: every key, what it is set to, and what is wrong with it.
+
+use std::collections::BTreeMap;
+
+use super::{Class, Connector, Problems, Providers, keys, unknown_class};
+use crate::{
+    config::{
+        definition::{self, Entry, KeyDef, KeyValue, Validation},
+        key::{Key, Type},
+        reader::shown,
+    },
+    secret::HIDDEN,
+};
+
+/// The definitions of a class's keys, as `GET /connector-plugins/{plugin}/config` answers them.
+#[must_use]
+pub fn definitions(class: Class) -> Vec<KeyDef> {
+    definition::definitions(class.keys())
+}
+
+/// The answer to a validation request for the plugin `class`. There is one for any input, however wrong.
+#[must_use]
+pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Providers) -> Validation {
+    let known = Class::parse(class);
+    let mut config = config.clone();
+    let submitted =
+        config.entry(keys::CONNECTOR_CLASS.name.to_owned()).or_insert_with(|| class.to_owned()).clone();
+    let problems = problems(known, class, &config, providers);
+    let declared: Vec<&Key> =
+        known.map_or_else(|| keys::KEYS.iter().collect(), |class| class.keys().collect());
+
+    let mut configs: Vec<Entry> = definition::definitions(declared.iter().copied())
+        .into_iter()
+        .zip(declared)
+        .map(|(definition, key)| {
+            let value = KeyValue {
+                name: key.name.to_owned(),
+                value: value(key, config.get(key.name)),
+                recommended_values: key.recommended_values().iter().map(|&word| word.to_owned()).collect(),
+                errors: errors(&problems, key.name),
+                visible: true,
+            };
+            Entry { definition, value }
+        })
+        .collect();
+    let mut groups: Vec<String> = Vec::new();
+    for entry in &configs {
+        if !groups.contains(&entry.definition.group) {
+            groups.push(entry.definition.group.clone());
+        }
+    }
+    // An error about a key nobody declared still needs a place to be shown.
+    for problem in problems.iter() {
+        if configs.iter().any(|entry| entry.definition.name == problem.key) {
+            continue;
+        }
+        let order = configs.iter().filter(|entry| !groups.contains(&entry.definition.group)).count();
+        let definition =
+            KeyDef::undeclared(&problem.key, u32::try_from(order).unwrap_or(u32::MAX).saturating_add(1));
+        let value = KeyValue {
+            name: problem.key.clone(),
+            // Its kind is unknown, and a misspelt secret is still a secret.
+            value: config.contains_key(&problem.key).then(|| HIDDEN.to_owned()),
+            recommended_values: Vec::new(),
+            errors: errors(&problems, &problem.key),
+            visible: true,
+        };
+        configs.push(Entry { definition, value });
+    }
+    let others =
+        configs.iter().map(|entry| &entry.definition.group).find(|group| !groups.contains(group)).cloned();
+    groups.extend(others);
+    let error_count = configs.iter().map(|entry| entry.value.errors.len()).sum();
+    Validation { name: submitted, error_count, groups, configs }
+}
+
+fn problems(
+    known: Option<Class>,
+    class: &str,
+    config: &BTreeMap<String, String>,
+    providers: &Providers,
+) -> Problems {
+    let named = config.get(keys::CONNECTOR_CLASS.name).map_or("", String::as_str);
+    if known.is_none() {
+        return unknown_class(class);
+    }
+    if Class::parse(named) != known {
+        let mut problems = Problems::default();
+        let rule = format!("does not match the plugin {class}");
+        problems.about(keys::CONNECTOR_CLASS.name, rule, "name one class in both places");
+        return problems;
+    }
+    Connector::parse("", config, providers).err().unwrap_or_default()
+}
+
+/// The value to show: as submitted, or the default. A password is hidden, also where it is a reference.
+fn value(key: &Key, submitted: Option<&String>) -> Option<String> {
+    match submitted {
+        Some(_) if key.kind == Type::Password => Some(HIDDEN.to_owned()),
+        Some(text) => Some(shown(key.kind, text)),
+        None => key.default_value().map(str::to_owned),
+    }
+}
+
+fn errors(problems: &Problems, name: &str) -> Vec<String> {
+    let about = problems.iter().filter(|problem| problem.key == name);
+    about.map(|problem| format!("{} {}; {}", problem.key, problem.rule, problem.remedy)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(class: &str, pairs: &[(&str, &str)]) -> Validation {
+        let config = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        validate(class, &config, &Providers::new([]))
+    }
+
+    fn errors_of<'a>(answer: &'a Validation, key: &str) -> &'a [String] {
+        &answer.configs.iter().find(|entry| entry.definition.name == key).unwrap().value.errors
+    }
+
+    #[test]
+    fn the_probe_of_akhq_gets_an_answer_in_which_every_entry_is_whole() {
+        for class in Class::ALL {
+            let answer = answer(class.name(), &[("connector.class", class.name()), ("topics", "none")]);
+
+            assert_eq!(answer.name, class.name());
+            assert!(!errors_of(&answer, "name").is_empty() && !errors_of(&answer, "topic.prefix").is_empty());
+            let json = serde_json::to_value(&answer).unwrap();
+            for entry in json["configs"].as_array().unwrap() {
+                assert!(entry["definition"].is_object() && entry["value"].is_object(), "{entry}");
+                assert!(entry["definition"]["group"].is_string(), "{entry}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_class_and_any_map_get_an_answer() {
+        for class in ["", "Nope", "WebhookSource", "RecordSourceConnector"] {
+            for pairs in
+                [&[][..], &[("connector.class", "Other")], &[("", ""), ("x", "${"), ("tasks.max", "${a:b}")]]
+            {
+                let answer = answer(class, pairs);
+
+                assert!(answer.error_count > 0, "{class} {pairs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_password_is_hidden_and_a_misspelt_one_too() {
+        let answer = answer(
+            "WebhookSource",
+            &[
+                ("accounting.secret", "hunter2"),
+                ("acounting.secret", "hunter2"),
+                ("invoicing.egress.proxy", "http://user:hunter2@proxy"),
+            ],
+        );
+
+        let json = serde_json::to_string(&answer).unwrap();
+        assert!(!json.contains("hunter2"), "{json}");
+        assert!(json.contains("[hidden]") && json.contains("did you mean accounting.secret?"));
+    }
+
+    #[test]
+    fn a_password_is_hidden_even_where_it_is_a_reference() {
+        let answer = answer("WebhookSource", &[("accounting.secret", "${env:NOT_SET}")]);
+
+        let entry = answer.configs.iter().find(|entry| entry.definition.name == "accounting.secret").unwrap();
+        assert_eq!(entry.value.value.as_deref(), Some(HIDDEN));
+        assert!(entry.value.errors[0].contains("NOT_SET is not set"), "{:?}", entry.value.errors);
+    }
+
+    #[test]
+    fn the_error_count_is_the_sum_over_all_entries() {
+        let answer = answer("RecordSource", &[("tasks.max", "zero"), ("page.sise", "1")]);
+
+        let sum: usize = answer.configs.iter().map(|entry| entry.value.errors.len()).sum();
+        assert_eq!(answer.error_count, sum);
+        assert!(errors_of(&answer, "tasks.max")[0].starts_with("tasks.max must be"));
+        assert_eq!(errors_of(&answer, "page.sise").len(), 1);
+        assert_eq!(answer.groups.last().map(String::as_str), Some("Others"));
+    }
+}

@@ -1,0 +1,78 @@
+//! The keys that only a `WebhookSource` has.
+
+use crate::config::{
+    address::NETWORK,
+    connector::choice,
+    key::{
+        Key, Rule,
+        Type::{Boolean, List, Long, Password, String},
+        keys,
+    },
+    name,
+};
+
+keys! {
+    "Accounting webhooks" {
+        APPLICATION_NAME = Key::new(String, "application.name",
+            "Name under which subscriptions are registered at the provider.").or("tributary").rule(name::PLAIN);
+        ACCOUNTING_RESOURCES = Key::new(List, "accounting.resources",
+            "Resources to subscribe to, such as customers,accounts, or all. Empty: no accounting webhooks.")
+            .or("").high().rule(choice::RESOURCES).dependents(&["accounting.secret"]);
+        ACCOUNTING_EVENTS = Key::new(List, "accounting.events",
+            "Kinds of events to subscribe to, or all that the provider offers for a resource.")
+            .or("all").low().rule(choice::EVENTS);
+        ACCOUNTING_SECRET = Key::new(Password, "accounting.secret",
+            "Secret that the provider signs accounting deliveries with; at least 16 bytes.")
+            .high().rule(Rule::Size(16, 128));
+        ACCOUNTING_PREVIOUS = Key::new(Password, "accounting.secret.previous",
+            "The secret before that one, still accepted while subscriptions move to the new one.")
+            .low().rule(Rule::Size(16, 128));
+    }
+    "Invoicing webhooks" {
+        INVOICING_HOOKS = Key::new(List, "invoicing.hooks",
+            "Hooks to register, such as Customer:Created,SaleInvoice:Updated, or all. Empty: no invoicing webhooks.")
+            .or("").high().rule(choice::HOOKS).dependents(&["invoicing.secret"]);
+        INVOICING_SECRET = Key::new(Password, "invoicing.secret",
+            "Secret from which that of each hook is derived; 32 to 128 bytes.").high().rule(Rule::Size(32, 128));
+        INVOICING_PREVIOUS = Key::new(Password, "invoicing.secret.previous",
+            "The secret before that one, still accepted while hooks move to the new one.")
+            .low().rule(Rule::Size(32, 128));
+        SIGNATURE_POLICY = Key::new(String, "invoicing.signature.policy",
+            "Whether invoicing deliveries must be signed. With off anyone who reaches the listener can invent events, so \
+             source.addresses is needed, and the action of an event stays unknown.")
+            .or("require").rule(Rule::OneOf(&["require", "off"])).dependents(&["source.addresses"]);
+        SIGNATURE_HEADER = Key::new(String, "invoicing.signature.header",
+            "Header that carries the signature of invoicing deliveries.").or("ms-signature").low().rule(name::HEADER);
+        SEGMENT = Key::new(String, "invoicing.segment",
+            "Last segment of the receiving path, /api/webhooks/incoming/<segment>; one connector for each.")
+            .or("Invoicing").low().rule(name::SEGMENT);
+        TENANTS = Key::new(List, "invoicing.tenants",
+            "Company of each invoicing tenant, as tenant=company. Events of a mapped tenant are keyed by the company, \
+             others by the tenant.")
+            .rule(name::TENANT);
+        EGRESS_PROXY = Key::new(String, "invoicing.egress.proxy",
+            "Proxy for registering hooks: the provider wants the request to come from the receiving host.")
+            .low().rule(name::PROXY);
+        LOGIN_MAIL = Key::new(String, "invoicing.login.mail", "User of the invoicing API.").rule(name::PLAIN)
+            .dependents(&["invoicing.login.password", "invoicing.login.company"]);
+        LOGIN_PASSWORD = Key::new(Password, "invoicing.login.password", "Password of that user.");
+        LOGIN_COMPANY = Key::new(Long, "invoicing.login.company",
+            "Id of the company to choose after the login. Unset: the user's default.").rule(Rule::Range(0, i64::MAX));
+    }
+    "Receiving" {
+        SOURCE_ADDRESSES = Key::new(List, "source.addresses",
+            "Networks that deliveries may come from. Empty: any, because signatures decide.").rule(NETWORK);
+        BODY_LIMIT = Key::new(Long, "body.limit.bytes",
+            "Largest accounting delivery, in bytes.").or("8388608").low().rule(Rule::Range(1024, 104_857_600));
+        INVOICING_BODY_LIMIT = Key::new(Long, "invoicing.body.limit.bytes",
+            "Largest invoicing delivery, in bytes; smaller, because each is hashed once for every hook's secret.")
+            .or("262144").low().rule(Rule::Range(1024, 8_388_608));
+        SPOOL_LIMIT = Key::new(Long, "spool.limit.bytes",
+            "Bytes the spool may hold before deliveries are answered 503.")
+            .or("1073741824").rule(Rule::Range(1_048_576, 1_099_511_627_776));
+        MANAGE = Key::new(Boolean, "subscriptions.manage",
+            "Whether the connector keeps the provider's subscriptions as configured. With false it only receives, and \
+             needs no access to the provider.")
+            .or("true");
+    }
+}

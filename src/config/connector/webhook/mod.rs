@@ -1,0 +1,266 @@
+//! The configuration of a `WebhookSource`: which deliveries to receive, how to trust them, what to subscribe to.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+
+use super::{Common, Provider, choice, common, dialect, keys as shared, provider, with_name};
+use crate::{
+    config::{
+        address, name,
+        problem::{Problems, Warning},
+        providers::Providers,
+        reader::Reader,
+        unknown,
+    },
+    model::{AccountingResource, CompanyId, InvoicingHook, TenantId},
+    secret::Secret,
+};
+
+pub(crate) mod keys;
+
+/// A `WebhookSource`, checked.
+#[derive(Debug, Clone)]
+pub struct WebhookSource {
+    /// What every connector has.
+    pub common: Common,
+    /// `application.name`.
+    pub application_name: String,
+    /// Accounting webhooks; `None` when no resource is named.
+    pub accounting: Option<Accounting>,
+    /// Invoicing webhooks; `None` when no hook is named.
+    pub invoicing: Option<Invoicing>,
+    /// `source.addresses`; empty for any.
+    pub source_addresses: Vec<IpNet>,
+    /// `body.limit.bytes`.
+    pub body_limit_bytes: usize,
+    /// `spool.limit.bytes`.
+    pub spool_limit_bytes: u64,
+    /// `subscriptions.manage`; then [`WebhookSource::provider`] is there.
+    pub manage_subscriptions: bool,
+    /// Access to the provider.
+    pub provider: Option<Provider>,
+}
+
+/// Accounting webhooks.
+#[derive(Debug, Clone)]
+pub struct Accounting {
+    /// `accounting.resources`; not empty.
+    pub resources: BTreeSet<AccountingResource>,
+    /// `accounting.events`: endings of event names; not empty.
+    pub events: BTreeSet<&'static str>,
+    /// `accounting.secret`.
+    pub secret: Secret,
+    /// `accounting.secret.previous`.
+    pub previous_secret: Option<Secret>,
+}
+
+/// Invoicing webhooks.
+#[derive(Debug, Clone)]
+pub struct Invoicing {
+    /// `invoicing.hooks`; not empty.
+    pub hooks: BTreeSet<InvoicingHook>,
+    /// `invoicing.signature.policy`, with what it needs.
+    pub signature: Signature,
+    /// `invoicing.segment`.
+    pub segment: String,
+    /// `invoicing.tenants`.
+    pub tenants: BTreeMap<TenantId, CompanyId>,
+    /// `invoicing.egress.proxy`; an address that may hold credentials.
+    pub egress_proxy: Option<Secret>,
+    /// `invoicing.login.*`.
+    pub login: Option<InvoicingLogin>,
+    /// `invoicing.body.limit.bytes`.
+    pub body_limit_bytes: usize,
+}
+
+/// How invoicing deliveries are trusted.
+#[derive(Debug, Clone)]
+pub enum Signature {
+    /// By signature.
+    Required {
+        /// `invoicing.signature.header`.
+        header: String,
+        /// `invoicing.secret`, from which each hook's is derived.
+        secret: Secret,
+        /// `invoicing.secret.previous`.
+        previous_secret: Option<Secret>,
+    },
+    /// By [`WebhookSource::source_addresses`] alone, which is then not empty.
+    Off,
+}
+
+/// `invoicing.login.*`.
+#[derive(Debug, Clone)]
+pub struct InvoicingLogin {
+    /// `.mail`.
+    pub mail: String,
+    /// `.password`.
+    pub password: Secret,
+    /// `.company`; `None` for the user's default.
+    pub company: Option<i64>,
+}
+
+impl WebhookSource {
+    /// Reads a connector's flat configuration.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(
+        name: &str,
+        config: &BTreeMap<String, String>,
+        providers: &Providers,
+    ) -> Result<(Self, Vec<Warning>), Problems> {
+        let config = with_name(name, config);
+        let mut reader = Reader::new(&config, providers);
+        unknown::check(&mut reader, &dialect::WEBHOOK);
+        let source = read(&mut reader, name);
+        reader.finish_whole(source)
+    }
+
+    /// Whether a delivery may come from this address.
+    #[must_use]
+    pub fn accepts_from(&self, address: IpAddr) -> bool {
+        self.source_addresses.is_empty()
+            || self.source_addresses.iter().any(|network| network.contains(&address))
+    }
+}
+
+fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
+    let common = common::read(reader, name);
+    if reader.word(&shared::EXACTLY_ONCE) == "required" {
+        reader.refuse(
+            &shared::EXACTLY_ONCE,
+            "is impossible for a WebhookSource: the provider may deliver twice",
+            "remove it; a duplicate carries the same tributary.id header",
+        );
+    }
+    let manage = reader.boolean(&keys::MANAGE);
+    let source_addresses = reader.parsed_list(&keys::SOURCE_ADDRESSES, address::network);
+    let accounting = accounting(reader);
+    let invoicing = invoicing(reader, manage);
+    let listed = [&keys::ACCOUNTING_RESOURCES, &keys::INVOICING_HOOKS];
+    if reader.are_sound(&listed) && listed.iter().all(|key| reader.list(key).is_empty()) {
+        reader.problems.about(
+            keys::ACCOUNTING_RESOURCES.name,
+            "and invoicing.hooks are both empty, so the connector would do nothing",
+            "name resources, hooks, or both",
+        );
+    }
+    let provider = provider::read(reader, manage.then_some("while subscriptions.manage is true"));
+    let application_name = reader.word(&keys::APPLICATION_NAME);
+    let body_limit_bytes = reader.number(&keys::BODY_LIMIT);
+    let spool_limit_bytes = reader.number(&keys::SPOOL_LIMIT);
+    Some(WebhookSource {
+        common: common?,
+        application_name,
+        accounting,
+        invoicing,
+        source_addresses,
+        body_limit_bytes,
+        spool_limit_bytes,
+        manage_subscriptions: manage,
+        provider,
+    })
+}
+
+fn accounting(reader: &mut Reader<'_>) -> Option<Accounting> {
+    let resources: BTreeSet<_> =
+        reader.parsed_list(&keys::ACCOUNTING_RESOURCES, choice::resources).into_iter().flatten().collect();
+    let events: BTreeSet<_> =
+        reader.parsed_list(&keys::ACCOUNTING_EVENTS, choice::event_kinds).into_iter().flatten().collect();
+    let (secret, previous) = secrets(reader, &keys::ACCOUNTING_SECRET, &keys::ACCOUNTING_PREVIOUS);
+    if resources.is_empty() {
+        return None;
+    }
+    reader.demand(&keys::ACCOUNTING_SECRET, "when accounting.resources names any");
+    if events.is_empty() && reader.are_sound(&[&keys::ACCOUNTING_EVENTS]) {
+        reader.refuse(&keys::ACCOUNTING_EVENTS, "names no events", "name some, or remove the key to get all");
+    }
+    Some(Accounting { resources, events, secret: secret?, previous_secret: previous })
+}
+
+fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
+    let hooks: BTreeSet<_> =
+        reader.parsed_list(&keys::INVOICING_HOOKS, choice::hooks).into_iter().flatten().collect();
+    let signature = signature(reader, !hooks.is_empty());
+    let segment = reader.word(&keys::SEGMENT);
+    let tenants = tenants(reader);
+    let egress_proxy = reader.text(&keys::EGRESS_PROXY).map(Secret::from);
+    let body_limit_bytes = reader.number(&keys::INVOICING_BODY_LIMIT);
+    let login = login(reader, manage && !hooks.is_empty());
+    if hooks.is_empty() {
+        return None;
+    }
+    Some(Invoicing { hooks, signature: signature?, segment, tenants, egress_proxy, login, body_limit_bytes })
+}
+
+fn signature(reader: &mut Reader<'_>, used: bool) -> Option<Signature> {
+    let header = reader.word(&keys::SIGNATURE_HEADER);
+    let (secret, previous_secret) = secrets(reader, &keys::INVOICING_SECRET, &keys::INVOICING_PREVIOUS);
+    if reader.word(&keys::SIGNATURE_POLICY) == "off" {
+        let anyone = reader.list(&keys::SOURCE_ADDRESSES).is_empty();
+        if anyone && reader.are_sound(&[&keys::SOURCE_ADDRESSES]) {
+            reader.refuse(
+                &keys::SIGNATURE_POLICY,
+                "needs source.addresses: otherwise anyone could invent events",
+                "name the provider's networks in source.addresses, or require signatures",
+            );
+        }
+        return Some(Signature::Off);
+    }
+    if used {
+        reader.demand(&keys::INVOICING_SECRET, "when invoicing.hooks names any and signatures are required");
+    }
+    Some(Signature::Required { header, secret: secret?, previous_secret })
+}
+
+/// A secret and the one before it, which must differ: a rotation to the same value is a mistake.
+fn secrets(
+    reader: &mut Reader<'_>,
+    key: &crate::config::Key,
+    previous: &crate::config::Key,
+) -> (Option<Secret>, Option<Secret>) {
+    let (now, before) = (reader.secret(key), reader.secret(previous));
+    match (&now, &before) {
+        (Some(now), Some(before)) if now.reveal() == before.reveal() => {
+            let rule = format!("is the same as {}, so nothing was rotated", key.name);
+            reader.refuse(previous, rule, "set the old secret, or remove the key");
+        }
+        (None, Some(_)) => reader.demand(key, &format!("beside {}", previous.name)),
+        _ => {}
+    }
+    (now, before)
+}
+
+fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
+    let mut tenants = BTreeMap::new();
+    for (tenant, company) in reader.parsed_list(&keys::TENANTS, name::tenant) {
+        let (Ok(id), Ok(company)) = (TenantId::new(tenant.as_str()), CompanyId::new(company)) else {
+            continue;
+        };
+        if tenants.insert(id, company).is_some() {
+            let rule = format!("names tenant `{tenant}` twice");
+            reader.refuse(&keys::TENANTS, rule, "give each tenant one company");
+        }
+    }
+    tenants
+}
+
+fn login(reader: &mut Reader<'_>, required: bool) -> Option<InvoicingLogin> {
+    if required {
+        reader.demand(&keys::LOGIN_MAIL, "to register invoicing hooks");
+    }
+    if reader.is_set(&keys::LOGIN_MAIL) {
+        reader.demand(&keys::LOGIN_PASSWORD, "beside invoicing.login.mail");
+    }
+    let (mail, password) = (reader.text(&keys::LOGIN_MAIL), reader.secret(&keys::LOGIN_PASSWORD));
+    let company = reader.text(&keys::LOGIN_COMPANY).and_then(|id| id.parse().ok());
+    Some(InvoicingLogin { mail: mail?, password: password?, company })
+}
+
+#[cfg(test)]
+mod tests;

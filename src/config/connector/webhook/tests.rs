@@ -1,0 +1,176 @@
+use super::*;
+use crate::model::{InvoicingAction, InvoicingEntity};
+
+const SECRET: &str = "hunter2-hunter2-hunter2-hunter2-hunter2";
+
+fn sound() -> BTreeMap<String, String> {
+    [
+        ("connector.class", "WebhookSource"),
+        ("topic.prefix", "acme"),
+        ("accounting.resources", "customers, accounts"),
+        ("accounting.secret", "${env:SECRET}"),
+        ("invoicing.hooks", "Customer:Created,SaleInvoice:Updated"),
+        ("invoicing.secret", "${env:SECRET}"),
+        ("invoicing.login.mail", "a@example.com"),
+        ("invoicing.login.password", "${env:SECRET}"),
+        ("provider.base.url", "https://api.example.com"),
+        ("provider.auth.url", "https://login.example.com"),
+        ("provider.subscription.key", "${env:SECRET}"),
+        ("oauth.client.id", "client"),
+        ("oauth.client.secret", "${env:SECRET}"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// The sound configuration with these changes; an empty value removes the key.
+fn parse(changes: &[(&str, &str)]) -> Result<(WebhookSource, Vec<Warning>), Problems> {
+    let mut config = sound();
+    for (key, value) in changes {
+        match *value {
+            "" => config.remove(*key),
+            value => config.insert((*key).to_owned(), value.to_owned()),
+        };
+    }
+    let environment =
+        [("SECRET", SECRET), ("SHORT", "hunter2"), ("OTHER", "another-secret-of-at-least-32-bytes")];
+    let providers = Providers::new(environment.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    WebhookSource::parse("webhooks", &config, &providers)
+}
+
+#[test]
+fn a_sound_configuration_becomes_what_it_says() {
+    let (source, warnings) = parse(&[("invoicing.tenants", "7=acc:17:CM:9f, 8=b")]).unwrap();
+
+    assert_eq!(warnings, []);
+    assert_eq!(source.common.name, "webhooks");
+    assert_eq!(source.common.errors.dead_letter_topic, "acme.dead-letters");
+    assert_eq!(source.common.topic_creation.partitions, 12);
+    let accounting = source.accounting.unwrap();
+    assert_eq!(
+        accounting.resources,
+        BTreeSet::from([AccountingResource::Accounts, AccountingResource::Customers])
+    );
+    assert_eq!(accounting.events.len(), 5);
+    assert_eq!(accounting.secret.reveal(), SECRET);
+    let invoicing = source.invoicing.unwrap();
+    let created = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
+    assert!(invoicing.hooks.contains(&created) && invoicing.hooks.len() == 2);
+    assert_eq!(invoicing.tenants[&TenantId::new("7").unwrap()], CompanyId::new("acc:17:CM:9f").unwrap());
+    assert!(matches!(invoicing.signature, Signature::Required { header, .. } if header == "ms-signature"));
+    assert!(source.provider.is_some() && source.manage_subscriptions);
+}
+
+#[test]
+fn a_connector_that_only_receives_needs_no_access_to_the_provider() {
+    let keys = ["provider.base.url", "provider.auth.url", "provider.subscription.key", "oauth.client.id"];
+    let mut changes: Vec<_> = keys.iter().map(|key| (*key, "")).collect();
+    changes.extend([
+        ("oauth.client.secret", ""),
+        ("invoicing.login.mail", ""),
+        ("invoicing.login.password", ""),
+    ]);
+
+    let managing = parse(&changes).unwrap_err().to_string();
+    changes.push(("subscriptions.manage", "false"));
+    let (receiving, _) = parse(&changes).unwrap();
+
+    for key in keys {
+        assert!(
+            managing.contains(&format!("{key}: is required while subscriptions.manage is true")),
+            "{managing}"
+        );
+    }
+    assert!(receiving.provider.is_none());
+}
+
+#[test]
+fn each_rule_is_held_and_says_what_to_do() {
+    let table: &[(&[(&str, &str)], &str)] = &[
+        (&[("accounting.resources", "costumers")], "unknown accounting resource `costumers`"),
+        (&[("invoicing.hooks", "CompanyData:Deleted")], "CompanyData only offers Updated"),
+        (&[("accounting.events", "Exploded")], "accounting.events = Exploded"),
+        (
+            &[("accounting.secret", "${env:SHORT}")],
+            "accounting.secret = ${env:SHORT}: must be 16 to 128 bytes long",
+        ),
+        (&[("invoicing.secret", "${env:SHORT}")], "must be 32 to 128 bytes long, this one has 7"),
+        (&[("accounting.secret", "")], "accounting.secret: is required when accounting.resources names any"),
+        (&[("invoicing.secret", "")], "invoicing.secret: is required"),
+        (&[("accounting.secret.previous", "${env:SECRET}")], "nothing was rotated"),
+        (&[("invoicing.signature.policy", "off")], "needs source.addresses"),
+        (&[("invoicing.signature.policy", "maybe")], "must be one of require, off"),
+        (&[("source.addresses", "example.com")], "source.addresses = example.com: must be an IP address"),
+        (&[("accounting.resources", ""), ("invoicing.hooks", "")], "would do nothing"),
+        (&[("exactly.once.support", "required")], "the provider may deliver twice"),
+        (&[("provider.base.url", "http://api.example.com")], "must be https"),
+        (&[("provider.base.url", "https://u:hunter2@api.example.com")], "must not hold credentials"),
+        (&[("invoicing.tenants", "7=a,7=b")], "names tenant `7` twice"),
+        (&[("name", "other")], "differs from the connector's name `webhooks`"),
+        (&[("tasks.max", "0")], "tasks.max = 0: must be a whole number from 1 to 10000"),
+        (&[("transforms", "a"), ("transforms.a.type", "b")], "transforms.a.type: is not supported"),
+        (
+            &[("value.converter", "org.apache.kafka.connect.json.JsonConverter")],
+            "JsonConverter is not supported",
+        ),
+        (&[("page.size", "10")], "page.size: is not a key of a WebhookSource; move it to a RecordSource"),
+        (&[("state.dir", "/x")], "move it to the worker's properties"),
+        (&[("producer.override.acks", "1")], "set it behind producer. in the worker's properties"),
+        (&[("topic.creation.groups", "a")], "is not supported"),
+        (&[("topic.creation.default.cleanup.policy", "delete")], "is not for all topics"),
+        (&[("topic.prefix", "a b")], "topic.prefix = a b: must be the beginning of topic names"),
+        (&[("errors.log.include.messages", "true")], "contents are never logged"),
+        (&[("oauth.redirect.uri", "http://127.0.0.1/cb")], "oauth.redirect.uri"),
+    ];
+
+    for (changes, expected) in table {
+        let told = parse(changes).map(|_| ()).unwrap_err().to_string();
+        assert!(told.contains(expected), "{changes:?}\n=> {told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}
+
+#[test]
+fn unsigned_deliveries_are_possible_from_named_networks_only() {
+    let (source, _) =
+        parse(&[("invoicing.signature.policy", "off"), ("source.addresses", "10.0.0.0/8,192.0.2.7")])
+            .unwrap();
+
+    assert!(matches!(source.invoicing.as_ref().unwrap().signature, Signature::Off));
+    assert!(
+        source.accepts_from("10.1.2.3".parse().unwrap()) && source.accepts_from("192.0.2.7".parse().unwrap())
+    );
+    assert!(!source.accepts_from("192.0.2.8".parse().unwrap()));
+}
+
+#[test]
+fn a_configuration_written_for_connect_pastes_in() {
+    let (source, warnings) = parse(&[
+        ("connector.class", "com.example.WebhookSourceConnector"),
+        ("key.converter", "org.apache.kafka.connect.storage.StringConverter"),
+        ("value.converter", "io.confluent.connect.avro.AvroConverter"),
+        ("value.converter.schema.registry.url", "http://registry:8081"),
+        ("topic.creation.default.retention.ms", "604800000"),
+        ("errors.tolerance", "all"),
+        ("errors.retry.timeout", "-1"),
+        ("topics", "stray"),
+    ])
+    .unwrap();
+
+    let warned: Vec<_> = warnings.iter().map(|warning| warning.key.as_str()).collect();
+    assert_eq!(warned, ["topics", "value.converter.schema.registry.url"]);
+    assert_eq!(source.common.topic_creation.settings["retention.ms"], "604800000");
+    assert!(source.common.errors.tolerated && source.common.errors.retry.total.is_none());
+}
+
+#[test]
+fn a_literal_secret_warns_and_no_debug_output_shows_one() {
+    let (source, warnings) =
+        parse(&[("accounting.secret", SECRET), ("invoicing.egress.proxy", "http://user:hunter2@proxy:3128")])
+            .unwrap();
+
+    let warned: Vec<_> = warnings.iter().map(|warning| warning.key.as_str()).collect();
+    assert_eq!(warned, ["accounting.secret", "invoicing.egress.proxy"]);
+    let shown = format!("{source:?} {warnings:?}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+}

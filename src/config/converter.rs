@@ -1,0 +1,52 @@
+//! Converter classes: accepted by the names Kafka Connect configurations use, where they mean what we do.
+
+use super::key::Rule;
+
+pub(crate) const KEY: Rule = Rule::Custom {
+    says: "StringConverter, because keys are UTF-8 text: a schema id inside would make every key new after a \
+           registry move, and compaction would miss",
+    remedy: "write org.apache.kafka.connect.storage.StringConverter, or remove the key",
+    check: |class| one_of(class, &["StringConverter"]),
+};
+
+pub(crate) const VALUE: Rule = Rule::Custom {
+    says: "AvroConverter, because values are Avro in Confluent's wire format",
+    remedy: "write io.confluent.connect.avro.AvroConverter, or remove the key",
+    check: |class| one_of(class, &["AvroConverter"]),
+};
+
+pub(crate) const HEADER: Rule = Rule::Custom {
+    says: "SimpleHeaderConverter or StringConverter, because headers are UTF-8 text",
+    remedy: "write org.apache.kafka.connect.storage.SimpleHeaderConverter, or remove the key",
+    check: |class| one_of(class, &["SimpleHeaderConverter", "StringConverter"]),
+};
+
+/// Compares the last part of the class name, so that a package may be left out.
+fn one_of(class: &str, names: &[&str]) -> Result<(), String> {
+    let simple = class.rsplit('.').next().unwrap_or(class);
+    if names.contains(&simple) { Ok(()) } else { Err(format!("{simple} is not supported")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::key::{Key, Type};
+
+    #[test]
+    fn only_text_keys_and_avro_values_are_taken() {
+        let table = [
+            (KEY, "org.apache.kafka.connect.storage.StringConverter", true),
+            (KEY, "StringConverter", true),
+            (KEY, "io.confluent.connect.avro.AvroConverter", false),
+            (VALUE, "io.confluent.connect.avro.AvroConverter", true),
+            (VALUE, "org.apache.kafka.connect.json.JsonConverter", false),
+            (HEADER, "org.apache.kafka.connect.storage.SimpleHeaderConverter", true),
+            (HEADER, "org.apache.kafka.connect.converters.ByteArrayConverter", false),
+        ];
+
+        for (rule, class, sound) in table {
+            let key = Key::new(Type::Class, "converter", "").rule(rule);
+            assert_eq!(key.check(class).is_ok(), sound, "{class}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Kafka Connect's answers about configuration, as its REST API spells them.
+//!
+//! Forms in kafka-ui, AKHQ and Console are drawn from these. Every entry of a [`Validation`] carries both a definition
+//! and a value: a missing one breaks those tools, so a key nobody declared gets a definition of its own.
+
+use serde::Serialize;
+
+use super::key::{Fallback, Importance, Key, Type, Width};
+
+/// What a key is: one element of `GET /connector-plugins/{plugin}/config`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeyDef {
+    /// Full name.
+    pub name: String,
+    /// Type of the value.
+    #[serde(rename = "type")]
+    pub kind: Type,
+    /// Whether it must be set.
+    pub required: bool,
+    /// The default as text; null where it must be set, and where nothing holds by default.
+    pub default_value: Option<String>,
+    /// How likely a user has to set it.
+    pub importance: Importance,
+    /// What it does.
+    pub documentation: String,
+    /// Heading in a form.
+    pub group: String,
+    /// Hint for forms.
+    pub width: Width,
+    /// Name for people.
+    pub display_name: String,
+    /// Keys whose meaning depends on this one.
+    pub dependents: Vec<String>,
+    /// Place under its heading, from 1.
+    pub order_in_group: u32,
+    /// The same number, under the name AKHQ sorts by.
+    pub order: u32,
+}
+
+/// What a user set a key to, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeyValue {
+    /// Full name.
+    pub name: String,
+    /// The value as submitted, or the default; `[hidden]` for secrets.
+    pub value: Option<String>,
+    /// The closed set of values, where there is one.
+    pub recommended_values: Vec<String>,
+    /// What is wrong, a sentence each; empty when nothing is.
+    pub errors: Vec<String>,
+    /// Whether a form should show it.
+    pub visible: bool,
+}
+
+/// One key of a [`Validation`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// What the key is.
+    pub definition: KeyDef,
+    /// What it is set to.
+    pub value: KeyValue,
+}
+
+/// The answer of `PUT /connector-plugins/{plugin}/config/validate`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Validation {
+    /// The class as submitted.
+    pub name: String,
+    /// Errors over all entries.
+    pub error_count: usize,
+    /// Headings in the order a form should show them.
+    pub groups: Vec<String>,
+    /// Every key: the plugin's own first, then those all connectors have, then any other with an error.
+    pub configs: Vec<Entry>,
+}
+
+impl KeyDef {
+    /// The definition of a declared key at this place under its heading.
+    #[must_use]
+    pub fn new(key: &Key, order: u32) -> Self {
+        Self {
+            name: key.name.to_owned(),
+            kind: key.kind,
+            required: key.fallback == Fallback::Required,
+            default_value: key.default_value().map(str::to_owned),
+            importance: key.importance,
+            documentation: key.documentation.to_owned(),
+            group: key.group.to_owned(),
+            width: key.width,
+            display_name: key.display_name(),
+            dependents: key.dependents.iter().map(|&name| name.to_owned()).collect(),
+            order_in_group: order,
+            order,
+        }
+    }
+
+    /// A definition for a key nobody declared, so that an error about it can be shown.
+    #[must_use]
+    pub fn undeclared(name: &str, order: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: Type::String,
+            required: false,
+            default_value: None,
+            importance: Importance::Low,
+            documentation: "Not a key of this connector.".to_owned(),
+            group: UNDECLARED.to_owned(),
+            width: Width::None,
+            display_name: name.to_owned(),
+            dependents: Vec::new(),
+            order_in_group: order,
+            order,
+        }
+    }
+}
+
+/// Heading of keys nobody declared.
+const UNDECLARED: &str = "Others";
+
+/// The definitions of these keys, numbered within their headings.
+pub(crate) fn definitions<'a>(keys: impl Iterator<Item = &'a Key>) -> Vec<KeyDef> {
+    let mut placed: Vec<KeyDef> = Vec::new();
+    for key in keys {
+        let before = placed.iter().filter(|definition| definition.group == key.group).count();
+        placed.push(KeyDef::new(key, u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1)));
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: Key = Key::new(Type::String, "name", "Its name.").required().group("Common");
+    const SECRET: Key = Key::new(Type::Password, "a.secret", "Hush.").group("Common");
+    const SIZE: Key = Key::new(Type::Int, "page.size", "Rows.").or("100").group("Paging");
+
+    #[test]
+    fn a_definition_has_the_members_connect_sends_and_the_one_akhq_reads() {
+        let json = serde_json::to_value(KeyDef::new(&SIZE, 3)).unwrap();
+
+        let mut members: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        members.sort_unstable();
+        assert_eq!(
+            members,
+            [
+                "default_value",
+                "dependents",
+                "display_name",
+                "documentation",
+                "group",
+                "importance",
+                "name",
+                "order",
+                "order_in_group",
+                "required",
+                "type",
+                "width"
+            ]
+        );
+        assert_eq!((json["type"].as_str(), json["width"].as_str()), (Some("INT"), Some("SHORT")));
+        assert_eq!(json["default_value"], "100");
+        assert_eq!(json["order"], json["order_in_group"]);
+    }
+
+    #[test]
+    fn a_required_key_has_no_default_and_an_optional_one_may_have_none_either() {
+        let [name, secret, size] = [NAME, SECRET, SIZE].map(|key| KeyDef::new(&key, 1));
+
+        assert_eq!((name.required, name.default_value), (true, None));
+        assert_eq!((secret.required, secret.default_value), (false, None));
+        assert_eq!((size.required, size.default_value.as_deref()), (false, Some("100")));
+    }
+
+    #[test]
+    fn places_are_counted_within_a_heading() {
+        let placed = definitions([NAME, SIZE, SECRET].iter());
+
+        let places: Vec<_> =
+            placed.iter().map(|definition| (definition.name.as_str(), definition.order)).collect();
+        assert_eq!(places, [("name", 1), ("page.size", 1), ("a.secret", 2)]);
+    }
+}

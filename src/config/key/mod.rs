@@ -1,0 +1,282 @@
+//! One declaration per configuration key.
+//!
+//! A [`Key`] says everything there is to say about a setting: name, type, default, rule, and the words people read.
+//! Parsing, validation, Connect's `KeyDef` answers and the generated reference all read the same declaration, so they
+//! cannot drift apart. Declarations stand in `keys!` blocks, grouped as the reference shows them.
+
+use serde::Serialize;
+
+pub(crate) use self::rule::{Broken, Rule};
+
+mod rule;
+
+/// What a value is, in Kafka Connect's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Type {
+    /// `true` or `false`, in any case.
+    Boolean,
+    /// Text.
+    String,
+    /// 32-bit whole number.
+    Int,
+    /// 16-bit whole number.
+    Short,
+    /// 64-bit whole number.
+    Long,
+    /// Number with a fraction.
+    Double,
+    /// Comma-separated texts; blanks around each are dropped.
+    List,
+    /// Name of a class, as Kafka Connect names plugins.
+    Class,
+    /// Text that is never shown.
+    Password,
+}
+
+/// How likely a user has to set a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Importance {
+    /// Nearly every installation sets it.
+    High,
+    /// Many do.
+    Medium,
+    /// The default nearly always fits.
+    Low,
+}
+
+/// How wide a form field for the value should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Width {
+    /// No hint.
+    None,
+    /// A number or a word.
+    Short,
+    /// A name or an address.
+    Medium,
+    /// A list.
+    Long,
+}
+
+/// What holds when a key is not set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallback {
+    /// It must be set.
+    Required,
+    /// Nothing: the feature is off, or another place decides; the documentation says which.
+    Unset,
+    /// This text, as if the user had written it.
+    Text(&'static str),
+}
+
+/// The declaration of one key. See the module's head.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// Full name, as it stands in a file.
+    pub name: &'static str,
+    /// Type of the value.
+    pub kind: Type,
+    /// What holds when it is not set.
+    pub fallback: Fallback,
+    /// How likely a user has to set it.
+    pub importance: Importance,
+    /// What it does: unit, range and why, in a sentence or two.
+    pub documentation: &'static str,
+    /// Heading under which forms and the reference show it.
+    pub group: &'static str,
+    /// Hint for forms.
+    pub width: Width,
+    /// Keys whose meaning depends on this one.
+    pub dependents: &'static [&'static str],
+    /// What the value, or each item of a list, has to satisfy beyond its type.
+    pub(crate) rule: Rule,
+}
+
+impl Key {
+    /// An optional text without a rule; the `const` methods below refine it.
+    pub(crate) const fn new(kind: Type, name: &'static str, documentation: &'static str) -> Self {
+        let width = match kind {
+            Type::Boolean | Type::Int | Type::Short | Type::Long | Type::Double => Width::Short,
+            Type::String | Type::Class | Type::Password => Width::Medium,
+            Type::List => Width::Long,
+        };
+        Self {
+            name,
+            kind,
+            fallback: Fallback::Unset,
+            importance: Importance::Medium,
+            documentation,
+            group: "",
+            width,
+            dependents: &[],
+            rule: Rule::Any,
+        }
+    }
+
+    pub(crate) const fn required(mut self) -> Self {
+        self.fallback = Fallback::Required;
+        self
+    }
+
+    pub(crate) const fn or(mut self, default: &'static str) -> Self {
+        self.fallback = Fallback::Text(default);
+        self
+    }
+
+    pub(crate) const fn high(mut self) -> Self {
+        self.importance = Importance::High;
+        self
+    }
+
+    pub(crate) const fn low(mut self) -> Self {
+        self.importance = Importance::Low;
+        self
+    }
+
+    pub(crate) const fn rule(mut self, rule: Rule) -> Self {
+        self.rule = rule;
+        self
+    }
+
+    pub(crate) const fn dependents(mut self, names: &'static [&'static str]) -> Self {
+        self.dependents = names;
+        self
+    }
+
+    pub(crate) const fn group(mut self, group: &'static str) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// The default as text, where there is one.
+    #[must_use]
+    pub fn default_value(&self) -> Option<&'static str> {
+        match self.fallback {
+            Fallback::Text(text) => Some(text),
+            Fallback::Required | Fallback::Unset => None,
+        }
+    }
+
+    /// The name for people: `tasks.max` is "Tasks max".
+    #[must_use]
+    pub fn display_name(&self) -> String {
+        let words = self.name.replace(['.', '_'], " ");
+        let mut letters = words.chars();
+        letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    }
+
+    /// What a value must be, for the reference and for forms; empty where any text will do.
+    #[must_use]
+    pub fn valid_values(&self) -> String {
+        self.rule.describe(self.kind)
+    }
+
+    /// The closed set of values, where there is one.
+    #[must_use]
+    pub fn recommended_values(&self) -> &'static [&'static str] {
+        match (self.kind, self.rule) {
+            (_, Rule::OneOf(words)) => words,
+            (Type::Boolean, _) => &["true", "false"],
+            _ => &[],
+        }
+    }
+
+    /// Checks a resolved, trimmed value against type and rule.
+    pub(crate) fn check(&self, value: &str) -> Result<(), Broken> {
+        let items: Vec<&str> = if self.kind == Type::List { items(value).collect() } else { vec![value] };
+        for item in items {
+            rule::check_type(self.kind, item)
+                .and_then(|()| self.rule.check(item))
+                .map_err(|detail| Broken { detail, remedy: self.remedy() })?;
+        }
+        Ok(())
+    }
+
+    /// What to do about a value that breaks the rule.
+    pub(crate) fn remedy(&self) -> String {
+        match (self.rule, self.fallback) {
+            (Rule::Custom { remedy, .. }, _) if !remedy.is_empty() => remedy.to_owned(),
+            (Rule::OneOf(words), _) => format!("write {}", words.join(" or ")),
+            (Rule::File, _) => "create the file, or correct the path or its permissions".to_owned(),
+            (Rule::Directory, _) => "create the directory, or correct the path".to_owned(),
+            (Rule::Size(..), _) => "make a new one, for example with `openssl rand -hex 32`".to_owned(),
+            (_, Fallback::Text(default)) => format!("correct it, or remove the key to get {default}"),
+            (_, Fallback::Unset) => "correct it, or remove the key".to_owned(),
+            (_, Fallback::Required) => "correct it".to_owned(),
+        }
+    }
+}
+
+/// The items of a list value: split at commas, trimmed, empty ones dropped.
+pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
+/// Declares keys as constants, under group headings, and `KEYS` with all of them in that order.
+macro_rules! keys {
+    ($($group:literal { $($id:ident = $key:expr;)* })*) => {
+        $($(pub(crate) const $id: $crate::config::key::Key = $key.group($group);)*)*
+        /// Every key declared in this file, in the order the reference shows them.
+        pub(crate) const KEYS: &[$crate::config::key::Key] = &[$($($id),*),*];
+    };
+}
+pub(crate) use keys;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_the_wrong_type_or_outside_its_rule_is_refused() {
+        let range = Key::new(Type::Int, "n", "").rule(Rule::Range(1, 9));
+        let words = Key::new(Type::String, "w", "").rule(Rule::OneOf(&["text", "json"]));
+        let list = Key::new(Type::List, "l", "").rule(Rule::OneOf(&["a", "b"]));
+        let rate = Key::new(Type::Double, "d", "").rule(Rule::Positive);
+        let secret = Key::new(Type::Password, "s", "").rule(Rule::Size(4, 6));
+        let table = [
+            (range, "1", true),
+            (range, "9", true),
+            (range, "0", false),
+            (range, "10", false),
+            (range, "zero", false),
+            (range, "1.5", false),
+            (range, "99999999999", false),
+            (words, "json", true),
+            (words, "JSON", false),
+            (list, "a, b", true),
+            (list, "", true),
+            (list, "a,c", false),
+            (rate, "0.5", true),
+            (rate, "0", false),
+            (rate, "NaN", false),
+            (rate, "inf", false),
+            (secret, "abcd", true),
+            (secret, "abc", false),
+            (secret, "abcdefg", false),
+            (Key::new(Type::Boolean, "b", ""), "TRUE", true),
+            (Key::new(Type::Boolean, "b", ""), "yes", false),
+            (Key::new(Type::Short, "r", ""), "40000", false),
+        ];
+
+        for (key, value, sound) in table {
+            assert_eq!(key.check(value).is_ok(), sound, "{} = {value}", key.name);
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_a_secret_does_not_repeat_it() {
+        let key = Key::new(Type::Password, "s", "").rule(Rule::Size(16, 64));
+
+        let broken = key.check("hunter2").unwrap_err();
+
+        assert!(!format!("{} {}", broken.detail, broken.remedy).contains("hunter2"));
+        assert!(broken.detail.contains("16 to 64 bytes"), "{}", broken.detail);
+    }
+
+    #[test]
+    fn names_for_people_come_from_the_key() {
+        assert_eq!(Key::new(Type::Int, "tasks.max", "").display_name(), "Tasks max");
+    }
+}

@@ -1,0 +1,120 @@
+//! What a value has to satisfy, and how a breach is told.
+
+use std::path::Path;
+
+use super::Type;
+
+/// A rule beyond the type. For a list it holds for each item.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rule {
+    /// Nothing more.
+    Any,
+    /// A whole number from the first to the second, both allowed.
+    Range(i64, i64),
+    /// A replication factor or partition count: a positive number, or -1 for the broker's default.
+    Count,
+    /// A number above zero.
+    Positive,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// A secret of this many bytes, both bounds allowed.
+    Size(usize, usize),
+    /// A file that can be opened.
+    File,
+    /// A directory that exists.
+    Directory,
+    /// Anything else.
+    Custom {
+        /// What the value must be, as it follows "must be".
+        says: &'static str,
+        /// What to do about a breach; empty for the usual words.
+        remedy: &'static str,
+        /// `Err` names what is wrong with this very value; it must not repeat more than the item itself.
+        check: fn(&str) -> Result<(), String>,
+    },
+}
+
+/// A value that broke its rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Broken {
+    /// What the value must be, and what is wrong with it.
+    pub(crate) detail: String,
+    /// What to do.
+    pub(crate) remedy: String,
+}
+
+impl Rule {
+    /// The rule in words, as they follow "must be"; empty for [`Rule::Any`] on text.
+    pub(crate) fn describe(&self, kind: Type) -> String {
+        match self {
+            Self::Any => match kind {
+                Type::Boolean => "true or false".to_owned(),
+                Type::Int | Type::Short | Type::Long => "a whole number".to_owned(),
+                Type::Double => "a number".to_owned(),
+                Type::String | Type::List | Type::Class | Type::Password => String::new(),
+            },
+            Self::Range(low, i64::MAX) => format!("a whole number of at least {low}"),
+            Self::Range(low, high) if low == high => format!("{low}"),
+            Self::Range(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Count => "a whole number of at least 1, or -1 for the broker's default".to_owned(),
+            Self::Positive => "a number above 0".to_owned(),
+            Self::OneOf(words) => format!("one of {}", words.join(", ")),
+            Self::Size(low, usize::MAX) => format!("at least {low} bytes long"),
+            Self::Size(low, high) => format!("{low} to {high} bytes long"),
+            Self::File => "the path of a readable file".to_owned(),
+            Self::Directory => "the path of a directory".to_owned(),
+            Self::Custom { says, .. } => (*says).to_owned(),
+        }
+    }
+
+    /// `Err` says what the value must be.
+    pub(super) fn check(&self, value: &str) -> Result<(), String> {
+        let must = || format!("must be {}", self.describe(Type::String));
+        let number = || value.parse::<i64>().map_err(|_| must());
+        let sound = match self {
+            Self::Any => true,
+            Self::Range(low, high) => (*low..=*high).contains(&number()?),
+            Self::Count => matches!(number()?, -1 | 1..=i64::MAX),
+            Self::Positive => value.parse::<f64>().is_ok_and(|number| number.is_finite() && number > 0.0),
+            Self::OneOf(words) => words.contains(&value),
+            Self::Size(low, high) => {
+                if !(*low..=*high).contains(&value.len()) {
+                    return Err(format!("{}, this one has {}", must(), value.len()));
+                }
+                true
+            }
+            Self::File => {
+                // Opening tells about permissions too; a directory opens as well and is no use here.
+                let path = Path::new(value);
+                std::fs::File::open(path).map_err(|error| format!("{} ({})", must(), error.kind()))?;
+                path.is_file()
+            }
+            Self::Directory => Path::new(value).is_dir(),
+            Self::Custom { check, .. } => {
+                check(value).map_err(|detail| format!("{} ({detail})", must()))?;
+                true
+            }
+        };
+        if sound { Ok(()) } else { Err(must()) }
+    }
+}
+
+/// `Err` says what the type demands.
+pub(super) fn check_type(kind: Type, value: &str) -> Result<(), String> {
+    let sound = match kind {
+        Type::Boolean => value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false"),
+        Type::Int => value.parse::<i32>().is_ok(),
+        Type::Short => value.parse::<i16>().is_ok(),
+        Type::Long => value.parse::<i64>().is_ok(),
+        Type::Double => value.parse::<f64>().is_ok_and(f64::is_finite),
+        Type::String | Type::List | Type::Class | Type::Password => true,
+    };
+    let must = match kind {
+        Type::Int => "a whole number of 32 bits",
+        Type::Short => "a whole number of 16 bits",
+        Type::Long => "a whole number of 64 bits",
+        Type::Double => "a number",
+        _ => "true or false",
+    };
+    if sound { Ok(()) } else { Err(format!("must be {must}")) }
+}

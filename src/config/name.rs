@@ -1,0 +1,238 @@
+//! Names and other short texts with a form of their own.
+
+use std::path::Path;
+
+use url::Url;
+
+use super::{address::http_url, key::Rule};
+
+/// Longest topic prefix: the longest name we append still fits into Kafka's 249 characters.
+const PREFIX_LIMIT: usize = 180;
+
+pub(crate) const PLAIN: Rule = Rule::Custom {
+    says: "text without control characters, at most 255 bytes",
+    remedy: "",
+    check: |text| {
+        sound(text.len() <= 255 && !text.chars().any(char::is_control), "it has some, or is longer")
+    },
+};
+
+pub(crate) const HOST: Rule = Rule::Custom {
+    says: "a host name or address",
+    remedy: "",
+    check: |text| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+        sound(text.chars().all(letter), "it has other characters")
+    },
+};
+
+pub(crate) const TOPIC: Rule = Rule::Custom {
+    says: "a topic name: letters, digits, dots, dashes and underscores, at most 249",
+    remedy: "",
+    check: |text| topic(text, 249),
+};
+
+pub(crate) const TOPIC_PREFIX: Rule = Rule::Custom {
+    says: "the beginning of topic names: letters, digits, dots, dashes and underscores, at most 180, no dot at the end",
+    remedy: "write for example acme",
+    check: |text| {
+        topic(text, PREFIX_LIMIT)?;
+        sound(!text.starts_with('.') && !text.ends_with('.'), "a dot is put between it and the rest")
+    },
+};
+
+pub(crate) const PROVIDER: Rule = Rule::Custom {
+    says: "the name of a config provider: letters, digits, dashes and underscores",
+    remedy: "",
+    check: |text| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        sound(text.chars().all(letter), "it has other characters")
+    },
+};
+
+pub(crate) const USER_INFO: Rule = Rule::Custom {
+    says: "name:password",
+    remedy: "put the name, a colon and the password into one secret",
+    check: |text| {
+        sound(text.split_once(':').is_some_and(|(name, _)| !name.is_empty()), "it has no name or no colon")
+    },
+};
+
+pub(crate) const ADVERTISED_URL: Rule = Rule::Custom {
+    says: "an https:// address on port 443, because the provider delivers nowhere else",
+    remedy: "write for example https://hooks.example.com",
+    check: |text| advertised_url(text).map(drop),
+};
+
+pub(crate) const STATE_DIR: Rule = Rule::Custom {
+    says: "the path of a directory, or of one that can be made",
+    remedy: "name a directory; it is created at start",
+    check: |text| sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there"),
+};
+
+pub(crate) const LOG_FILTER: Rule = Rule::Custom {
+    says: "a log filter such as info or info,tributary::kafka=debug",
+    remedy: "",
+    check: |text| {
+        tracing_subscriber::EnvFilter::try_new(text).map(drop).map_err(|_| "it cannot be read".to_owned())
+    },
+};
+
+pub(crate) const SEGMENT: Rule = Rule::Custom {
+    says: "one path segment: letters, digits, dashes and underscores",
+    remedy: "",
+    check: |text| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        sound(!text.is_empty() && text.chars().all(letter), "it has other characters")
+    },
+};
+
+pub(crate) const HEADER: Rule = Rule::Custom {
+    says: "the name of an HTTP header",
+    remedy: "",
+    check: |text| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        sound(!text.is_empty() && text.chars().all(letter), "it has other characters")
+    },
+};
+
+pub(crate) const TENANT: Rule = Rule::Custom {
+    says: "tenant=company, the TenantId of the invoicing API and the company's correlation id",
+    remedy: "write for example 1234=acc:17:CM:9f2c",
+    check: |text| tenant(text).map(drop),
+};
+
+pub(crate) const CRON: Rule = Rule::Custom {
+    says: "a cron expression of five fields in UTC: minute, hour, day of month, month, day of week",
+    remedy: "write for example 30 3 * * 0 for Sundays at half past three",
+    check: cron,
+};
+
+pub(crate) const REDIRECT: Rule = Rule::Custom {
+    says: "an https:// address, or http://localhost for tests",
+    remedy: "write the address that was registered for the OAuth client, to the letter",
+    check: |text| {
+        let url = Url::parse(text).map_err(|error| error.to_string())?;
+        let local = url.scheme() == "http" && url.host_str() == Some("localhost");
+        sound(local || url.scheme() == "https" || url.scheme() == "urn", "it is neither")
+    },
+};
+
+pub(crate) const PROXY: Rule = Rule::Custom {
+    says: "the http:// or https:// address of a proxy",
+    remedy: "write for example http://proxy:3128",
+    check: |text| {
+        let url = http_url(text)?;
+        sound(url.path() == "/", "it has a path")
+    },
+};
+
+pub(crate) fn advertised_url(text: &str) -> Result<Url, String> {
+    let url = http_url(text)?;
+    sound(url.scheme() == "https", "it is not https")?;
+    sound(url.port_or_known_default() == Some(443), "it is another port")?;
+    sound(url.username().is_empty() && url.password().is_none(), "it holds credentials")?;
+    Ok(url)
+}
+
+pub(crate) fn tenant(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((tenant, company)) if !tenant.trim().is_empty() && !company.trim().is_empty() => {
+            Ok((tenant.trim().to_owned(), company.trim().to_owned()))
+        }
+        _ => Err(format!("`{text}` lacks one of them")),
+    }
+}
+
+fn topic(text: &str, limit: usize) -> Result<(), String> {
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let good =
+        !text.is_empty() && text.len() <= limit && text != "." && text != ".." && text.chars().all(letter);
+    sound(good, "it is not")
+}
+
+fn cron(text: &str) -> Result<(), String> {
+    const FIELDS: [(&str, u32, u32); 5] = [
+        ("minute", 0, 59),
+        ("hour", 0, 23),
+        ("day of month", 1, 31),
+        ("month", 1, 12),
+        ("day of week", 0, 7),
+    ];
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    sound(fields.len() == FIELDS.len(), "it has another number of fields")?;
+    for (field, (name, low, high)) in fields.iter().zip(FIELDS) {
+        // Lists of `*`, `n`, `n-m`, each with an optional `/step`.
+        let good = field.split(',').all(|part| {
+            let (range, step) =
+                part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+            let number = |text: &str| text.parse().ok().filter(|number| (low..=high).contains(number));
+            let in_range = match range.split_once('-') {
+                Some((from, to)) => number(from).zip(number(to)).is_some_and(|(from, to)| from <= to),
+                None => range == "*" || number(range).is_some(),
+            };
+            in_range
+                && step.is_none_or(|step| step.parse::<u32>().is_ok_and(|step| (1..=high).contains(&step)))
+        });
+        sound(good, &format!("the {name} cannot be read"))?;
+    }
+    Ok(())
+}
+
+fn sound(condition: bool, otherwise: &str) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(otherwise.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::key::{Key, Type};
+
+    #[test]
+    fn each_form_takes_what_it_should_and_nothing_else() {
+        let table: &[(Rule, &[&str], &[&str])] = &[
+            (TOPIC, &["a", "acme.dead-letters", "A_1"], &["", ".", "..", "a b", "ä", "a/b"]),
+            (TOPIC_PREFIX, &["acme", "acme.prod"], &["acme.", ".acme", "a b"]),
+            (HEADER, &["ms-signature"], &["", "ms signature", "a:b"]),
+            (SEGMENT, &["Invoicing"], &["", "a/b", "a b", ".."]),
+            (TENANT, &["1=acc:17:CM:9f2c", " 1 = a "], &["1", "=a", "1="]),
+            (USER_INFO, &["a:b", "a:"], &["a", ":b"]),
+            (
+                CRON,
+                &["* * * * *", "30 3 * * 0", "*/15 0-6,12 1 1,7 1-5"],
+                &[
+                    "",
+                    "* * * *",
+                    "60 * * * *",
+                    "* 24 * * *",
+                    "* * 0 * *",
+                    "5-1 * * * *",
+                    "*/0 * * * *",
+                    "x * * * *",
+                ],
+            ),
+            (
+                ADVERTISED_URL,
+                &["https://hooks.example.com", "https://h:443/base"],
+                &["http://hooks.example.com", "https://h:8443", "https://user:pw@h", "https://h/?a=b", "h"],
+            ),
+            (
+                REDIRECT,
+                &["https://a/b", "http://localhost:7777/cb"],
+                &["http://127.0.0.1:7777/cb", "http://a/b"],
+            ),
+            (PROXY, &["http://proxy:3128"], &["socks5://proxy", "http://proxy/path"]),
+            (LOG_FILTER, &["info", "info,tributary::kafka=debug"], &["info,=,=", "a=loud"]),
+        ];
+
+        for (rule, good, bad) in table {
+            let key = Key::new(Type::String, "key", "").rule(*rule);
+            for text in *good {
+                assert!(key.check(text).is_ok(), "{text:?} should be {}", key.valid_values());
+            }
+            for text in *bad {
+                assert!(key.check(text).is_err(), "{text:?} should not be {}", key.valid_values());
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What is wrong with a configuration: all of it, at once.
+//!
+//! Each [`Problem`] names the key, the value, the rule it breaks and the remedy. Values of secret keys are replaced
+//! before a problem is made, so nothing here can show one.
+
+use std::fmt;
+
+use crate::retry::Retry;
+
+/// One thing that must be put right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The key, file or variable it is about.
+    pub key: String,
+    /// The value as written; `None` where there is none or it must not be shown.
+    pub value: Option<String>,
+    /// What the value has to be, or what is wrong.
+    pub rule: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{} = {value}: {}; {}", self.key, self.rule, self.remedy),
+            None => write!(f, "{}: {}; {}", self.key, self.rule, self.remedy),
+        }
+    }
+}
+
+/// Everything that is wrong, a line each. Never empty when returned as an error.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Adds a problem, unless it is there already.
+    pub(crate) fn push(&mut self, problem: Problem) {
+        if !self.0.contains(&problem) {
+            self.0.push(problem);
+        }
+    }
+
+    /// A problem without a value to show.
+    pub(crate) fn about(
+        &mut self,
+        key: impl Into<String>,
+        rule: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push(Problem { key: key.into(), value: None, rule: rule.into(), remedy: remedy.into() });
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        other.0.into_iter().for_each(|problem| self.push(problem));
+    }
+
+    /// The problems in the order they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether all is well.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A configuration does not mend itself.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Something that works, but probably not as meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The key, file or variable it is about.
+    pub key: String,
+    /// What to know, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_stands_on_its_own_line_with_key_value_rule_and_remedy() {
+        let mut problems = Problems::default();
+        problems.push(Problem {
+            key: "tasks.max".into(),
+            value: Some("zero".into()),
+            rule: "must be a whole number".into(),
+            remedy: "correct it".into(),
+        });
+        problems.about("topic.prefix", "is required", "set it");
+        problems.about("topic.prefix", "is required", "set it");
+
+        assert_eq!(
+            problems.to_string(),
+            "tasks.max = zero: must be a whole number; correct it\ntopic.prefix: is required; set it"
+        );
+    }
+}

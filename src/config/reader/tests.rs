@@ -1,0 +1,104 @@
+use super::*;
+use crate::config::key::Rule;
+
+const COUNT: Key = Key::new(Type::Int, "count", "").or("7").rule(Rule::Range(1, 9));
+const SECRET: Key = Key::new(Type::Password, "secret", "").rule(Rule::Size(8, 64));
+const WORDS: Key = Key::new(Type::List, "words", "").or("a,b").rule(Rule::OneOf(&["a", "b"]));
+const ADDRESS: Key = Key::new(Type::String, "address", "").rule(Rule::OneOf(&["x"]));
+const NAME: Key = Key::new(Type::String, "name", "").required();
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn providers() -> Providers {
+    let variables = [("PASSWORD", "hunter2-hunter2"), ("SHORT", "hunter2"), ("EMPTY", ""), ("FIVE", " 5\n")];
+    Providers::new(variables.map(|(name, value)| (name.to_owned(), value.to_owned())))
+}
+
+#[test]
+fn an_empty_value_is_unset_but_an_empty_list_is_a_list() {
+    let (values, providers) = (map(&[("count", " "), ("words", "")]), providers());
+    let mut reader = Reader::new(&values, &providers);
+
+    assert_eq!(reader.number::<i32>(&COUNT), 7);
+    assert!(reader.list(&WORDS).is_empty());
+    assert!(reader.finish(()).is_ok());
+}
+
+#[test]
+fn all_problems_are_kept_and_none_shows_a_secret() {
+    let values = map(&[
+        ("count", "${env:SHORT}"),
+        ("secret", "${env:SHORT}"),
+        ("words", "a,c"),
+        ("address", "http://user:hunter2@host"),
+    ]);
+    let providers = providers();
+    let mut reader = Reader::new(&values, &providers);
+
+    reader.number::<i32>(&COUNT);
+    reader.secret(&SECRET);
+    reader.list(&WORDS);
+    reader.text(&ADDRESS);
+    reader.text(&NAME);
+    let problems = reader.finish(()).unwrap_err();
+
+    insta::assert_snapshot!(problems, @r"
+    count = ${env:SHORT}: must be a whole number from 1 to 9; correct it, or remove the key to get 7
+    secret = ${env:SHORT}: must be 8 to 64 bytes long, this one has 7; make a new one, for example with `openssl rand -hex 32`
+    words = a,c: must be one of a, b; write a or b
+    address = http://[hidden]@host: must be one of x; write x
+    name: is required; set it
+    ");
+}
+
+#[test]
+fn a_resolved_value_is_trimmed_like_a_literal_one() {
+    let (values, providers) = (map(&[("count", "${env:FIVE}")]), providers());
+    let mut reader = Reader::new(&values, &providers);
+
+    assert_eq!(reader.number::<i32>(&COUNT), 5);
+}
+
+#[test]
+fn a_secret_that_resolves_to_nothing_is_refused() {
+    for value in ["${env:EMPTY}", ""] {
+        let (values, providers) = (map(&[("secret", value)]), providers());
+        let mut reader = Reader::new(&values, &providers);
+
+        assert!(reader.secret(&SECRET).is_none());
+
+        assert!(reader.finish(()).unwrap_err().to_string().contains("is empty"), "{value:?}");
+    }
+}
+
+#[test]
+fn a_literal_secret_warns_or_is_refused_as_the_policy_says() {
+    let values = map(&[("secret", "hunter2-hunter2")]);
+    let mut strict = providers();
+    strict.policy = SecretsPolicy::References;
+    let lenient = providers();
+
+    let mut reader = Reader::new(&values, &lenient);
+    reader.secret(&SECRET);
+    let ((), warnings) = reader.finish(()).unwrap();
+    let mut reader = Reader::new(&values, &strict);
+    reader.secret(&SECRET);
+    let problems = reader.finish(()).unwrap_err();
+
+    assert_eq!(warnings.len(), 1);
+    assert!(!warnings[0].to_string().contains("hunter2"));
+    assert!(problems.to_string().starts_with("secret = [hidden]: must be a reference"), "{problems}");
+}
+
+#[test]
+fn a_literal_secret_that_looks_like_a_reference_is_not_repeated() {
+    let (values, providers) = (map(&[("secret", "hunter2${pass:word}")]), providers());
+    let mut reader = Reader::new(&values, &providers);
+
+    reader.secret(&SECRET);
+
+    let told = reader.finish(()).unwrap_err().to_string();
+    assert!(!told.contains("hunter2") && !told.contains("pass:") && !told.contains("`pass`"), "{told}");
+}

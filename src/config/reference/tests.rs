@@ -1,0 +1,124 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use super::*;
+use crate::config::{
+    Connector, Problems, Providers, Worker,
+    connector::{Class, Document},
+    definition,
+};
+
+fn shipped(file: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(file)
+}
+
+/// What the examples refer to.
+fn environment() -> Vec<(String, String)> {
+    let text = "${env:";
+    let files = ["worker.properties", "connectors/webhooks.json", "connectors/records.json"];
+    let mut variables = Vec::new();
+    for file in files {
+        let content = std::fs::read_to_string(shipped(file)).unwrap();
+        for reference in content.split(text).skip(1) {
+            let name = reference.split('}').next().unwrap().to_owned();
+            variables.push((name, "a-secret-of-more-than-thirty-two-bytes".to_owned()));
+        }
+    }
+    variables
+}
+
+fn every_section() -> [&'static [Key]; 4] {
+    [worker::keys::KEYS, connector::keys::KEYS, webhook::keys::KEYS, record::keys::KEYS]
+}
+
+#[test]
+fn the_shipped_reference_is_up_to_date() {
+    let shipped = std::fs::read_to_string(shipped("REFERENCE.md")).unwrap_or_default();
+
+    assert!(
+        shipped == reference(),
+        "config/REFERENCE.md differs from the declarations; run `tributary config reference > config/REFERENCE.md`"
+    );
+}
+
+#[test]
+fn the_shipped_worker_properties_load_without_a_warning() {
+    let loaded = Worker::load(Some(&shipped("worker.properties")), environment());
+
+    let loaded = loaded.map_err(|problems| problems.to_string()).unwrap();
+    assert_eq!(loaded.warnings, []);
+}
+
+#[test]
+fn the_shipped_connectors_parse_without_a_warning() {
+    for (file, class) in
+        [("connectors/webhooks.json", Class::WebhookSource), ("connectors/records.json", Class::RecordSource)]
+    {
+        let document = Document::load(&shipped(file)).unwrap();
+
+        let parsed = Connector::parse(&document.name, &document.config, &Providers::new(environment()));
+
+        let (connector, warnings) = parsed.map_err(|problems| format!("{file}: {problems}")).unwrap();
+        assert_eq!(connector.class(), class);
+        assert_eq!(warnings, [], "{file}");
+    }
+}
+
+#[test]
+fn every_declaration_is_whole_and_its_default_obeys_its_own_rule() {
+    for key in every_section().into_iter().flatten() {
+        assert!(!key.documentation.is_empty() && !key.group.is_empty(), "{}", key.name);
+        assert!(key.documentation.ends_with('.'), "{}: a sentence ends with a full stop", key.name);
+        if let Some(default) = key.default_value() {
+            assert_eq!(key.check(default), Ok(()), "{} = {default}", key.name);
+        }
+        for dependent in key.dependents {
+            let known = every_section().into_iter().flatten().any(|other| other.name == *dependent);
+            assert!(known, "{} names the unknown dependent {dependent}", key.name);
+        }
+    }
+}
+
+#[test]
+fn no_key_is_declared_twice_and_none_is_mistaken_for_another() {
+    for class in Class::ALL {
+        let names: BTreeSet<_> = class.keys().map(|key| key.name).collect();
+        assert_eq!(names.len(), class.keys().count(), "{}", class.name());
+        assert_eq!(definition::definitions(class.keys()).len(), names.len());
+    }
+    let worker: BTreeSet<_> = worker::keys::KEYS.iter().map(|key| key.name).collect();
+    assert_eq!(worker.len(), worker::keys::KEYS.len());
+}
+
+#[test]
+fn every_key_is_in_the_reference() {
+    let text = reference();
+
+    for key in every_section().into_iter().flatten() {
+        assert!(text.contains(&format!("| `{}` |", key.name)), "{}", key.name);
+    }
+}
+
+#[test]
+fn every_declared_key_is_read_by_the_place_it_is_declared_for() {
+    let unresolvable = |name: &str| (name.to_owned(), "${env:NOT_SET}".to_owned());
+    let told = |problems: Option<Problems>, name: &str| {
+        let problems = problems.unwrap_or_default();
+        assert!(problems.iter().any(|problem| problem.key == name), "{name} is not read: {problems}");
+    };
+
+    for key in worker::keys::KEYS {
+        let variable = format!("CONNECT_{}", key.name.replace('.', "_").to_uppercase());
+        let loaded = Worker::load(None, [(variable, unresolvable(key.name).1)]);
+        told(loaded.err(), key.name);
+    }
+    for class in Class::ALL {
+        for key in class.keys() {
+            let named = ("connector.class".to_owned(), class.name().to_owned());
+            let config = BTreeMap::from([named, unresolvable(key.name)]);
+            told(Connector::parse("a", &config, &Providers::new([])).err(), key.name);
+        }
+    }
+}

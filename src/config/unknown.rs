@@ -1,0 +1,162 @@
+//! Keys that nobody declared: a typing error is worse than a refusal, because it works until the day it matters.
+
+use super::{key::Key, reader::Reader};
+
+/// The keys that make sense in one kind of configuration.
+pub(crate) struct Dialect {
+    /// What is being configured, as it follows "is not a key of".
+    pub(crate) subject: &'static str,
+    /// Declared keys.
+    pub(crate) known: &'static [&'static [Key]],
+    /// Declared keys of other places, with the name of the place.
+    pub(crate) elsewhere: &'static [(&'static [Key], &'static str)],
+    /// Kafka Connect features that are refused, with the reason and remedy. A name ending in a dot covers what follows.
+    pub(crate) missing: &'static [(&'static str, &'static str, &'static str)],
+    /// Kafka Connect keys that do no harm and nothing else, with the reason.
+    pub(crate) idle: &'static [(&'static str, &'static str)],
+    /// Undeclared names that some other code reads.
+    pub(crate) handled: fn(&str) -> bool,
+}
+
+/// Prefixes under which every key is ours, so that an unknown one can only be a mistake.
+const OWN_PREFIXES: &[&str] = &[
+    "accounting.",
+    "admin.auth.",
+    "application.",
+    "body.",
+    "budget.",
+    "clock.",
+    "connectors.",
+    "enrich.",
+    "epoch.",
+    "grant.",
+    "intake.",
+    "invoicing.",
+    "listeners.",
+    "log.",
+    "oauth.",
+    "page.",
+    "payroll.",
+    "pipeline.",
+    "provider.",
+    "secrets.",
+    "shutdown.",
+    "snapshot.",
+    "source.",
+    "spool.",
+    "state.",
+    "subscriptions.",
+    "topic.creation.",
+    "tombstones.",
+    "webhook.",
+    "work.",
+];
+
+/// Farthest a misspelt key may be from the one that is suggested, in letters inserted, left out, changed or swapped.
+const SUGGESTION_DISTANCE: usize = 2;
+
+/// Reports every key outside the dialect. Values are not shown: a misspelt secret is still a secret.
+pub(crate) fn check(reader: &mut Reader<'_>, dialect: &Dialect) {
+    let known = || dialect.known.iter().copied().flatten();
+    for name in reader.values().keys() {
+        if known().any(|key| key.name == name) {
+            continue;
+        }
+        if let Some((_, reason, remedy)) = dialect.missing.iter().find(|(pattern, ..)| covers(pattern, name))
+        {
+            reader.problems.about(name, *reason, *remedy);
+        } else if let Some((_, reason)) = dialect.idle.iter().find(|(pattern, _)| covers(pattern, name)) {
+            reader.warn(name, format!("has no effect here: {reason}"));
+        } else if let Some(place) = elsewhere(dialect, name) {
+            let remedy = format!("move it to {place}");
+            reader.problems.about(name, format!("is not a key of {}", dialect.subject), remedy);
+        } else if let Some(near) = nearest(known().map(|key| key.name), name) {
+            let remedy = format!("did you mean {near}?");
+            reader.problems.about(name, format!("is not a key of {}", dialect.subject), remedy);
+        } else if (dialect.handled)(name) {
+            // Whoever reads it checks it.
+        } else if OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            let remedy = "remove it; `tributary config reference` lists every key";
+            reader.problems.about(name, format!("is not a key of {}", dialect.subject), remedy);
+        } else {
+            reader.warn(name, format!("is not a key of {} and has no effect", dialect.subject));
+        }
+    }
+}
+
+/// Whether a pattern means this name: the name itself, or with a dot at its end everything under it.
+pub(crate) fn covers(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('.') {
+        Some(stem) => name == stem || name.starts_with(pattern),
+        None => name == pattern,
+    }
+}
+
+fn elsewhere(dialect: &Dialect, name: &str) -> Option<&'static str> {
+    let mut places = dialect.elsewhere.iter();
+    places.find(|(keys, _)| keys.iter().any(|key| key.name == name)).map(|(_, place)| *place)
+}
+
+fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
+    known
+        .map(|candidate| (strsim::damerau_levenshtein(candidate, name), candidate))
+        .filter(|(distance, _)| *distance <= SUGGESTION_DISTANCE)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::{Providers, key::Type};
+
+    const KNOWN: &[Key] = &[Key::new(Type::String, "invoicing.secret", "")];
+    const OTHER: &[Key] = &[Key::new(Type::String, "page.size", "")];
+    const DIALECT: Dialect = Dialect {
+        subject: "WebhookSource",
+        known: &[KNOWN],
+        elsewhere: &[(OTHER, "a RecordSource")],
+        missing: &[("transforms.", "is not supported", "remove it")],
+        idle: &[("plugin.path", "there are no plugins to load")],
+        handled: |name| name.starts_with("producer."),
+    };
+
+    #[test]
+    fn each_unknown_key_gets_the_answer_it_deserves() {
+        let table = [
+            ("invoicing.secret", ""),
+            ("producer.linger.ms", ""),
+            ("topics", "warning: topics: is not a key of WebhookSource and has no effect"),
+            ("plugin.path", "warning: plugin.path: has no effect here: there are no plugins to load"),
+            ("transforms", "transforms: is not supported; remove it"),
+            ("transforms.a.type", "transforms.a.type: is not supported; remove it"),
+            ("transformsx", "warning: transformsx: is not a key of WebhookSource and has no effect"),
+            ("page.size", "page.size: is not a key of WebhookSource; move it to a RecordSource"),
+            (
+                "invoicing.secert",
+                "invoicing.secert: is not a key of WebhookSource; did you mean invoicing.secret?",
+            ),
+            (
+                "invoicing.colour",
+                "invoicing.colour: is not a key of WebhookSource; \
+                 remove it; `tributary config reference` lists every key",
+            ),
+        ];
+
+        for (name, expected) in table {
+            let values = BTreeMap::from([(name.to_owned(), "hunter2".to_owned())]);
+            let providers = Providers::new([]);
+            let mut reader = Reader::new(&values, &providers);
+            check(&mut reader, &DIALECT);
+
+            let told = match reader.finish(()) {
+                Ok(((), warnings)) => warnings.iter().map(|warning| format!("warning: {warning}")).collect(),
+                Err(problems) => problems.to_string(),
+            };
+            assert_eq!(told, expected);
+            assert!(!told.contains("hunter2"));
+        }
+    }
+}

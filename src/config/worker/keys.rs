@@ -1,0 +1,207 @@
+//! The keys of the worker's properties file.
+
+use crate::config::{
+    address::{HOST_PORT, HTTP_URL, LISTENER, NETWORK},
+    converter,
+    key::{
+        Key, Rule,
+        Type::{Boolean, Class, Int, List, Long, Password, Short, String},
+        keys,
+    },
+    name,
+};
+
+const MINUTE: i64 = 60_000;
+const MEBIBYTE: i64 = 1024 * 1024;
+
+keys! {
+    "Kafka" {
+        BOOTSTRAP_SERVERS = Key::new(List, "bootstrap.servers",
+            "Brokers to find the cluster through, as host:port.")
+            .or("localhost:9092").high().rule(HOST_PORT);
+        GROUP_ID = Key::new(String, "group.id",
+            "Name of this cluster of workers: workers with the same name share the connectors. It is a consumer group \
+             on the work topic, so no other application may use it.")
+            .or("tributary").high().rule(name::PLAIN);
+        SESSION_TIMEOUT = Key::new(Int, "session.timeout.ms",
+            "Milliseconds after which a silent worker counts as dead and its tasks move. The broker's \
+             group.min.session.timeout.ms (6000 by default) is the lower bound on a real cluster.")
+            .or("6000").low().rule(Rule::Range(1500, 5 * MINUTE)).dependents(&["heartbeat.interval.ms"]);
+        HEARTBEAT_INTERVAL = Key::new(Int, "heartbeat.interval.ms",
+            "Milliseconds between signs of life; at most a third of session.timeout.ms.")
+            .or("500").low().rule(Rule::Range(100, MINUTE));
+        TOPIC_CREATION = Key::new(Boolean, "topic.creation.enable",
+            "Whether the worker creates the topics it writes. With false every topic has to be there already, with \
+             the right partitions and cleanup policy; `tributary check` says what is missing.")
+            .or("true").low();
+    }
+    "Internal topics" {
+        CONFIG_TOPIC = Key::new(String, "config.storage.topic",
+            "Compacted topic with the connector configurations. Never share one between two clusters of workers, nor \
+             with Kafka Connect.")
+            .or("tributary-configs").rule(name::TOPIC);
+        CONFIG_PARTITIONS = Key::new(Int, "config.storage.partitions",
+            "Always 1: commands need one order.").or("1").low().rule(Rule::Range(1, 1));
+        CONFIG_REPLICATION = Key::new(Short, "config.storage.replication.factor", REPLICATION)
+            .or("3").low().rule(Rule::Count);
+        OFFSET_TOPIC = Key::new(String, "offset.storage.topic",
+            "Compacted topic with the source offsets, as Kafka Connect writes them.")
+            .or("tributary-offsets").rule(name::TOPIC);
+        OFFSET_PARTITIONS = Key::new(Int, "offset.storage.partitions", PARTITIONS)
+            .or("25").low().rule(Rule::Count);
+        OFFSET_REPLICATION = Key::new(Short, "offset.storage.replication.factor", REPLICATION)
+            .or("3").low().rule(Rule::Count);
+        STATUS_TOPIC = Key::new(String, "status.storage.topic",
+            "Compacted topic with the state of connectors and tasks.")
+            .or("tributary-status").rule(name::TOPIC);
+        STATUS_PARTITIONS = Key::new(Int, "status.storage.partitions", PARTITIONS)
+            .or("5").low().rule(Rule::Count);
+        STATUS_REPLICATION = Key::new(Short, "status.storage.replication.factor", REPLICATION)
+            .or("3").low().rule(Rule::Count);
+        WORK_TOPIC = Key::new(String, "work.storage.topic",
+            "Topic whose partitions stand for connectors and tasks: who owns a partition runs what belongs to it.")
+            .or("tributary-work").rule(name::TOPIC);
+        WORK_PARTITIONS = Key::new(Int, "work.storage.partitions",
+            "Most workers that can share the tasks. Used when the topic is created; fixed afterwards.")
+            .or("32").low().rule(Rule::Range(1, 1024));
+        WORK_REPLICATION = Key::new(Short, "work.storage.replication.factor", REPLICATION)
+            .or("3").low().rule(Rule::Count);
+        GRANT_TOPIC = Key::new(String, "grant.storage.topic",
+            "Compacted topic with the OAuth grants, encrypted with grant.encryption.key.")
+            .or("tributary-grants").rule(name::TOPIC);
+        GRANT_PARTITIONS = Key::new(Int, "grant.storage.partitions", PARTITIONS)
+            .or("1").low().rule(Rule::Count);
+        GRANT_REPLICATION = Key::new(Short, "grant.storage.replication.factor", REPLICATION)
+            .or("3").low().rule(Rule::Count);
+        GRANT_KEY = Key::new(Password, "grant.encryption.key",
+            "Text of at least 32 bytes that encrypts the grants (AES-GCM), the same on all workers. Without it no \
+             grant can be stored, so nothing can be fetched from the provider.")
+            .rule(Rule::Size(32, 1024));
+    }
+    "REST" {
+        LISTENERS = Key::new(List, "listeners",
+            "Where the REST API, /metrics and /health listen. Whoever reaches it can change connectors: keep it off \
+             public networks.")
+            .or("http://127.0.0.1:8083").rule(LISTENER);
+        LISTENERS_CERTIFICATE = Key::new(String, "listeners.https.ssl.certificate.location",
+            "PEM file with the certificate chain for https listeners.").low().rule(Rule::File);
+        LISTENERS_KEY = Key::new(String, "listeners.https.ssl.key.location",
+            "PEM file with the private key of that certificate.").low().rule(Rule::File);
+        ADVERTISED_HOST = Key::new(String, "rest.advertised.host.name",
+            "Host name in this worker's id (host:port) and in Location headers. Unset: the first listener's host.")
+            .low().rule(name::HOST);
+        ADVERTISED_PORT = Key::new(Int, "rest.advertised.port",
+            "Port in this worker's id. Unset: the first listener's port.").low().rule(Rule::Range(1, 65_535));
+        ADVERTISED_LISTENER = Key::new(String, "rest.advertised.listener",
+            "Scheme of Location headers. Unset: the first listener's.")
+            .low().rule(Rule::OneOf(&["http", "https"]));
+        AUTH_METHOD = Key::new(String, "admin.auth.method",
+            "Whether REST callers must show a name and password. /health and /metrics stay open.")
+            .or("none").rule(Rule::OneOf(&["none", "basic"]))
+            .dependents(&["admin.auth.user", "admin.auth.password"]);
+        AUTH_USER = Key::new(String, "admin.auth.user", "Name that may do everything.").rule(name::PLAIN);
+        AUTH_PASSWORD = Key::new(Password, "admin.auth.password", "Password of that name.")
+            .rule(Rule::Size(8, 1024));
+        AUTH_READER = Key::new(String, "admin.auth.readonly.user", "Name that may only read.").rule(name::PLAIN);
+        AUTH_READER_PASSWORD = Key::new(Password, "admin.auth.readonly.password", "Password of that name.")
+            .rule(Rule::Size(8, 1024));
+    }
+    "Converters and schema registry" {
+        KEY_CONVERTER = Key::new(Class, "key.converter",
+            "Keys are UTF-8 text, so this is the only choice; a schema id in the key would break compaction.")
+            .or("org.apache.kafka.connect.storage.StringConverter").low().rule(converter::KEY);
+        VALUE_CONVERTER = Key::new(Class, "value.converter",
+            "Values are Avro in Confluent's wire format.")
+            .or("io.confluent.connect.avro.AvroConverter").low().rule(converter::VALUE);
+        HEADER_CONVERTER = Key::new(Class, "header.converter", "Headers are UTF-8 text.")
+            .or("org.apache.kafka.connect.storage.SimpleHeaderConverter").low().rule(converter::HEADER);
+        REGISTRY_URL = Key::new(List, "value.converter.schema.registry.url",
+            "Addresses of the schema registry, tried in order. A base path is kept, as in \
+             http://apicurio:8080/apis/ccompat/v7.")
+            .required().high().rule(HTTP_URL);
+        REGISTRY_BASIC_SOURCE = Key::new(String, "value.converter.basic.auth.credentials.source",
+            "Where name and password for the registry come from: USER_INFO takes basic.auth.user.info, URL takes them \
+             from the address itself.")
+            .rule(Rule::OneOf(&["USER_INFO", "URL"]))
+            .dependents(&["value.converter.basic.auth.user.info"]);
+        REGISTRY_USER_INFO = Key::new(Password, "value.converter.basic.auth.user.info",
+            "Name and password for the registry, as name:password.").rule(name::USER_INFO);
+        REGISTRY_BEARER_SOURCE = Key::new(String, "value.converter.bearer.auth.credentials.source",
+            "Where a bearer token for the registry comes from.").low().rule(Rule::OneOf(&["STATIC_TOKEN"]))
+            .dependents(&["value.converter.bearer.auth.token"]);
+        REGISTRY_TOKEN = Key::new(Password, "value.converter.bearer.auth.token",
+            "Bearer token for the registry.").low();
+        REGISTRY_CA = Key::new(String, "value.converter.schema.registry.ssl.ca.location",
+            "PEM file with the certificates to trust for the registry, instead of the system's.")
+            .low().rule(Rule::File);
+        REGISTRY_CERTIFICATE = Key::new(String, "value.converter.schema.registry.ssl.certificate.location",
+            "PEM file with the client certificate chain for the registry.").low().rule(Rule::File);
+        REGISTRY_KEY = Key::new(String, "value.converter.schema.registry.ssl.key.location",
+            "PEM file with the private key of that certificate, not encrypted.").low().rule(Rule::File);
+        REGISTRY_TIMEOUT = Key::new(Int, "value.converter.schema.registry.request.timeout.ms",
+            "Longest wait for one answer of the registry, in milliseconds.")
+            .or("10000").low().rule(Rule::Range(100, 5 * MINUTE));
+    }
+    "Receiving webhooks" {
+        WEBHOOK_LISTENERS = Key::new(List, "webhook.listeners",
+            "Where deliveries are received, apart from the REST API. Unset: this worker receives none.")
+            .high().rule(LISTENER);
+        WEBHOOK_CERTIFICATE = Key::new(String, "webhook.ssl.certificate.location",
+            "PEM file with the certificate chain of the public address.").rule(Rule::File);
+        WEBHOOK_KEY = Key::new(String, "webhook.ssl.key.location",
+            "PEM file with the private key of that certificate.").rule(Rule::File);
+        WEBHOOK_URL = Key::new(String, "webhook.advertised.url",
+            "Public address that the provider is told to deliver to; the paths of the connectors are appended. The \
+             provider only delivers to https on port 443.")
+            .high().rule(name::ADVERTISED_URL);
+        WEBHOOK_PROXIES = Key::new(List, "webhook.proxies",
+            "Addresses of the proxies in front of the listener. Only from these is X-Forwarded-For believed.")
+            .rule(NETWORK);
+        WEBHOOK_PLAINTEXT = Key::new(Boolean, "webhook.plaintext",
+            "Whether http listeners are allowed for deliveries, because a proxy in webhook.proxies ends TLS.")
+            .or("false").dependents(&["webhook.proxies"]);
+        INTAKE_MEMORY = Key::new(Long, "intake.memory.bytes",
+            "Bytes of deliveries that may wait in memory for Kafka; above it they go through the spool only.")
+            .or("67108864").low().rule(Rule::Range(MEBIBYTE, 16 * 1024 * MEBIBYTE));
+    }
+    "Files" {
+        CONNECTORS_DIR = Key::new(String, "connectors.dir",
+            "Directory of connector files (*.json), applied at start and when they change. Unset: connectors come \
+             from the REST API alone.")
+            .rule(Rule::Directory);
+        STATE_DIR = Key::new(String, "state.dir",
+            "Directory for the spool, the fence store and what a start without Kafka needs. Deliveries that were \
+             answered may exist only here: put it on a disk that survives a restart.")
+            .or("state").high().rule(name::STATE_DIR);
+    }
+    "Secrets" {
+        CONFIG_PROVIDERS = Key::new(List, "config.providers",
+            "Names of config providers beside env, file and dir, which are always there. Each needs \
+             config.providers.<name>.class; limits are set with .param.allowed.paths and .param.allowlist.pattern.")
+            .or("env,file,dir").low().rule(name::PROVIDER);
+        SECRETS_POLICY = Key::new(String, "secrets.policy",
+            "What happens to a secret written as text: warn, or with references a refusal.")
+            .or("warn").rule(Rule::OneOf(&["warn", "references"]));
+    }
+    "Running" {
+        PIPELINE_BYTES = Key::new(Long, "pipeline.in.flight.bytes",
+            "Bytes of records that may be on their way to Kafka in one pipeline; above it the source waits.")
+            .or("33554432").low().rule(Rule::Range(MEBIBYTE, 16 * 1024 * MEBIBYTE));
+        CLOCK_SKEW = Key::new(Long, "clock.skew.max.ms",
+            "Largest difference assumed between the provider's clock and ours where no Date header tells, in \
+             milliseconds. Snapshots prove completeness with it.")
+            .or("300000").low().rule(Rule::Range(0, 60 * MINUTE));
+        SHUTDOWN_TIMEOUT = Key::new(Long, "shutdown.timeout.ms",
+            "Longest time to stop in, in milliseconds; what is not sent by then is in the spool.")
+            .or("30000").low().rule(Rule::Range(5000, 60 * MINUTE));
+        LOG_FORMAT = Key::new(String, "log.format", "Log lines for people or for machines.")
+            .or("text").rule(Rule::OneOf(&["text", "json"]));
+        LOG_FILTER = Key::new(String, "log.filter",
+            "Which log lines appear: a level, or levels by module as in info,tributary::kafka=debug.")
+            .or("info").rule(name::LOG_FILTER);
+    }
+}
+
+const REPLICATION: &str = "Copies of each partition when the topic is created. A single broker needs 1; -1 takes the \
+                           broker's default, which on many clusters is 1.";
+const PARTITIONS: &str = "Partitions when the topic is created; -1 takes the broker's default.";

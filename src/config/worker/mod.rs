@@ -1,0 +1,247 @@
+//! The worker's own configuration: a properties file, overridden by `CONNECT_*` variables.
+//!
+//! Path of data: file → pairs → environment on top → references resolved → [`Worker`]. Everything that is wrong is
+//! reported in one go; nothing is started with half a configuration.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use url::Url;
+
+use self::keys::KEYS;
+use super::{
+    Kafka, Listener, Registry, environment,
+    problem::{Problem, Problems, Warning},
+    properties,
+    providers::{FILE_LIMIT, Providers, SecretsPolicy},
+    reader::Reader,
+};
+use crate::secret::Secret;
+
+mod dialect;
+pub(crate) mod keys;
+mod read;
+
+/// Everything a worker needs to know before it starts.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    /// How to reach Kafka.
+    pub kafka: Kafka,
+    /// How to reach the schema registry.
+    pub registry: Registry,
+    /// How references in connector configurations are resolved, and whether secrets must be references.
+    pub providers: Providers,
+    /// `secrets.policy`.
+    pub secrets_policy: SecretsPolicy,
+    /// How workers share the tasks.
+    pub group: Group,
+    /// The topics the worker keeps its own state in.
+    pub topics: Topics,
+    /// `topic.creation.enable`: whether topics are created at all.
+    pub topic_creation: bool,
+    /// `grant.encryption.key`.
+    pub grant_encryption_key: Option<Secret>,
+    /// `listeners`: REST, metrics and health. At least one.
+    pub listeners: Vec<Listener>,
+    /// The rest of what the REST API needs.
+    pub rest: Rest,
+    /// The receiver of deliveries.
+    pub webhook: Webhook,
+    /// `connectors.dir`.
+    pub connectors_dir: Option<PathBuf>,
+    /// `state.dir`; may not exist yet.
+    pub state_dir: PathBuf,
+    /// `pipeline.in.flight.bytes`.
+    pub pipeline_in_flight_bytes: usize,
+    /// `clock.skew.max.ms`.
+    pub clock_skew_max: Duration,
+    /// `shutdown.timeout.ms`.
+    pub shutdown_timeout: Duration,
+    /// Logs.
+    pub telemetry: Telemetry,
+}
+
+/// How workers share the tasks.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// `group.id`.
+    pub id: String,
+    /// `session.timeout.ms`.
+    pub session_timeout: Duration,
+    /// `heartbeat.interval.ms`; at most a third of the session timeout.
+    pub heartbeat_interval: Duration,
+}
+
+/// The topics the worker keeps its own state in.
+#[derive(Debug, Clone)]
+pub struct Topics {
+    /// Connector configurations and commands.
+    pub config: Topic,
+    /// Source offsets.
+    pub offset: Topic,
+    /// State of connectors and tasks.
+    pub status: Topic,
+    /// Assignment of tasks to workers.
+    pub work: Topic,
+    /// OAuth grants.
+    pub grant: Topic,
+}
+
+/// A topic of the worker's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// Full name.
+    pub name: String,
+    /// Partitions on creation; -1 for the broker's default.
+    pub partitions: i32,
+    /// Replication factor on creation; -1 for the broker's default.
+    pub replication_factor: i16,
+    /// Further topic settings on creation, such as `segment.bytes`.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What the REST API needs beside its listeners.
+#[derive(Debug, Clone)]
+pub struct Rest {
+    /// Host in this worker's id.
+    pub advertised_host: String,
+    /// Port in this worker's id; 0 when the system chooses the listener's.
+    pub advertised_port: u16,
+    /// Whether Location headers say `https`.
+    pub advertised_tls: bool,
+    /// Certificate for https listeners.
+    pub tls: Option<Tls>,
+    /// Who may do everything; `None` when nobody is asked.
+    pub administrator: Option<Login>,
+    /// Who may only read.
+    pub reader: Option<Login>,
+}
+
+/// A name and its password.
+#[derive(Debug, Clone)]
+pub struct Login {
+    /// The name.
+    pub user: String,
+    /// The password.
+    pub password: Secret,
+}
+
+/// PEM files of a TLS server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// Certificate chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// The receiver of deliveries.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    /// `webhook.listeners`; empty when this worker receives nothing.
+    pub listeners: Vec<Listener>,
+    /// Certificate for https listeners.
+    pub tls: Option<Tls>,
+    /// `webhook.advertised.url`: https, port 443.
+    pub advertised_url: Option<Url>,
+    /// `webhook.proxies`: whose X-Forwarded-For is believed.
+    pub proxies: Vec<IpNet>,
+    /// `intake.memory.bytes`.
+    pub memory_bytes: usize,
+}
+
+/// Logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Telemetry {
+    /// `log.format`.
+    pub format: LogFormat,
+    /// `log.filter`, checked to be one.
+    pub filter: String,
+}
+
+/// For whom log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// People.
+    Text,
+    /// Machines.
+    Json,
+}
+
+/// A configuration and what there is to say about it.
+#[derive(Debug, Clone)]
+pub struct Loaded<T> {
+    /// The configuration.
+    pub config: T,
+    /// What works, but probably not as meant; to be logged.
+    pub warnings: Vec<Warning>,
+}
+
+impl Worker {
+    /// Reads the worker's properties file, if any, and the process's environment.
+    ///
+    /// # Errors
+    /// Every problem of file and environment together.
+    pub fn load(
+        path: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Loaded<Self>, Problems> {
+        let environment: Vec<_> = environment.into_iter().collect();
+        let mut problems = Problems::default();
+        let mut settings = BTreeMap::new();
+        let mut warnings = Vec::new();
+        if let Some(path) = path {
+            let shown = path.display().to_string();
+            // Without the file every required key would be reported as missing, which would only mislead.
+            let parsed = load_file(path).map_err(|problem| {
+                let mut alone = Problems::default();
+                alone.push(problem);
+                alone
+            })?;
+            for error in &parsed.errors {
+                problems.about(shown.clone(), error.to_string(), "correct the line");
+            }
+            warnings.extend(parsed.repeated.into_iter().map(|key| Warning {
+                key,
+                message: format!("is set more than once in {shown}; the last one counts"),
+            }));
+            settings = parsed.pairs;
+        }
+        settings.extend(environment::overrides(&environment));
+
+        let mut providers = Providers::configured(&settings, environment, &mut problems);
+        if settings.get(keys::SECRETS_POLICY.name).is_some_and(|policy| policy.trim() == "references") {
+            providers.policy = SecretsPolicy::References;
+        }
+        let mut reader = Reader::new(&settings, &providers);
+        reader.problems.extend(problems);
+        let worker = read::worker(&mut reader, &providers);
+        let (config, more) = reader.finish(worker)?;
+        warnings.extend(more);
+        Ok(Loaded { config, warnings })
+    }
+}
+
+fn load_file(path: &Path) -> Result<properties::Parsed, Problem> {
+    let problem = |rule: String, remedy: &str| Problem {
+        key: path.display().to_string(),
+        value: None,
+        rule,
+        remedy: remedy.to_owned(),
+    };
+    match properties::read_bounded(path, FILE_LIMIT) {
+        Ok(Some(bytes)) => Ok(properties::parse(&bytes)),
+        Ok(None) => Err(problem(format!("is larger than {FILE_LIMIT} bytes"), "name a properties file")),
+        Err(error) => {
+            let rule = format!("cannot be read ({})", error.kind());
+            Err(problem(rule, "correct the path or its permissions, or leave it out"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

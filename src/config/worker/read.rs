@@ -1,0 +1,233 @@
+//! From a flat map to [`Worker`], section by section, with the rules that hold across keys.
+
+use std::collections::BTreeMap;
+
+use super::{Group, LogFormat, Login, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker, dialect, keys};
+use crate::config::{
+    Listener, address, client,
+    key::Key,
+    name,
+    providers::{Providers, SecretsPolicy},
+    reader::Reader,
+    registry, unknown,
+};
+
+/// Builds the worker's configuration; the reader keeps what is wrong with it.
+pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
+    unknown::check(reader, &dialect::WORKER);
+    for key in
+        [&keys::KEY_CONVERTER, &keys::VALUE_CONVERTER, &keys::HEADER_CONVERTER, &keys::CONFIG_PROVIDERS]
+    {
+        // Nothing is chosen by them; reading holds their rules.
+        reader.text(key);
+    }
+    let servers = reader.list(&keys::BOOTSTRAP_SERVERS).join(",");
+    let listeners = reader.parsed_list(&keys::LISTENERS, address::listener);
+    if listeners.is_empty() && reader.are_sound(&[&keys::LISTENERS]) {
+        reader.refuse(
+            &keys::LISTENERS,
+            "needs at least one address",
+            "write for example http://127.0.0.1:8083",
+        );
+    }
+    Worker {
+        kafka: client::read(reader, servers, dialect::is_declared),
+        registry: registry::read(reader),
+        providers: providers.clone(),
+        secrets_policy: match reader.word(&keys::SECRETS_POLICY).as_str() {
+            "references" => SecretsPolicy::References,
+            _ => SecretsPolicy::Warn,
+        },
+        group: group(reader),
+        topics: topics(reader),
+        topic_creation: reader.boolean(&keys::TOPIC_CREATION),
+        grant_encryption_key: reader.secret(&keys::GRANT_KEY),
+        rest: rest(reader, &listeners),
+        listeners,
+        webhook: webhook(reader),
+        connectors_dir: reader.path(&keys::CONNECTORS_DIR),
+        state_dir: reader.path(&keys::STATE_DIR).unwrap_or_default(),
+        pipeline_in_flight_bytes: reader.number(&keys::PIPELINE_BYTES),
+        clock_skew_max: reader.milliseconds(&keys::CLOCK_SKEW),
+        shutdown_timeout: reader.milliseconds(&keys::SHUTDOWN_TIMEOUT),
+        telemetry: Telemetry {
+            format: match reader.word(&keys::LOG_FORMAT).as_str() {
+                "json" => LogFormat::Json,
+                _ => LogFormat::Text,
+            },
+            filter: reader.word(&keys::LOG_FILTER),
+        },
+    }
+}
+
+fn group(reader: &mut Reader<'_>) -> Group {
+    let group = Group {
+        id: reader.word(&keys::GROUP_ID),
+        session_timeout: reader.milliseconds(&keys::SESSION_TIMEOUT),
+        heartbeat_interval: reader.milliseconds(&keys::HEARTBEAT_INTERVAL),
+    };
+    let sound = reader.are_sound(&[&keys::SESSION_TIMEOUT, &keys::HEARTBEAT_INTERVAL]);
+    if sound && group.heartbeat_interval * 3 > group.session_timeout {
+        reader.refuse(
+            &keys::HEARTBEAT_INTERVAL,
+            "must be at most a third of session.timeout.ms, or one lost packet moves every task",
+            "lower it, or raise session.timeout.ms",
+        );
+    }
+    group
+}
+
+fn topics(reader: &mut Reader<'_>) -> Topics {
+    let config = topic(reader, &keys::CONFIG_TOPIC, &keys::CONFIG_PARTITIONS, &keys::CONFIG_REPLICATION);
+    let offset = topic(reader, &keys::OFFSET_TOPIC, &keys::OFFSET_PARTITIONS, &keys::OFFSET_REPLICATION);
+    let status = topic(reader, &keys::STATUS_TOPIC, &keys::STATUS_PARTITIONS, &keys::STATUS_REPLICATION);
+    let work = topic(reader, &keys::WORK_TOPIC, &keys::WORK_PARTITIONS, &keys::WORK_REPLICATION);
+    let grant = topic(reader, &keys::GRANT_TOPIC, &keys::GRANT_PARTITIONS, &keys::GRANT_REPLICATION);
+    let named = [
+        (&keys::CONFIG_TOPIC, &config),
+        (&keys::OFFSET_TOPIC, &offset),
+        (&keys::STATUS_TOPIC, &status),
+        (&keys::WORK_TOPIC, &work),
+        (&keys::GRANT_TOPIC, &grant),
+    ];
+    for (index, (key, topic)) in named.iter().enumerate() {
+        let twin =
+            named[..index].iter().find(|(_, other)| other.name == topic.name && !topic.name.is_empty());
+        if let Some((other, _)) = twin {
+            let rule = format!("must differ from {}: each topic has its own kind of records", other.name);
+            reader.refuse(key, rule, "give each its own name");
+        }
+    }
+    Topics { config, offset, status, work, grant }
+}
+
+fn topic(reader: &mut Reader<'_>, name: &Key, partitions: &Key, replication_factor: &Key) -> Topic {
+    // `offset.storage.segment.bytes` sets `segment.bytes`, as in Kafka Connect.
+    let prefix = name.name.strip_suffix("topic").unwrap_or(name.name);
+    let mut settings = BTreeMap::new();
+    for (key, raw) in reader.values() {
+        let Some(setting) = key.strip_prefix(prefix).filter(|_| !dialect::is_declared(key)) else { continue };
+        if setting == "cleanup.policy" {
+            let rule = "is always compact: the topic holds the latest state of each key";
+            reader.problems.about(key, rule, "remove it");
+        } else if let Some(value) = reader.undeclared(key, raw) {
+            settings.insert(setting.to_owned(), value.reveal().to_owned());
+        }
+    }
+    Topic {
+        name: reader.word(name),
+        partitions: reader.number(partitions),
+        replication_factor: reader.number(replication_factor),
+        settings,
+    }
+}
+
+fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
+    let tls = tls(reader, &keys::LISTENERS_CERTIFICATE, &keys::LISTENERS_KEY);
+    if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
+        reader.demand(&keys::LISTENERS_CERTIFICATE, "for an https listener");
+        reader.demand(&keys::LISTENERS_KEY, "for an https listener");
+    }
+    let basic = reader.word(&keys::AUTH_METHOD) == "basic";
+    if basic {
+        reader.demand(&keys::AUTH_USER, "when admin.auth.method is basic");
+        reader.demand(&keys::AUTH_PASSWORD, "when admin.auth.method is basic");
+    } else {
+        for key in [&keys::AUTH_USER, &keys::AUTH_READER] {
+            if reader.is_set(key) {
+                reader.refuse(
+                    key,
+                    "has no effect while admin.auth.method is none",
+                    "set the method to basic",
+                );
+            }
+        }
+    }
+    let administrator = login(reader, &keys::AUTH_USER, &keys::AUTH_PASSWORD);
+    let read_only = login(reader, &keys::AUTH_READER, &keys::AUTH_READER_PASSWORD);
+    let first = listeners.first();
+    let advertised_host = reader.text(&keys::ADVERTISED_HOST);
+    if advertised_host.is_none() && first.is_some_and(|first| matches!(first.host.as_str(), "0.0.0.0" | "::"))
+    {
+        reader.warn(
+            keys::ADVERTISED_HOST.name,
+            "is not set, and the first listener has no host of its own: every worker would have the same id",
+        );
+    }
+    Rest {
+        advertised_host: advertised_host
+            .or_else(|| first.map(|first| first.host.clone()))
+            .unwrap_or_default(),
+        advertised_port: match reader.number(&keys::ADVERTISED_PORT) {
+            0 => first.map_or(0, |first| first.port),
+            port => port,
+        },
+        advertised_tls: match reader.text(&keys::ADVERTISED_LISTENER) {
+            Some(scheme) => scheme == "https",
+            None => first.is_some_and(|first| first.tls),
+        },
+        tls,
+        administrator: administrator.filter(|_| basic),
+        reader: read_only.filter(|_| basic),
+    }
+}
+
+fn login(reader: &mut Reader<'_>, user: &Key, password: &Key) -> Option<Login> {
+    if reader.is_set(user) {
+        reader.demand(password, &format!("beside {}", user.name));
+    } else if reader.is_set(password) {
+        reader.demand(user, &format!("beside {}", password.name));
+    }
+    let (user, password) = (reader.text(user), reader.secret(password));
+    Some(Login { user: user?, password: password? })
+}
+
+fn tls(reader: &mut Reader<'_>, certificate: &Key, key: &Key) -> Option<Tls> {
+    match (reader.is_set(certificate), reader.is_set(key)) {
+        (true, false) => reader.demand(key, "beside the certificate"),
+        (false, true) => reader.demand(certificate, "beside the key"),
+        _ => {}
+    }
+    let (certificate, key) = (reader.path(certificate), reader.path(key));
+    Some(Tls { certificate: certificate?, key: key? })
+}
+
+fn webhook(reader: &mut Reader<'_>) -> Webhook {
+    let listeners = reader.parsed_list(&keys::WEBHOOK_LISTENERS, address::listener);
+    let tls = tls(reader, &keys::WEBHOOK_CERTIFICATE, &keys::WEBHOOK_KEY);
+    let proxies = reader.parsed_list(&keys::WEBHOOK_PROXIES, address::network);
+    let plaintext = reader.boolean(&keys::WEBHOOK_PLAINTEXT);
+    if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
+        reader.demand(&keys::WEBHOOK_CERTIFICATE, "for an https listener");
+        reader.demand(&keys::WEBHOOK_KEY, "for an https listener");
+    }
+    if !plaintext && listeners.iter().any(|listener| !listener.tls) {
+        reader.refuse(
+            &keys::WEBHOOK_LISTENERS,
+            "must be https: the provider delivers nowhere else",
+            "write https://, or set webhook.plaintext=true if a proxy ends TLS",
+        );
+    }
+    if plaintext && proxies.is_empty() && reader.are_sound(&[&keys::WEBHOOK_PROXIES]) {
+        reader.demand(&keys::WEBHOOK_PROXIES, "when webhook.plaintext is true: it names who ends TLS");
+    }
+    let public: Vec<_> = reader.parsed_list(&keys::LISTENERS, address::listener);
+    if let Some(shared) = listeners.iter().find(|one| public.iter().any(|other| same_socket(one, other))) {
+        let rule =
+            format!("must not share port {} with listeners: REST stays off public networks", shared.port);
+        reader.refuse(&keys::WEBHOOK_LISTENERS, rule, "use another port");
+    }
+    Webhook {
+        listeners,
+        tls,
+        advertised_url: reader.parsed(&keys::WEBHOOK_URL, name::advertised_url),
+        proxies,
+        memory_bytes: reader.number(&keys::INTAKE_MEMORY),
+    }
+}
+
+/// Whether two listeners would bind the same address; port 0 never collides.
+fn same_socket(one: &Listener, other: &Listener) -> bool {
+    let overlap = one.host == other.host || [one, other].iter().any(|listener| listener.host == "0.0.0.0");
+    one.port == other.port && one.port != 0 && overlap
+}

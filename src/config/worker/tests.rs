@@ -1,0 +1,249 @@
+use std::fs;
+
+use super::*;
+use crate::config::{RegistryAuth, unknown::covers};
+
+const MINIMAL: &str = "value.converter.schema.registry.url=http://registry:8081\n";
+
+fn load_with(file: &[u8], variables: &[(&str, &str)]) -> Result<Loaded<Worker>, Problems> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("worker.properties");
+    fs::write(&path, file).unwrap();
+    let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Worker::load(Some(&path), environment)
+}
+
+fn load(lines: &str) -> Result<Loaded<Worker>, Problems> {
+    load_with(format!("{MINIMAL}{lines}").as_bytes(), &[("SECRET", "hunter2-hunter2-hunter2-hunter2-!")])
+}
+
+fn told(lines: &str) -> String {
+    load(lines).map(|loaded| format!("{:?}", loaded.warnings)).unwrap_err().to_string()
+}
+
+#[test]
+fn the_smallest_file_gives_connects_and_our_defaults() {
+    let Loaded { config, warnings } = load("").unwrap();
+
+    assert_eq!(warnings, []);
+    assert_eq!(config.kafka.bootstrap_servers, "localhost:9092");
+    assert_eq!(config.group.id, "tributary");
+    let topics = &config.topics;
+    let shape = |topic: &Topic| (topic.name.clone(), topic.partitions, topic.replication_factor);
+    assert_eq!(shape(&topics.config), ("tributary-configs".to_owned(), 1, 3));
+    assert_eq!(shape(&topics.offset), ("tributary-offsets".to_owned(), 25, 3));
+    assert_eq!(shape(&topics.status), ("tributary-status".to_owned(), 5, 3));
+    assert_eq!(shape(&topics.work), ("tributary-work".to_owned(), 32, 3));
+    assert_eq!(shape(&topics.grant), ("tributary-grants".to_owned(), 1, 3));
+    assert_eq!(config.listeners, [Listener { tls: false, host: "127.0.0.1".to_owned(), port: 8083 }]);
+    assert_eq!((config.rest.advertised_host.as_str(), config.rest.advertised_port), ("127.0.0.1", 8083));
+    assert!(config.webhook.listeners.is_empty() && config.webhook.memory_bytes == 64 << 20);
+    assert_eq!(config.telemetry, Telemetry { format: LogFormat::Text, filter: "info".to_owned() });
+    assert_eq!(config.clock_skew_max, Duration::from_secs(300));
+}
+
+#[test]
+fn without_a_file_the_environment_is_enough_and_with_one_it_wins() {
+    let registry = ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://other:8081/base");
+    let environment = [registry].map(|(name, value)| (name.to_owned(), value.to_owned()));
+
+    let alone = Worker::load(None, environment).unwrap().config;
+    let both = load_with(MINIMAL.as_bytes(), &[registry, ("CONNECT_GROUP_ID", "g")]).unwrap().config;
+
+    assert_eq!(alone.registry.urls[0].as_str(), "http://other:8081/base");
+    assert_eq!(both.registry.urls[0].as_str(), "http://other:8081/base");
+    assert_eq!(both.group.id, "g");
+}
+
+#[test]
+fn every_problem_of_a_file_is_reported_in_one_run_and_no_secret_is_shown() {
+    let file = b"group.id=\\u00g1\n\
+        log.filter=caf\xe9\n\
+        offset.storage.partitions=many\n\
+        status.storage.replication.factor=0\n\
+        config.storage.partitions=2\n\
+        grant.encryption.key=hunter2\n\
+        webhook.listeners=https://0.0.0.0:443\n\
+        webhook.ssl.certificate.location=/does/not/exist.pem\n\
+        webhook.advertised.url=https://hooks.example.com:8443\n\
+        intake.memory.byte=1\n\
+        webhook.colour=hunter2\n\
+        sasl.password=${env:MISSING}\n\
+        sasl.jaas.config=hunter2\n\
+        ssl.truststore.location=/a.jks\n\
+        transforms=a\n\
+        key.converter=org.apache.kafka.connect.json.JsonConverter\n\
+        topic.prefix=acme\n\
+        value.converter.basic.auth.credentials.source=USER_INFO\n\
+        config.providers=vault\n";
+
+    let problems = load_with(file, &[]).unwrap_err();
+
+    let told = problems.to_string();
+    let keys: Vec<_> =
+        problems.iter().map(|problem| problem.key.as_str()).filter(|key| !key.contains('/')).collect();
+    for key in [
+        "offset.storage.partitions",
+        "status.storage.replication.factor",
+        "config.storage.partitions",
+        "grant.encryption.key",
+        "webhook.ssl.certificate.location",
+        "webhook.ssl.key.location",
+        "webhook.advertised.url",
+        "intake.memory.byte",
+        "webhook.colour",
+        "sasl.password",
+        "sasl.jaas.config",
+        "ssl.truststore.location",
+        "transforms",
+        "key.converter",
+        "topic.prefix",
+        "value.converter.schema.registry.url",
+        "value.converter.basic.auth.user.info",
+        "config.providers.vault.class",
+    ] {
+        assert!(keys.contains(&key), "{key} is not reported in:\n{told}");
+    }
+    assert!(told.contains("worker.properties: line 1 has a malformed \\u escape"), "{told}");
+    assert!(told.contains("worker.properties: line 2 is not UTF-8"), "{told}");
+    assert!(
+        told.contains("intake.memory.byte: is not a key of the worker; did you mean intake.memory.bytes?")
+    );
+    assert!(!told.contains("hunter2"), "{told}");
+    assert_eq!(told.lines().count(), problems.len());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_the_only_problem() {
+    let problems = Worker::load(Some(Path::new("/does/not/exist.properties")), []).unwrap_err();
+
+    assert_eq!(problems.len(), 1);
+    assert!(problems.to_string().starts_with("/does/not/exist.properties: cannot be read"), "{problems}");
+}
+
+#[test]
+fn rules_across_keys_are_held() {
+    let table = [
+        ("heartbeat.interval.ms=3000", "heartbeat.interval.ms = 3000: must be at most a third"),
+        (
+            "offset.storage.topic=tributary-status",
+            "status.storage.topic: must differ from offset.storage.topic",
+        ),
+        ("offset.storage.cleanup.policy=delete", "is always compact"),
+        ("listeners=", "needs at least one address"),
+        ("listeners=https://:8083", "listeners.https.ssl.certificate.location: is required"),
+        ("admin.auth.method=basic", "admin.auth.password: is required"),
+        (
+            "admin.auth.user=me\nadmin.auth.password=${env:SECRET}",
+            "no effect while admin.auth.method is none",
+        ),
+        (
+            "admin.auth.method=basic\nadmin.auth.user=a\nadmin.auth.password=${env:SECRET}\nadmin.auth.readonly.user=b",
+            "admin.auth.readonly.password: is required",
+        ),
+        ("webhook.listeners=http://:80", "must be https"),
+        ("webhook.listeners=http://:80\nwebhook.plaintext=true", "webhook.proxies: is required"),
+        (
+            "webhook.listeners=http://:8083\nwebhook.plaintext=true\nwebhook.proxies=10.0.0.0/8",
+            "must not share port 8083",
+        ),
+        ("webhook.ssl.key.location=/etc/hostname", "webhook.ssl.certificate.location: is required"),
+        ("webhook.advertised.url=http://h", "must be an https:// address on port 443"),
+        (
+            "value.converter.basic.auth.user.info=${env:SECRET}",
+            "value.converter.basic.auth.user.info = ${env:SECRET}: must be name:password",
+        ),
+        ("value.converter.bearer.auth.credentials.source=STATIC_TOKEN", "bearer.auth.token: is required"),
+        (
+            "value.converter.basic.auth.credentials.source=URL",
+            "needs name and password in the registry's address",
+        ),
+        ("value.converter.schema.registry.ssl.truststore.location=/a", "ssl.ca.location"),
+        ("secrets.policy=references\nadmin.auth.password=hunter2-hunter2", "must be a reference"),
+    ];
+
+    for (lines, expected) in table {
+        let told = told(lines);
+        assert!(told.contains(expected), "{lines}\n=> {told}");
+    }
+}
+
+#[test]
+fn registry_credentials_are_taken_from_either_place_and_leave_the_address() {
+    let user_info = "value.converter.basic.auth.credentials.source=USER_INFO\n\
+                     value.converter.basic.auth.user.info=us\\:er:pass:word";
+    let url = "value.converter.schema.registry.url=http://us%40er:p%2B+%26&w@registry:8081";
+
+    let from_key = load(user_info).unwrap();
+    let from_url = load(url).unwrap();
+
+    let basic = |loaded: &Loaded<Worker>| match &loaded.config.registry.auth {
+        RegistryAuth::Basic { user, password } => (user.clone(), password.reveal().to_owned()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(basic(&from_key), ("us".to_owned(), "er:pass:word".to_owned()));
+    assert_eq!(basic(&from_url), ("us@er".to_owned(), "p++&&w".to_owned()));
+    assert_eq!(from_url.config.registry.urls[0].as_str(), "http://registry:8081/");
+    assert_eq!(
+        from_url.warnings.len(),
+        2,
+        "one for the repeated key, one for the secret: {:?}",
+        from_url.warnings
+    );
+}
+
+#[test]
+fn no_secret_is_in_the_debug_output_of_a_loaded_worker() {
+    let lines = "grant.encryption.key=${env:SECRET}\nsasl.password=${env:SECRET}\n\
+                 admin.auth.method=basic\nadmin.auth.user=me\nadmin.auth.password=hunter2-hunter2\n\
+                 value.converter.schema.registry.url=http://user:hunter2@registry:8081";
+
+    let loaded = load(lines).unwrap();
+
+    let shown = format!("{loaded:?} {:?}", loaded.warnings);
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert!(shown.contains("registry"), "{shown}");
+}
+
+#[test]
+fn a_worker_file_written_for_connect_loads_with_warnings_only() {
+    let lines = "bootstrap.servers=kafka-1:9092,kafka-2:9092\n\
+        group.id=connect-cluster\n\
+        key.converter=org.apache.kafka.connect.storage.StringConverter\n\
+        value.converter=io.confluent.connect.avro.AvroConverter\n\
+        key.converter.schemas.enable=true\n\
+        offset.storage.topic=o\noffset.storage.replication.factor=1\noffset.storage.segment.bytes=1048576\n\
+        config.storage.topic=c\nconfig.storage.replication.factor=-1\n\
+        status.storage.topic=s\n\
+        offset.flush.interval.ms=10000\n\
+        plugin.path=/usr/share/java\n\
+        listeners=HTTP://:8083\n\
+        rest.advertised.host.name=worker-1\n\
+        producer.compression.type=zstd\n\
+        security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n\
+        sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username=\"a\" password=\"${env:SECRET}\";\n";
+
+    let Loaded { config, warnings } = load(lines).unwrap();
+
+    let warned: Vec<_> = warnings.iter().map(|warning| warning.key.as_str()).collect();
+    assert_eq!(warned, ["key.converter.schemas.enable", "offset.flush.interval.ms", "plugin.path"]);
+    assert_eq!(config.topics.offset.settings["segment.bytes"], "1048576");
+    assert_eq!(config.topics.config.replication_factor, -1);
+    assert_eq!(config.rest.advertised_host, "worker-1");
+    assert_eq!(config.kafka.common["sasl.username"].reveal(), "a");
+    assert_eq!(config.kafka.producer["compression.type"].reveal(), "zstd");
+}
+
+#[test]
+fn no_key_of_connect_that_we_ignore_or_refuse_hides_one_of_ours() {
+    let patterns =
+        dialect::WORKER.missing.iter().map(|row| row.0).chain(dialect::WORKER.idle.iter().map(|row| row.0));
+
+    for pattern in patterns {
+        for key in KEYS {
+            // Declared keys are looked up first; a pattern that covers one would only mislead the reader.
+            let sub_key = pattern.ends_with("converter.") || key.name.starts_with("admin.");
+            assert!(sub_key || !covers(pattern, key.name), "{pattern} covers {}", key.name);
+        }
+    }
+}
