@@ -199,7 +199,7 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
                         return self.dead_letter_item(item, Some(&topic), &failure, &headers);
                     }
                     let verdict = source.retry();
-                    let error = Error::Convert { topic, source };
+                    let error = Error::Convert { topic, source: Box::new(source) };
                     self.pending.push_front(item);
                     return self.stall(verdict, error);
                 }
@@ -271,15 +271,16 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
                 self.reports.push(delivery.map(move |outcome| Report { flight, sent_at, outcome }).boxed());
                 Ok(())
             }
-            Err((_, source)) if source.refuses_record() => {
-                flight = self.refused(flight, &source)?;
+            Err(kafka::SendError { error, .. }) if error.refuses_record() => {
+                flight = self.refused(flight, &error)?;
                 self.ready.push_front(flight);
                 Ok(())
             }
-            Err((_, source)) => {
+            Err(kafka::SendError { error: source, .. }) => {
                 metrics::publish_failed(Stage::Produce);
                 let verdict = source.retry();
-                let error = Error::Produce { topic: flight.record.topic.to_string(), source };
+                let error =
+                    Error::Produce { topic: flight.record.topic.to_string(), source: Box::new(source) };
                 self.ready.push_front(flight);
                 self.stall(verdict, error)
             }
@@ -331,7 +332,7 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
             // run ends instead, and the next one reads from the last commit, in order.
             Err(source) => {
                 metrics::publish_failed(Stage::Produce);
-                Err(Error::Produce { topic: flight.record.topic.to_string(), source })
+                Err(Error::Produce { topic: flight.record.topic.to_string(), source: Box::new(source) })
             }
         }
     }

@@ -30,7 +30,7 @@ pub use dead_letter::DeadLetters;
 pub use driver::{Driver, End, Limits};
 pub use open::{DEFAULT_PARTITIONS, Layout, open};
 pub use publisher::{Preparer, Publisher, RecordSink};
-pub use source::{Content, Failure, Item, Original, Source};
+pub use source::{Batch, Content, Failure, Item, Original, Source};
 pub use transaction::{ShardBatch, ShardWriter};
 
 pub use crate::metrics::Stage;
@@ -46,7 +46,7 @@ pub enum Error {
         topic: String,
         /// Encoder or registry.
         #[source]
-        source: avro::Error,
+        source: Box<avro::Error>,
     },
     /// Kafka did not take a record.
     #[error("publish to topic {topic}")]
@@ -55,7 +55,7 @@ pub enum Error {
         topic: String,
         /// What the producer reported.
         #[source]
-        source: kafka::Error,
+        source: Box<kafka::Error>,
     },
     /// A shard's transaction did not commit.
     #[error("commit the transaction of {transactional_id}")]
@@ -64,7 +64,7 @@ pub enum Error {
         transactional_id: String,
         /// What the producer reported: see there what is visible of the batch.
         #[source]
-        source: kafka::Failure,
+        source: Box<kafka::Failure>,
     },
     /// Something cannot be published, and there is no dead-letter topic to put it into.
     #[error(
@@ -92,7 +92,7 @@ pub enum Error {
         prefix: String,
         /// What is wrong, with the remedy.
         #[source]
-        source: kafka::Error,
+        source: Box<kafka::Error>,
     },
     /// Schemas are not registered.
     #[error("prepare the schemas of prefix {prefix}")]
@@ -101,7 +101,7 @@ pub enum Error {
         prefix: String,
         /// What is wrong, with the remedy.
         #[source]
-        source: avro::Error,
+        source: Box<avro::Error>,
     },
 }
 

@@ -90,7 +90,7 @@ impl Layout {
     }
 
     fn topics_error(&self, source: kafka::Error) -> Error {
-        Error::Topics { prefix: self.prefix.to_string(), source }
+        Error::Topics { prefix: self.prefix.to_string(), source: Box::new(source) }
     }
 }
 
@@ -104,7 +104,7 @@ pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Res
     let subjects = layout.subjects();
     ids.prepare(&subjects)
         .await
-        .map_err(|source| Error::Schemas { prefix: layout.prefix.to_string(), source })?;
+        .map_err(|source| Error::Schemas { prefix: layout.prefix.to_string(), source: Box::new(source) })?;
     info!(prefix = %layout.prefix, topics = layout.topics.len(), partitions, "topics and schemas are ready");
     Ok(Preparer::new(&layout.prefix, partitions, avro::Encoder::new(ids, &subjects)))
 }

@@ -19,14 +19,14 @@ pub trait RecordSink: Send + Sync {
     type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + 'static;
 
     /// Hands a record over, or gives it back with the reason.
-    fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, (EncodedRecord, kafka::Error)>;
+    fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError>;
 }
 
 impl RecordSink for kafka::Producer {
     type Delivery = kafka::Delivery;
 
-    fn send(&self, record: EncodedRecord) -> Result<kafka::Delivery, (EncodedRecord, kafka::Error)> {
-        Self::send(self, record).map_err(|refused| (*refused.record, refused.error))
+    fn send(&self, record: EncodedRecord) -> Result<kafka::Delivery, kafka::SendError> {
+        Self::send(self, record)
     }
 }
 
@@ -105,15 +105,18 @@ impl<K: RecordSink> Publisher<K> {
     pub async fn publish(&self, record: &Outgoing) -> Result<kafka::Ack, Error> {
         let encoded = self.preparer.prepare(record).map_err(|source| {
             metrics::publish_failed(Stage::Convert);
-            Error::Convert { topic: self.preparer.topic_name(record.topic).to_string(), source }
+            Error::Convert {
+                topic: self.preparer.topic_name(record.topic).to_string(),
+                source: Box::new(source),
+            }
         })?;
         let topic = Arc::clone(&encoded.topic);
         let failed = |source| {
             metrics::publish_failed(Stage::Produce);
-            Error::Produce { topic: topic.to_string(), source }
+            Error::Produce { topic: topic.to_string(), source: Box::new(source) }
         };
         let sent_at = Instant::now();
-        let delivery = self.sink.send(encoded).map_err(|(_, source)| failed(source))?;
+        let delivery = self.sink.send(encoded).map_err(|refused| failed(refused.error))?;
         let ack = delivery.await.map_err(failed)?;
         metrics::published_after(sent_at.elapsed());
         metrics::records_published(record.meta.origin.name(), 1);

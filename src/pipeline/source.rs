@@ -21,9 +21,7 @@ pub trait Source: Send {
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Waits for the next items; `None` means finished for good. Cancel safe: a dropped call loses nothing.
-    fn next(
-        &mut self,
-    ) -> impl Future<Output = Result<Option<Vec<Item<Self::Lane, Self::Position>>>, Self::Error>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<Option<Batch<Self>>, Self::Error>> + Send;
 
     /// Makes `position` durable. After a crash the source resumes just behind it.
     fn commit(
@@ -35,6 +33,9 @@ pub trait Source: Send {
     /// Whether trying again can help after this error.
     fn retry(&self, error: &Self::Error) -> Retry;
 }
+
+/// Items in reading order. The source bounds how much it hands over at once.
+pub type Batch<S> = Vec<Item<<S as Source>::Lane, <S as Source>::Position>>;
 
 /// One thing the source has read, and what it became.
 #[derive(Debug)]

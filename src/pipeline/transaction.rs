@@ -34,13 +34,13 @@ impl ShardWriter {
         for value in &batch.values {
             records.push(self.preparer.prepare(value).map_err(|source| Error::Convert {
                 topic: self.preparer.topic_name(value.topic).to_string(),
-                source,
+                source: Box::new(source),
             })?);
         }
         records.extend(batch.companions.iter().cloned());
         self.producer.commit(records).await.map_err(|source| Error::Transaction {
             transactional_id: self.producer.transactional_id().to_owned(),
-            source,
+            source: Box::new(source),
         })?;
         for value in &batch.values {
             metrics::records_published(value.meta.origin.name(), 1);
