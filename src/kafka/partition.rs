@@ -4,10 +4,7 @@
 //! find them there. So the hash is Kafka's own: murmur2 with the Java client's seed, made positive by clearing the sign
 //! bit (not by `abs`, which would put about half of all keys elsewhere), modulo the partition count.
 
-/// The partition of `key` among `partitions`, which is at least 1.
-///
-/// # Panics
-/// Never: a count below 1 is taken as 1, since a topic without partitions does not exist.
+/// The partition of `key` among `partitions`. A count below 1 is taken as 1: a topic without partitions does not exist.
 #[must_use]
 pub fn partition_of(key: &[u8], partitions: i32) -> i32 {
     // Clearing the sign bit leaves 31 bits, so the cast cannot change the number.

@@ -12,6 +12,8 @@ use super::*;
 use crate::kafka::{embedded::Cluster, read_to_end};
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// Well below every limit that a wrong turn would wait for.
+const SOON: Duration = Duration::from_secs(8);
 
 fn record(value: impl Into<Bytes>) -> EncodedRecord {
     EncodedRecord {
@@ -70,7 +72,8 @@ async fn a_record_that_can_never_fit_aborts_the_batch_and_the_producer_goes_on()
     let cluster = cluster();
     let mut producer = Shards::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
 
-    let failure = producer.commit(vec![record("1"), record(vec![0; 2 << 20])]).await.unwrap_err();
+    let batch = vec![record("1"), record(vec![0; 2 << 20])];
+    let failure = timeout(SOON, producer.commit(batch)).await.unwrap().unwrap_err();
 
     assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
     assert_eq!(failure.retry(), Retry::Never, "the same batch fails the same way");
@@ -126,17 +129,17 @@ async fn a_commit_that_was_dropped_makes_the_next_one_say_that_the_outcome_is_un
 #[tokio::test]
 async fn without_a_lease_no_producer_is_built_anew_and_the_instance_is_over() {
     let cluster = cluster();
-    let (hook, _at, _go) = gate();
-    let options =
-        Options { before_commit: Some(hook), watchdog: Duration::from_millis(300), ..Options::default() };
+    let options = Options { watchdog: Duration::from_millis(300), ..Options::default() };
     let leased = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&leased);
     let lease: Lease = Arc::new(move || asked.load(Ordering::Acquire));
     let mut producer = Shards::new(cluster.settings(), options).take("s", lease).await.unwrap();
     leased.store(false, Ordering::Release);
+    // Whoever tries to build one now hangs.
+    cluster.set_reachable(false).unwrap();
 
-    let failure = producer.commit(vec![record("1")]).await.unwrap_err();
-    let after = producer.commit(vec![record("2")]).await.unwrap_err();
+    let failure = timeout(SOON, producer.commit(vec![record("1")])).await.unwrap().unwrap_err();
+    let after = timeout(SOON, producer.commit(vec![record("2")])).await.unwrap().unwrap_err();
 
     assert!(matches!(failure, Failure::Over { source: Error::Deadline { .. } }), "{failure:?}");
     assert!(matches!(after, Failure::Over { .. }), "{after:?}");
