@@ -1,6 +1,22 @@
-//! Tributary.
+//! Tributary turns accounting, payroll and invoicing APIs into Kafka topics.
+//!
+//! ```text
+//! model     plain data: ids, versions, the table of resources, keys, topics, events and records
+//!   │
+//! config    one declaration per key: parsing, validation, Kafka Connect's answers, the reference
+//!   │
+//! avro      schemas, registry, encode, decode          kafka    producer, shard transactions, consumer, topics
+//!   └──────────────┬───────────────────────────────────────┘
+//! pipeline         source → record → bytes → acknowledgement → commit, written once
+//!   │
+//! cli              the only wiring
+//! ```
+//!
+//! Imports go down only. `retry`, `secret` and `metrics` may be used by all: the verdict on a failure, a value that
+//! cannot be printed, and every metric's name.
 
 pub mod avro;
+pub mod cli;
 pub mod config;
 pub mod kafka;
 pub mod metrics;

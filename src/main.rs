@@ -1,2 +1,9 @@
-//! The `tributary` binary.
-fn main() {}
+//! The `tributary` binary: arguments in, exit code out. Everything else is in the library.
+
+use std::{io, process::ExitCode};
+
+fn main() -> ExitCode {
+    // The one crypto provider; it fails only where somebody has installed one before, which nobody has.
+    rustls::crypto::aws_lc_rs::default_provider().install_default().ok();
+    tributary::cli::run(std::env::args_os(), std::env::vars(), &mut io::stdout())
+}

@@ -4,7 +4,10 @@
 //! what is shown. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must call
 //! [`Metrics::upkeep`] every few seconds: without it, histogram samples pile up until the next scrape.
 
-use std::{io, str::FromStr};
+use std::{
+    io::{self, IsTerminal},
+    str::FromStr,
+};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
@@ -62,7 +65,11 @@ pub fn install_logs(format: Format, filter: &str) -> Result<(), Error> {
         EnvFilter::try_new(filter).map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
     let registry = tracing_subscriber::registry().with(filter);
     match format {
-        Format::Text => registry.with(fmt::layer().with_writer(io::stderr)).try_init(),
+        Format::Text => {
+            // Colours are for people at a terminal, not for files.
+            let layer = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+            registry.with(layer).try_init()
+        }
         Format::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
     }
     .map_err(Error::Logs)

@@ -21,6 +21,7 @@
 
 mod compatibility;
 mod decode;
+pub mod embedded;
 mod encode;
 mod error;
 #[cfg(test)]

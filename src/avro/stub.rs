@@ -1,12 +1,9 @@
-//! A registry in this process, for tests: Confluent's calls over a real socket, in memory, with faults on demand.
+//! The embedded registry with faults on demand, and an eye on every request, for tests.
 //!
-//! It knows levels, versions and ids but judges nothing: it calls every schema compatible unless a test overrides an
-//! answer, so that what a test sees is what our own code decided.
+//! It judges nothing: it calls every schema compatible unless a test overrides an answer, so that what a test sees is
+//! what our own code decided.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use axum::{
     Router,
@@ -15,9 +12,10 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use url::Url;
 
+use super::embedded::{Book, respond};
 use crate::config;
 
 /// Where the stub serves its calls unless told otherwise, as Apicurio does; outside there is only a bare 404.
@@ -65,10 +63,7 @@ struct Inner {
     base: &'static str,
     seen: Vec<Seen>,
     faults: Vec<(Option<Method>, String, Fault)>,
-    levels: HashMap<String, String>,
-    /// Ids are per content, from 1.
-    texts: Vec<String>,
-    subjects: BTreeMap<String, Vec<usize>>,
+    book: Book,
 }
 
 /// The running stub; it ends with the test's runtime.
@@ -119,80 +114,17 @@ impl Stub {
     }
 
     pub(crate) fn level(&self, subject: &str) -> Option<String> {
-        self.inner.lock().unwrap().levels.get(subject).cloned()
+        self.inner.lock().unwrap().book.levels.get(subject).cloned()
     }
 
     /// Sets the level of a subject, or with "" the global one.
     pub(crate) fn set_level(&self, subject: &str, level: &str) {
-        self.inner.lock().unwrap().levels.insert(subject.to_owned(), level.to_owned());
+        self.inner.lock().unwrap().book.levels.insert(subject.to_owned(), level.to_owned());
     }
 
     /// Registers a version as somebody else would; its id.
     pub(crate) fn add(&self, subject: &str, text: &str) -> u32 {
-        self.inner.lock().unwrap().register(subject, text)
-    }
-}
-
-impl Inner {
-    fn register(&mut self, subject: &str, text: &str) -> u32 {
-        let index = self.texts.iter().position(|known| known == text).unwrap_or_else(|| {
-            self.texts.push(text.to_owned());
-            self.texts.len() - 1
-        });
-        let versions = self.subjects.entry(subject.to_owned()).or_default();
-        if !versions.contains(&index) {
-            versions.push(index);
-        }
-        index as u32 + 1
-    }
-
-    fn answer(&mut self, method: &Method, path: &[&str], body: &Value) -> Result<Value, (u16, u32)> {
-        let text = || body["schema"].as_str().unwrap_or_default();
-        match (method.as_str(), path) {
-            ("GET", ["config"]) => {
-                Ok(json!({ "compatibilityLevel": self.levels.get("").map_or("NONE", |level| level) }))
-            }
-            ("GET", ["config", subject]) => {
-                let level = self.levels.get(*subject).ok_or((404, 40408))?;
-                Ok(json!({ "compatibilityLevel": level }))
-            }
-            ("PUT", ["config", subject]) => {
-                let level = body["compatibility"].as_str().unwrap_or_default();
-                self.levels.insert((*subject).to_owned(), level.to_owned());
-                Ok(json!({ "compatibility": level }))
-            }
-            ("POST", ["compatibility", "subjects", subject, "versions"]) => {
-                self.subjects.get(*subject).ok_or((404, 40401))?;
-                Ok(json!({ "is_compatible": true, "messages": [] }))
-            }
-            ("POST", ["subjects", subject]) => {
-                let versions = self.subjects.get(*subject).ok_or((404, 40401))?;
-                let index =
-                    versions.iter().find(|index| self.texts[**index] == text()).ok_or((404, 40403))?;
-                Ok(json!({ "subject": subject, "id": index + 1, "version": 1, "schema": text() }))
-            }
-            ("POST", ["subjects", subject, "versions"]) => {
-                Ok(json!({ "id": self.register(subject, text()) }))
-            }
-            ("GET", ["subjects", subject, "versions"]) => {
-                let versions = self.subjects.get(*subject).ok_or((404, 40401))?;
-                Ok(json!((1..=versions.len()).collect::<Vec<_>>()))
-            }
-            ("GET", ["subjects", subject, "versions", version]) => {
-                let versions = self.subjects.get(*subject).ok_or((404, 40401))?;
-                let version: usize = version.parse().map_err(|_| (422, 42202))?;
-                let index = versions.get(version - 1).ok_or((404, 40402))?;
-                Ok(
-                    json!({ "subject": subject, "id": index + 1, "version": version, "schema": self.texts[*index] }),
-                )
-            }
-            ("GET", ["schemas", "ids", id]) => {
-                let id: usize = id.parse().map_err(|_| (422, 42202))?;
-                let text = id.checked_sub(1).and_then(|index| self.texts.get(index)).ok_or((404, 40403))?;
-                Ok(json!({ "schema": text }))
-            }
-            _ => Err((404, 0)),
-        }
+        u32::try_from(self.inner.lock().unwrap().book.register(subject, text)).unwrap()
     }
 }
 
@@ -221,15 +153,11 @@ async fn serve(
         });
         match fault.map(|(_, _, fault)| fault.clone()) {
             Some(fault) => Err(fault),
-            None => Ok(inner.answer(&method, &path.split('/').collect::<Vec<_>>(), &body)),
+            None => Ok(inner.book.answer(&method, &path.split('/').collect::<Vec<_>>(), &body)),
         }
     };
     match answer {
-        Ok(Ok(found)) => found.to_string().into_response(),
-        Ok(Err((status, code))) => {
-            let body = json!({ "error_code": code, "message": "not here" }).to_string();
-            (StatusCode::from_u16(status).unwrap(), body).into_response()
-        }
+        Ok(answer) => respond(answer),
         Err(Fault::Silence) => std::future::pending().await,
         Err(Fault::Answer { status, body, header }) => {
             let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();

@@ -20,6 +20,9 @@ use crate::{
     secret::HIDDEN,
 };
 
+/// The largest record a producer takes; what a topic takes is the broker's to say (`max.message.bytes`).
+pub const LARGEST_RECORD: usize = 32 << 20;
+
 /// A kind of client with the figures that differ from one to the next.
 #[derive(Debug, Clone)]
 pub(super) enum Role {
@@ -65,6 +68,8 @@ impl Role {
                 // Measured fastest with linger 0: what waits behind the one request becomes the next, fuller batch.
                 ("max.in.flight.requests.per.connection", "1".into()),
                 ("compression.codec", "lz4".into()),
+                // A record may be as large as its topic allows; dead letters hold whole bodies.
+                ("message.max.bytes", LARGEST_RECORD.to_string()),
             ]),
             Self::Transactional { .. } => defaults.extend([
                 ("statistics.interval.ms", "5000".into()),

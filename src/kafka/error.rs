@@ -307,6 +307,33 @@ fn listed(mismatches: &[Mismatch]) -> String {
     mismatches.iter().map(Mismatch::to_string).collect::<Vec<_>>().join("; ")
 }
 
+/// Failures as librdkafka reports them, for the tests of those who handle them.
+#[cfg(test)]
+pub(crate) mod samples {
+    use super::{Cause, Code, Error, KafkaError, Persisted};
+
+    fn delivery(code: Code, persisted: Persisted) -> Error {
+        let source = Cause::from(KafkaError::MessageProduction(code));
+        Error::Delivery { topic: "t".into(), partition: 0, persisted, source }
+    }
+
+    pub(crate) fn too_large() -> Error {
+        delivery(Code::MessageSizeTooLarge, Persisted::No)
+    }
+
+    pub(crate) fn queue_full() -> Error {
+        delivery(Code::QueueFull, Persisted::No)
+    }
+
+    pub(crate) fn purged() -> Error {
+        delivery(Code::PurgeInflight, Persisted::Possibly)
+    }
+
+    pub(crate) fn unauthorised() -> Error {
+        delivery(Code::TopicAuthorizationFailed, Persisted::No)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

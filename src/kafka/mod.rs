@@ -27,9 +27,12 @@ mod sys;
 mod topics;
 mod transaction;
 
+pub use client::LARGEST_RECORD;
 pub use consumer::{
     Assignment, Consumer, Event, Options as ConsumerOptions, Received, Start, read_to_end, watermarks,
 };
+#[cfg(test)]
+pub(crate) use error::samples;
 pub use error::{Cause, Error, Persisted};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};

@@ -41,7 +41,7 @@ const LEADER_PAUSE: Duration = Duration::from_millis(50);
 pub struct TopicSpec {
     /// Full name.
     pub name: String,
-    /// Partition count, at least 1.
+    /// Partition count, at least 1; -1 leaves it to the broker, and any count will do.
     pub partitions: i32,
     /// Copies of each partition; -1 leaves it to the broker. Only used when the topic is created.
     pub replication_factor: i32,
@@ -81,31 +81,49 @@ pub enum Admin {
 }
 
 impl Admin {
-    /// Makes sure that all these topics exist, are what they must be, and have leaders.
+    /// Makes sure that all these topics exist and are what they must be, new ones with leaders. Creates nothing if one that
+    /// exists does not fit.
     pub async fn ensure(&self, specs: &[TopicSpec]) -> Result<(), Error> {
-        let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let session = Session::open(self).await?;
-        let existing = session.partition_counts().await?;
-        let missing: Vec<&TopicSpec> =
-            specs.iter().filter(|spec| !existing.contains_key(&spec.name)).collect();
-        if !missing.is_empty() {
-            self.create(&session, &missing).await?;
+        let missing = self.verify(&session, specs).await?;
+        if missing.is_empty() {
+            return Ok(());
         }
-        let counts = session.await_leaders(&names).await?;
+        self.create(&session, &missing).await?;
+        let names: Vec<&str> = missing.iter().map(|spec| spec.name.as_str()).collect();
+        session.await_leaders(&names).await?;
+        // Another worker may have created them a moment before us, its way.
+        self.verify(&session, specs).await.map(drop)
+    }
 
-        let mut mismatches: Vec<Mismatch> = Vec::new();
+    /// Verifies those of the topics that exist, changes nothing, and names those that do not.
+    pub async fn inspect(&self, specs: &[TopicSpec]) -> Result<Vec<String>, Error> {
+        let session = Session::open(self).await?;
+        let missing = self.verify(&session, specs).await?;
+        Ok(missing.into_iter().map(|spec| spec.name.clone()).collect())
+    }
+
+    async fn verify<'a>(
+        &self,
+        session: &Session,
+        specs: &'a [TopicSpec],
+    ) -> Result<Vec<&'a TopicSpec>, Error> {
+        let counts = session.partition_counts().await?;
+        let (existing, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
+            specs.iter().partition(|spec| counts.contains_key(&spec.name));
         let servers = self.bootstrap_servers();
-        for spec in specs {
-            let found = counts.get(&spec.name).copied().unwrap_or(0);
-            mismatches.extend(partition_mismatch(servers, spec, found));
-        }
-        if let Admin::Real(_) = self {
+        let mut mismatches: Vec<Mismatch> = existing
+            .iter()
+            .filter_map(|spec| partition_mismatch(servers, spec, counts.get(&spec.name).copied()?))
+            .collect();
+        if let (Self::Real(_), false) = (self, existing.is_empty()) {
+            let names: Vec<&str> = existing.iter().map(|spec| spec.name.as_str()).collect();
             let policies = session.cleanup_policies(&names).await?;
-            mismatches.extend(specs.iter().filter_map(|spec| {
-                cleanup_mismatch(servers, spec, policies.get(&spec.name).map_or("", String::as_str))
-            }));
+            mismatches.extend(
+                existing.iter().filter_map(|spec| cleanup_mismatch(servers, spec, policies.get(&spec.name)?)),
+            );
         }
-        if mismatches.is_empty() { Ok(()) } else { Err(Error::Topics(mismatches)) }
+        if mismatches.is_empty() { Ok(missing) } else { Err(Error::Topics(mismatches)) }
     }
 
     /// Partition counts of those of the named topics that exist.
@@ -209,19 +227,18 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until every named topic is known and led, and returns their partition counts.
-    async fn await_leaders(&self, names: &[&str]) -> Result<BTreeMap<String, i32>, Error> {
+    /// Waits until every named topic is known and led.
+    async fn await_leaders(&self, names: &[&str]) -> Result<(), Error> {
         let end = Instant::now() + LEADER_LIMIT;
         loop {
-            let mut topics = self.metadata().await?;
-            topics.retain(|name, _| names.contains(&name.as_str()));
+            let topics = self.metadata().await?;
             let waiting: Vec<&str> = names
                 .iter()
                 .copied()
                 .filter(|name| topics.get(*name).is_none_or(|topic| !topic.led))
                 .collect();
             if waiting.is_empty() {
-                return Ok(topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect());
+                return Ok(());
             }
             if Instant::now() >= end {
                 let action = format!("wait for leaders of {}", waiting.join(", "));
@@ -334,7 +351,7 @@ fn agreed(counts: &BTreeMap<String, i32>) -> Result<Option<i32>, Error> {
 
 fn partition_mismatch(servers: &str, spec: &TopicSpec, found: i32) -> Option<Mismatch> {
     let TopicSpec { name, partitions, .. } = spec;
-    (found != *partitions).then(|| Mismatch {
+    (*partitions != -1 && found != *partitions).then(|| Mismatch {
         topic: name.clone(),
         found: format!("{found} partitions"),
         wanted: format!("{partitions}"),

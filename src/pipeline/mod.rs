@@ -22,13 +22,15 @@ mod driver;
 mod open;
 mod publisher;
 mod source;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 pub mod progress;
 
 pub use dead_letter::DeadLetters;
 pub use driver::{Driver, End, Limits};
-pub use open::{DEFAULT_PARTITIONS, Layout, open};
+pub use open::{DEFAULT_PARTITIONS, Layout, Opened, open};
 pub use publisher::{Preparer, Publisher, RecordSink};
 pub use source::{Batch, Content, Failure, Item, Original, Source};
 pub use transaction::{ShardBatch, ShardWriter};

@@ -1,84 +1,126 @@
 //! What must stand before the first record of a prefix: its topics, and ids for their schemas.
+//!
+//! Partitions are fixed for life: where topics of the prefix exist, their count is taken, whatever the settings say, and
+//! topics that disagree are refused. Nothing is created or registered while something that exists does not fit.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use tracing::info;
+use tracing::{info, warn};
 
-use super::{Error, Preparer};
+use super::{DeadLetters, Error, Preparer};
 use crate::{
-    avro, kafka,
-    model::{Cleanup, Topic, TopicPrefix},
+    avro,
+    config::{
+        Connector,
+        connector::{List, RecordSource, WebhookSource},
+    },
+    kafka,
+    model::{AccountingResource, Cleanup, Topic, TopicPrefix},
 };
 
 /// Partitions of a new prefix where nothing is set.
 pub const DEFAULT_PARTITIONS: i32 = 12;
 
-/// A reader that was away this long still sees every tombstone; the default of a day is shorter than a long snapshot.
-const DELETE_RETENTION: &str = "604800000";
-/// Dead letters carry bodies as they came, also those that are too large for their own topic.
-const DEAD_LETTER_BYTES: &str = "33554432";
+/// A reader that was away this long (7 days) still sees every tombstone; Kafka's day is shorter than a long snapshot.
+const DELETE_RETENTION_MS: &str = "604800000";
+/// Dead letters carry bodies as they came, also those that were too large for their own topic; headers come on top.
+const DEAD_LETTER_BYTES: usize = kafka::LARGEST_RECORD + (1 << 20);
 
 /// The topics one connector needs.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// `topic.prefix`.
     pub prefix: TopicPrefix,
-    /// Which of the prefix's topics.
-    pub topics: Vec<Topic>,
-    /// Partitions of all of them; `None` takes what the prefix's existing topics have, or 12.
-    pub partitions: Option<i32>,
+    /// Which of the prefix's topics; dead letters have their own entry below.
+    pub topics: BTreeSet<Topic>,
+    /// Full name of the dead-letter topic, which may be outside the prefix and have any partition count.
+    pub dead_letters: String,
+    /// Partitions where no topic of the prefix exists yet; -1 leaves them to the broker.
+    pub partitions: i32,
     /// Copies of each partition when a topic is created; -1 leaves it to the broker.
     pub replication_factor: i32,
-    /// Further settings of created topics (`topic.creation.default.*`); ours win where a promise depends on them.
+    /// The same for the dead letters.
+    pub dead_letter_replication_factor: i32,
+    /// Further settings of created topics (`topic.creation.default.*`).
     pub settings: BTreeMap<String, String>,
 }
 
 impl Layout {
-    /// Every topic of a prefix, with the defaults.
+    /// These topics of a prefix, with the defaults.
     #[must_use]
-    pub fn all(prefix: TopicPrefix) -> Self {
+    pub fn new(prefix: TopicPrefix, topics: impl IntoIterator<Item = Topic>) -> Self {
         Self {
+            dead_letters: Topic::DeadLetters.name(&prefix),
             prefix,
-            topics: Topic::all().collect(),
-            partitions: None,
+            topics: topics.into_iter().filter(|topic| *topic != Topic::DeadLetters).collect(),
+            partitions: DEFAULT_PARTITIONS,
             replication_factor: -1,
+            dead_letter_replication_factor: -1,
             settings: BTreeMap::new(),
+        }
+    }
+
+    /// What a connector writes, and reads back.
+    #[must_use]
+    pub fn of(connector: &Connector) -> Self {
+        let common = connector.common();
+        let topics = match connector {
+            Connector::WebhookSource(source) => webhook_topics(source),
+            Connector::RecordSource(source) => record_topics(source),
+        };
+        Self {
+            dead_letters: common.errors.dead_letter_topic.clone(),
+            partitions: common.topic_creation.partitions,
+            replication_factor: common.topic_creation.replication_factor.into(),
+            dead_letter_replication_factor: common.errors.dead_letter_replication_factor.into(),
+            settings: common.topic_creation.settings.clone(),
+            ..Self::new(common.topic_prefix.clone(), topics)
         }
     }
 
     /// What the schemas of these topics are registered under.
     #[must_use]
     pub fn subjects(&self) -> Vec<avro::Subject> {
-        let subject =
-            |topic: &Topic| Some(avro::Subject::values_of(topic.name(&self.prefix), topic.schema()?));
-        self.topics.iter().filter_map(subject).collect()
+        self.topics.iter().filter_map(|topic| avro::Subject::of(*topic, &self.prefix)).collect()
     }
 
-    /// What each topic must be, with this many partitions.
-    #[must_use]
-    pub fn specs(&self, partitions: i32) -> Vec<kafka::TopicSpec> {
-        self.topics.iter().map(|topic| self.spec(*topic, partitions)).collect()
-    }
-
-    /// Partitions to use: what is set, what exists, or the default.
+    /// What each topic must be, as far as the cluster's existing topics have decided it.
     ///
     /// # Errors
-    /// The existing topics disagree, or cannot be looked at.
-    pub async fn resolve_partitions(&self, admin: &kafka::Admin) -> Result<i32, Error> {
-        // Every topic of the prefix counts, not only ours: another connector may have made them.
-        let names: Vec<String> = Topic::all().map(|topic| topic.name(&self.prefix)).collect();
+    /// The existing topics of the prefix disagree on their partitions, or cannot be looked at.
+    pub async fn specs(&self, admin: &kafka::Admin) -> Result<Vec<kafka::TopicSpec>, Error> {
+        let partitions = self.existing_partitions(admin).await?;
+        if let Some(existing) =
+            partitions.filter(|existing| self.partitions != -1 && *existing != self.partitions)
+        {
+            warn!(
+                prefix = %self.prefix,
+                existing,
+                configured = self.partitions,
+                "the prefix's topics keep their partition count; topic.creation.default.partitions has no effect"
+            );
+        }
+        let partitions = partitions.unwrap_or(self.partitions);
+        let mut specs: Vec<_> = self.topics.iter().map(|topic| self.spec(*topic, partitions)).collect();
+        specs.push(self.dead_letter_spec(admin, partitions).await?);
+        Ok(specs)
+    }
+
+    /// The count all topics of the prefix have, not only ours: another connector may have made them.
+    async fn existing_partitions(&self, admin: &kafka::Admin) -> Result<Option<i32>, Error> {
+        let keyed = Topic::all().filter(|topic| *topic != Topic::DeadLetters);
+        let names: Vec<String> = keyed.map(|topic| topic.name(&self.prefix)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let existing = admin.common_partitions(&names).await.map_err(|source| self.topics_error(source))?;
-        Ok(self.partitions.or(existing).unwrap_or(DEFAULT_PARTITIONS))
+        admin.common_partitions(&names).await.map_err(|source| self.topics_error(source))
     }
 
     fn spec(&self, topic: Topic, partitions: i32) -> kafka::TopicSpec {
         let mut configs = self.settings.clone();
         if topic.cleanup() == Cleanup::Compact {
-            configs.insert("delete.retention.ms".into(), DELETE_RETENTION.into());
-        }
-        if topic == Topic::DeadLetters {
-            configs.insert("max.message.bytes".into(), DEAD_LETTER_BYTES.into());
+            configs.entry("delete.retention.ms".into()).or_insert_with(|| DELETE_RETENTION_MS.into());
         }
         kafka::TopicSpec {
             name: topic.name(&self.prefix),
@@ -89,8 +131,48 @@ impl Layout {
         }
     }
 
+    async fn dead_letter_spec(
+        &self,
+        admin: &kafka::Admin,
+        partitions: i32,
+    ) -> Result<kafka::TopicSpec, Error> {
+        let name = self.dead_letters.as_str();
+        let existing = admin.partition_counts(&[name]).await.map_err(|source| self.topics_error(source))?;
+        let mut configs = self.settings.clone();
+        configs.entry("max.message.bytes".into()).or_insert_with(|| DEAD_LETTER_BYTES.to_string());
+        Ok(kafka::TopicSpec {
+            name: name.to_owned(),
+            partitions: existing.get(name).copied().unwrap_or(partitions),
+            replication_factor: self.dead_letter_replication_factor,
+            cleanup: Topic::DeadLetters.cleanup(),
+            configs,
+        })
+    }
+
     fn topics_error(&self, source: kafka::Error) -> Error {
         Error::Topics { prefix: self.prefix.to_string(), source: Box::new(source) }
+    }
+}
+
+/// A prefix that is ready to be written to.
+#[derive(Clone)]
+pub struct Opened {
+    /// Makes records for its topics.
+    pub preparer: Preparer,
+    dead_letters: Arc<str>,
+    dead_letter_partitions: i32,
+}
+
+impl Opened {
+    /// The dead letters of one task.
+    #[must_use]
+    pub fn dead_letters(&self, connector: &str, task: u32) -> DeadLetters {
+        DeadLetters {
+            topic: Arc::clone(&self.dead_letters),
+            partitions: self.dead_letter_partitions,
+            connector: connector.to_owned(),
+            task,
+        }
     }
 }
 
@@ -98,13 +180,47 @@ impl Layout {
 ///
 /// # Errors
 /// A topic or schema is not what it must be, or Kafka or the registry (without ids from an earlier run) is away.
-pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Result<Preparer, Error> {
-    let partitions = layout.resolve_partitions(admin).await?;
-    admin.ensure(&layout.specs(partitions)).await.map_err(|source| layout.topics_error(source))?;
+pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Result<Opened, Error> {
+    let specs = layout.specs(admin).await?;
+    admin.ensure(&specs).await.map_err(|source| layout.topics_error(source))?;
     let subjects = layout.subjects();
     ids.prepare(&subjects)
         .await
         .map_err(|source| Error::Schemas { prefix: layout.prefix.to_string(), source: Box::new(source) })?;
-    info!(prefix = %layout.prefix, topics = layout.topics.len(), partitions, "topics and schemas are ready");
-    Ok(Preparer::new(&layout.prefix, partitions, avro::Encoder::new(ids, &subjects)))
+
+    // Asked again rather than taken from the specs: the broker may have chosen.
+    let partitions = layout.existing_partitions(admin).await?.unwrap_or(layout.partitions);
+    let dead_letters = layout.dead_letter_spec(admin, partitions).await?;
+    info!(prefix = %layout.prefix, topics = specs.len(), partitions, "topics and schemas are ready");
+    Ok(Opened {
+        preparer: Preparer::new(&layout.prefix, partitions, avro::Encoder::new(ids, &subjects)),
+        dead_letters: layout.dead_letters.as_str().into(),
+        dead_letter_partitions: dead_letters.partitions,
+    })
+}
+
+fn webhook_topics(source: &WebhookSource) -> Vec<Topic> {
+    let accounting = source.accounting.iter().flat_map(|accounting| &accounting.resources);
+    let invoicing = source.invoicing.iter().flat_map(|invoicing| &invoicing.hooks);
+    accounting
+        .map(|resource| Topic::AccountingEvents(*resource))
+        .chain(invoicing.map(|hook| Topic::InvoicingEvents(hook.entity)))
+        .chain([Topic::State])
+        .collect()
+}
+
+/// Events too: enrichment reads them, and must not wait for the receiver to create them.
+fn record_topics(source: &RecordSource) -> Vec<Topic> {
+    let listed = source.snapshot.lists.iter().map(|list| match list {
+        List::Companies => Topic::AccountingRecords(AccountingResource::Companies),
+        List::Customers => Topic::AccountingRecords(AccountingResource::Customers),
+        List::Accounts => Topic::AccountingRecords(AccountingResource::Accounts),
+        List::Payroll => Topic::PayrollCompanies,
+    });
+    let enriched = source.enrich_resources.iter();
+    enriched
+        .flat_map(|resource| [Topic::AccountingEvents(*resource), Topic::AccountingRecords(*resource)])
+        .chain(listed)
+        .chain([Topic::Certificates, Topic::State, Topic::Fences])
+        .collect()
 }

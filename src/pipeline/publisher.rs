@@ -101,6 +101,11 @@ impl<K: RecordSink> Publisher<K> {
         &self.sink
     }
 
+    /// Gives the sink back, to close it.
+    pub fn into_sink(self) -> K {
+        self.sink
+    }
+
     /// Publishes one record and waits for its acknowledgement. No deadline of its own: that is the caller's.
     pub async fn publish(&self, record: &Outgoing) -> Result<kafka::Ack, Error> {
         let encoded = self.preparer.prepare(record).map_err(|source| {

@@ -11,6 +11,7 @@ pub use self::{
     document::{Document, coerce},
     provider::{OAuth, Provider},
     record::{List, Mode, RecordSource, Rows, Snapshot},
+    together::conflicts,
     validate::{definitions, validate},
     webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
 };
@@ -27,6 +28,7 @@ mod document;
 pub(crate) mod keys;
 mod provider;
 pub(crate) mod record;
+mod together;
 mod validate;
 pub(crate) mod webhook;
 

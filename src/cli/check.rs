@@ -1,0 +1,161 @@
+//! `tributary check`: what a start would find, item by item, without changing anything but creating `state.dir`.
+
+use std::{
+    error::Error,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use super::{Chain, Failure, load::Loaded, outside};
+use crate::{
+    avro::{self, Registry, schemas},
+    kafka::Admin,
+    pipeline::Layout,
+};
+
+/// Writes a line for each thing looked at; fails if one of them would keep the worker from starting.
+pub(super) async fn run(loaded: &Loaded, out: &mut impl Write) -> Result<(), Failure> {
+    let mut report = Report { out, failed: 0 };
+    look_at_everything(loaded, &mut report).await.map_err(outside)?;
+    if report.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+}
+
+async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W>) -> io::Result<()> {
+    let connectors: Vec<&str> = loaded.connectors.iter().map(|one| one.common().name.as_str()).collect();
+    report.line("ok", "configuration", &format!("worker and connectors [{}]", connectors.join(", ")))?;
+    for warning in &loaded.warnings {
+        report.line("warning", "configuration", &warning.to_string())?;
+    }
+    state_directory(&loaded.worker.state_dir, report)?;
+
+    let admin = Admin::Real(loaded.worker.kafka.clone());
+    let reached = admin.partition_counts(&[]).await;
+    let servers = &loaded.worker.kafka.bootstrap_servers;
+    if report.result("Kafka", reached.map(|_| format!("{servers} answers")))? {
+        for connector in &loaded.connectors {
+            let subject = format!("topics of {}", connector.common().name);
+            report.result(&subject, topics(&Layout::of(connector), &admin).await)?;
+        }
+    }
+
+    let registry = match Registry::new(&loaded.worker.registry) {
+        Ok(registry) => registry,
+        Err(error) => return report.result("schema registry", Err(error)).map(drop),
+    };
+    for connector in &loaded.connectors {
+        let subject = format!("schemas of {}", connector.common().name);
+        report.result(&subject, schema_subjects(&Layout::of(connector), &registry).await)?;
+    }
+    Ok(())
+}
+
+async fn topics(layout: &Layout, admin: &Admin) -> Result<String, Box<dyn Error>> {
+    let specs = layout.specs(admin).await?;
+    let missing = admin.inspect(&specs).await?;
+    Ok(format!("{} exist and fit, {} would be created", specs.len() - missing.len(), missing.len()))
+}
+
+async fn schema_subjects(layout: &Layout, registry: &Registry) -> Result<String, Box<dyn Error>> {
+    let subjects = layout.subjects();
+    let mut refused = Vec::new();
+    for subject in &subjects {
+        let schema = schemas::embedded(subject.kind())?;
+        match registry.check(&subject.name(), schema.text, &schema.schema).await {
+            Ok(()) => {}
+            // The others would only wait for the same silence.
+            Err(error @ avro::Error::Transport { .. }) => return Err(error.into()),
+            Err(error) => refused.push(error),
+        }
+    }
+    if refused.is_empty() {
+        Ok(format!("{} subjects fit", subjects.len()))
+    } else {
+        Err(avro::Error::Several(avro::Several(refused)).into())
+    }
+}
+
+/// Deliveries that were answered may exist only there for a while, so it must be writable and survive a restart.
+fn state_directory<W: Write>(directory: &Path, report: &mut Report<'_, W>) -> io::Result<()> {
+    let probe = directory.join(format!(".check-{}", std::process::id()));
+    let written = fs::create_dir_all(directory)
+        .and_then(|()| fs::write(&probe, b""))
+        .and_then(|()| fs::remove_file(&probe));
+    let shown = directory.display().to_string();
+    report.result("state directory", written.map(|()| format!("{shown} is writable")))?;
+    match file_system(directory).filter(|kind| VOLATILE.contains(&kind.as_str())) {
+        None => Ok(()),
+        Some(kind) => {
+            let advice = format!("{shown} is on {kind}, which a restart may empty; put state.dir on a disk");
+            report.line("warning", "state directory", &advice)
+        }
+    }
+}
+
+const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
+
+/// Kind of the file system a path is on, where the kernel tells.
+fn file_system(path: &Path) -> Option<String> {
+    let path = fs::canonicalize(path).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    innermost_mount(&mounts, &path)
+}
+
+fn innermost_mount(mounts: &str, path: &Path) -> Option<String> {
+    let parsed = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        // The kernel writes a blank in a path as \040.
+        let point = PathBuf::from(words.next()?.replace("\\040", " "));
+        Some((point, words.next()?.to_owned()))
+    });
+    // Later mounts cover earlier ones on the same point, and max_by_key takes the last of equals.
+    parsed
+        .filter(|(point, _)| path.starts_with(point))
+        .max_by_key(|(point, _)| point.components().count())
+        .map(|(_, kind)| kind)
+}
+
+struct Report<'a, W> {
+    out: &'a mut W,
+    failed: usize,
+}
+
+impl<W: Write> Report<'_, W> {
+    fn line(&mut self, verdict: &str, subject: &str, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{verdict:<8} {subject}: {text}")
+    }
+
+    /// Writes how it went, and answers whether it went well.
+    fn result<E: Into<Box<dyn Error>>>(
+        &mut self,
+        subject: &str,
+        result: Result<String, E>,
+    ) -> io::Result<bool> {
+        match result {
+            Ok(text) => self.line("ok", subject, &text).map(|()| true),
+            Err(error) => {
+                self.failed += 1;
+                self.line("FAILED", subject, &Chain(error.into().as_ref()).to_string()).map(|()| false)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_and_latest_mount_tells_the_file_system() {
+        let mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n/dev/b /my\\040disk xfs rw 0 0\n\
+                      tmpfs /var/lib tmpfs rw 0 0\n/dev/c /var/lib ext4 rw 0 0\n";
+
+        let kind = |path: &str| innermost_mount(mounts, Path::new(path)).unwrap();
+
+        assert_eq!(kind("/home/x"), "ext4");
+        assert_eq!(kind("/run/x"), "tmpfs");
+        assert_eq!(kind("/running"), "ext4");
+        assert_eq!(kind("/my disk/x"), "xfs");
+        assert_eq!(kind("/var/lib/tributary"), "ext4");
+    }
+}

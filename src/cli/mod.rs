@@ -1,0 +1,180 @@
+//! The command line: the only place where the parts are put together.
+//!
+//! Results go to stdout, logs and complaints to stderr. Exit codes: 0 all is well; 1 something outside is not (broker,
+//! registry, topic, disk); 2 the configuration or the command line is not, and nothing was started.
+
+mod check;
+mod demo;
+mod load;
+mod schemas;
+
+use std::{
+    ffi::OsString,
+    fmt,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    config::{self, Problems, worker::LogFormat},
+    telemetry,
+};
+
+#[derive(Parser)]
+#[command(name = "tributary", version, about, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything in one process, nothing else needed: publishes one of everything to an embedded Kafka and reads it back
+    Demo,
+    /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
+    Check(Files),
+    /// The Avro schemas against the registry
+    Schemas {
+        #[command(subcommand)]
+        command: schemas::Command,
+    },
+    /// The configuration itself
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Every key, as markdown
+    Reference,
+}
+
+/// Where the configuration is.
+#[derive(Args)]
+struct Files {
+    /// Worker properties; without it, the environment (CONNECT_*) alone
+    #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Connector files (JSON) beside those in `connectors.dir`
+    #[arg(long = "connector", value_name = "FILE")]
+    connectors: Vec<PathBuf>,
+}
+
+/// Why a command did not do what it was asked for.
+enum Failure {
+    /// Exit code 2.
+    Configuration(Vec<config::Problem>),
+    /// Exit code 1, with what was attempted and why it failed.
+    Outside(Box<dyn std::error::Error>),
+    /// Exit code 1; all there is to say has been said.
+    Reported,
+}
+
+impl From<Problems> for Failure {
+    fn from(problems: Problems) -> Self {
+        Self::Configuration(problems.iter().cloned().collect())
+    }
+}
+
+/// Runs one command line. `environment` is the process's; results are written to `out`.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (String, String)>,
+    out: &mut impl Write,
+) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers; anything else is a mistake. clap knows where each belongs.
+            error.print().ok();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let ended = dispatch(arguments.command, environment.into_iter().collect(), out);
+    let mut complaints = io::stderr();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Reported) => ExitCode::from(1),
+        Err(Failure::Outside(error)) => {
+            writeln!(complaints, "error: {}", Chain(error.as_ref())).ok();
+            ExitCode::from(1)
+        }
+        Err(Failure::Configuration(problems)) => {
+            let count = problems.len();
+            let noun = if count == 1 { "problem" } else { "problems" };
+            writeln!(complaints, "{count} {noun} in the configuration; nothing was started").ok();
+            for problem in problems {
+                writeln!(complaints, "{problem}").ok();
+            }
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(
+    command: Command,
+    environment: Vec<(String, String)>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    match command {
+        Command::Config { command: ConfigCommand::Reference } => {
+            out.write_all(config::reference().as_bytes()).map_err(outside)
+        }
+        Command::Demo => {
+            install_logs(telemetry::Format::Text, &environment, "error")?;
+            block_on(demo::run(out))
+        }
+        Command::Check(files) => {
+            let loaded = load::load(&files, environment.clone())?;
+            start_logs(&loaded.worker, &environment)?;
+            block_on(check::run(&loaded, out))
+        }
+        Command::Schemas { command } => schemas::run(command, environment, out),
+    }
+}
+
+fn outside(error: impl std::error::Error + 'static) -> Failure {
+    Failure::Outside(Box::new(error))
+}
+
+/// Installs logs as the worker's configuration has them; `RUST_LOG` wins, as everywhere in Rust.
+fn start_logs(worker: &config::Worker, environment: &[(String, String)]) -> Result<(), Failure> {
+    let format = match worker.telemetry.format {
+        LogFormat::Text => telemetry::Format::Text,
+        LogFormat::Json => telemetry::Format::Json,
+    };
+    install_logs(format, environment, &worker.telemetry.filter)
+}
+
+fn install_logs(
+    format: telemetry::Format,
+    environment: &[(String, String)],
+    filter: &str,
+) -> Result<(), Failure> {
+    let asked = environment.iter().find(|(name, _)| name == "RUST_LOG").map(|(_, value)| value.as_str());
+    telemetry::install_logs(format, asked.unwrap_or(filter)).map_err(outside)
+}
+
+fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(outside)?.block_on(work)
+}
+
+/// An error with its causes on one line.
+struct Chain<'a>(&'a dyn std::error::Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(cause) = source {
+            write!(f, ": {cause}")?;
+            source = cause.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! `tributary schemas`: the Avro schemas of this build, alone or against the registry.
+
+use std::io::Write;
+
+use clap::Subcommand;
+
+use super::{Failure, Files, block_on, load, outside, start_logs};
+use crate::{
+    avro::{self, Registry, schemas},
+    model::SchemaKind,
+    pipeline::Layout,
+};
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Names and fingerprints of the schemas in this build
+    List,
+    /// Whether the registry would take them for the connectors' topics; changes nothing
+    Check(Files),
+    /// Sets the subjects' compatibility and registers them, as a start would
+    Register(Files),
+}
+
+pub(super) fn run(
+    command: Command,
+    environment: Vec<(String, String)>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (files, register) = match command {
+        Command::List => return list(out),
+        Command::Check(files) => (files, false),
+        Command::Register(files) => (files, true),
+    };
+    let loaded = load::load(&files, environment.clone())?;
+    start_logs(&loaded.worker, &environment)?;
+    block_on(against_registry(&loaded, register, out))
+}
+
+fn list(out: &mut impl Write) -> Result<(), Failure> {
+    for kind in SchemaKind::ALL {
+        let schema = schemas::embedded(kind).map_err(outside)?;
+        writeln!(out, "{:<16} {}", kind.name(), schema.fingerprint).map_err(outside)?;
+    }
+    Ok(())
+}
+
+async fn against_registry(
+    loaded: &load::Loaded,
+    register: bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let registry = Registry::new(&loaded.worker.registry).map_err(outside)?;
+    let mut refused = Vec::new();
+    let subjects: Vec<avro::Subject> =
+        loaded.connectors.iter().flat_map(|connector| Layout::of(connector).subjects()).collect();
+    for subject in subjects {
+        let schema = schemas::embedded(subject.kind()).map_err(outside)?;
+        let name = subject.name();
+        let answer = if register {
+            registry.register(&name, schema.text, &schema.schema).await.map(|id| format!("id {id}"))
+        } else {
+            registry.check(&name, schema.text, &schema.schema).await.map(|()| "fits".to_owned())
+        };
+        match answer {
+            Ok(text) => writeln!(out, "{name} {text}").map_err(outside)?,
+            Err(error @ avro::Error::Transport { .. }) => return Err(outside(error)),
+            Err(error) => refused.push(error),
+        }
+    }
+    if refused.is_empty() { Ok(()) } else { Err(outside(avro::Error::Several(avro::Several(refused)))) }
+}
