@@ -57,19 +57,19 @@ impl Source for Script {
     }
 }
 
-type Report = oneshot::Sender<Result<kafka::Ack, kafka::Error>>;
+/// A record and the means to report on it, until that is done.
+type Sent = (EncodedRecord, Option<oneshot::Sender<Delivered>>);
 
 /// Keeps what it is sent until the test reports on it.
 #[derive(Clone, Default)]
 struct Memory {
-    sent: Arc<Mutex<Vec<(EncodedRecord, Option<Report>)>>>,
+    sent: Arc<Mutex<Vec<Sent>>>,
     refusals: Arc<Mutex<VecDeque<kafka::Error>>>,
     bell: Arc<tokio::sync::Notify>,
 }
 
 impl RecordSink for Memory {
-    type Delivery =
-        futures::future::Map<oneshot::Receiver<Result<kafka::Ack, kafka::Error>>, fn(Reported) -> Delivered>;
+    type Delivery = futures::future::Map<oneshot::Receiver<Delivered>, fn(Reported) -> Delivered>;
 
     fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError> {
         if let Some(error) = self.refusals.lock().unwrap().pop_front() {

@@ -23,6 +23,7 @@
 
 mod support;
 
+mod cli;
 mod dependencies;
 mod layering;
 mod rig;
@@ -33,6 +34,6 @@ fn main() -> ExitCode {
     if std::env::var_os(rig::SLEEPER).is_some() {
         return rig::sleeper();
     }
-    let tests = [dependencies::tests(), layering::tests(), rig::tests()];
+    let tests = [cli::tests(), dependencies::tests(), layering::tests(), rig::tests()];
     support::harness::run(tests.into_iter().flatten().collect())
 }

@@ -1,0 +1,193 @@
+//! The binary as a user meets it: exit codes, all problems together, and what `check` finds on a real cluster.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use crate::support::{self, Shared, run_directory};
+
+crate::tests! {
+    plain the_demo_reads_back_all_it_publishes;
+    plain the_reference_is_the_file_in_the_repository;
+    plain every_problem_of_a_configuration_is_reported_at_once_with_exit_code_2;
+    plain a_command_line_that_is_wrong_ends_with_exit_code_2;
+    plain a_broker_that_is_away_fails_the_check_with_exit_code_1 within 90;
+    real a_check_of_a_fresh_cluster_passes_and_creates_nothing;
+    real a_secret_is_in_no_output_of_any_command;
+}
+
+const SECRET: &str = "a-secret-of-more-than-32-characters!";
+
+async fn tributary(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
+    command.args(arguments).env_clear().envs(environment.iter().copied());
+    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A worker's properties file and a connector of each class, for a cluster at these addresses.
+struct Files {
+    directory: PathBuf,
+    worker: String,
+}
+
+impl Files {
+    fn write(name: &str, bootstrap: &str, registry: &str) -> Self {
+        let directory = run_directory::create(name).unwrap();
+        let connectors = directory.join("connectors");
+        fs::create_dir_all(&connectors).unwrap();
+        let prefix = support::prefix(name);
+        let shared = format!(
+            r#""topic.prefix":"{prefix}","topic.creation.default.partitions":3,
+               "topic.creation.default.replication.factor":1,
+               "provider.base.url":"https://api.example.com","provider.auth.url":"https://login.example.com",
+               "provider.subscription.key":"${{env:PROVIDER_KEY}}","oauth.client.id":"client",
+               "oauth.client.secret":"${{env:OAUTH_SECRET}}""#
+        );
+        fs::write(
+            connectors.join("records.json"),
+            format!(
+                r#"{{"name":"records","config":{{"connector.class":"RecordSource",
+                    "enrich.resources":"customers","snapshot.lists":"payroll",{shared}}}}}"#
+            ),
+        )
+        .unwrap();
+        fs::write(
+            connectors.join("webhooks.json"),
+            format!(
+                r#"{{"name":"webhooks","config":{{"connector.class":"WebhookSource",
+                    "accounting.resources":"customers","accounting.secret":"${{env:WEBHOOK_SECRET}}",{shared}}}}}"#
+            ),
+        )
+        .unwrap();
+        let worker = directory.join("worker.properties");
+        fs::write(
+            &worker,
+            format!(
+                "bootstrap.servers={bootstrap}\nvalue.converter.schema.registry.url={registry}\n\
+                 state.dir={}\nconnectors.dir={}\ngrant.encryption.key=${{env:GRANT_KEY}}\n",
+                directory.join("state").display(),
+                connectors.display()
+            ),
+        )
+        .unwrap();
+        Self { worker: worker.display().to_string(), directory }
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Output {
+        let environment = [
+            ("PROVIDER_KEY", SECRET),
+            ("OAUTH_SECRET", SECRET),
+            ("WEBHOOK_SECRET", SECRET),
+            ("GRANT_KEY", "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"),
+            ("RUST_LOG", "debug"),
+        ];
+        tributary(&[arguments, &["--config", &self.worker]].concat(), &environment).await
+    }
+}
+
+async fn the_demo_reads_back_all_it_publishes() {
+    let output = tributary(&["demo"], &[]).await;
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("8 of 8 are what was published"), "{}", stdout(&output));
+}
+
+async fn the_reference_is_the_file_in_the_repository() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/REFERENCE.md");
+
+    let output = tributary(&["config", "reference"], &[]).await;
+
+    assert!(output.status.success());
+    let stale = "config/REFERENCE.md is stale: tributary config reference > config/REFERENCE.md";
+    assert!(stdout(&output) == fs::read_to_string(file).unwrap(), "{stale}");
+}
+
+async fn every_problem_of_a_configuration_is_reported_at_once_with_exit_code_2() {
+    let directory = run_directory::create("cli-problems").unwrap();
+    let state = directory.join("state");
+    let worker = directory.join("worker.properties");
+    fs::write(
+        &worker,
+        format!(
+            "bootstrap.servres=localhost:1\nsession.timeout.ms=soon\nstate.dir={}\nsasl.password=${{env:NOT_SET}}\n\
+             webhook.listenrs=http://127.0.0.1:1\nbroken=\\u12\nconnectors.dir={}/absent\n",
+            state.display(),
+            directory.display()
+        ),
+    )
+    .unwrap();
+
+    let output = tributary(&["check", "--config", &worker.display().to_string()], &[]).await;
+
+    let complaints = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    for expected in ["bootstrap.servers", "session.timeout.ms = soon", "NOT_SET", "webhook.listeners", "\\u"]
+    {
+        assert!(complaints.contains(expected), "{expected} is not in:\n{complaints}");
+    }
+    assert!(stdout(&output).is_empty(), "{}", stdout(&output));
+    assert!(!state.exists(), "something was started");
+}
+
+async fn a_command_line_that_is_wrong_ends_with_exit_code_2() {
+    for arguments in [&["chek"][..], &[], &["check", "--config", "/no/such/file"]] {
+        let output = tributary(arguments, &[]).await;
+
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+    }
+    assert_eq!(tributary(&["--help"], &[]).await.status.code(), Some(0));
+}
+
+async fn a_broker_that_is_away_fails_the_check_with_exit_code_1() {
+    let files = Files::write("cli-away", "127.0.0.1:9", "http://127.0.0.1:9");
+
+    let output = files.run(&["check"]).await;
+
+    let report = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{report}{}", stderr(&output));
+    assert!(report.contains("FAILED   Kafka: "), "{report}");
+    assert!(report.contains("FAILED   schemas of records: "), "{report}");
+    assert!(report.contains("ok       state directory: "), "{report}");
+}
+
+async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static Shared) {
+    let files = Files::write("cli-check", shared.bootstrap(), shared.registry());
+
+    let first = files.run(&["check"]).await;
+    let second = files.run(&["check"]).await;
+
+    for output in [first, second] {
+        let report = stdout(&output);
+        assert!(output.status.success(), "{report}{}", stderr(&output));
+        // Events and records of customers, payroll, certificates, state, fences, dead letters.
+        assert!(report.contains("topics of records: 0 exist and fit, 7 would be created"), "{report}");
+        assert!(report.contains("topics of webhooks: 0 exist and fit, 3 would be created"), "{report}");
+        assert!(report.contains("schemas of records: 4 subjects fit"), "{report}");
+    }
+}
+
+async fn a_secret_is_in_no_output_of_any_command(shared: &'static Shared) {
+    let files = Files::write("cli-secret", shared.bootstrap(), shared.registry());
+
+    for arguments in [&["check"][..], &["schemas", "check"], &["schemas", "register"]] {
+        let output = files.run(arguments).await;
+
+        let said = stdout(&output) + &stderr(&output);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        assert!(
+            !said.contains(SECRET) && !said.contains("00112233"),
+            "{arguments:?} shows a secret:\n{said}"
+        );
+    }
+    assert!(files.directory.join("connectors/webhooks.json").exists());
+}
