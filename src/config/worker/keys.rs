@@ -161,8 +161,9 @@ keys! {
             "Whether http listeners are allowed for deliveries, because a proxy in webhook.proxies ends TLS.")
             .or("false").dependents(&["webhook.proxies"]);
         INTAKE_MEMORY = Key::new(Long, "intake.memory.bytes",
-            "Bytes of deliveries that may wait in memory for Kafka; above it they go through the spool only.")
-            .or("67108864").low().rule(Rule::Range(MEBIBYTE, 16 * 1024 * MEBIBYTE));
+            "Bytes of deliveries that may wait in memory for Kafka; above it they go through the spool only. At \
+             least 40 MiB, so that the largest record fits.")
+            .or("67108864").low().rule(Rule::Range(40 * MEBIBYTE, 16 * 1024 * MEBIBYTE));
     }
     "Files" {
         CONNECTORS_DIR = Key::new(String, "connectors.dir",

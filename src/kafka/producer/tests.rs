@@ -2,7 +2,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
-    kafka::{Assignment, Consumer, ConsumerOptions, Event, Start, embedded::Cluster},
+    kafka::{Assignment, Consumer, ConsumerOptions, Event, LARGEST_RECORD, Start, embedded::Cluster},
     retry::Retry,
 };
 
@@ -94,11 +94,12 @@ async fn a_full_queue_gives_the_record_back_for_another_try() {
 async fn a_record_that_can_never_fit_is_given_back_for_good() {
     let (_cluster, producer) = cluster();
 
-    let refused = producer.send(record(0, vec![0; 2 << 20])).unwrap_err();
+    let refused = producer.send(record(0, vec![0; LARGEST_RECORD + 1])).unwrap_err();
 
     assert_eq!(refused.error.retry(), Retry::Never);
+    assert!(refused.error.refuses_record());
     assert_eq!(refused.error.persisted(), Persisted::No);
-    assert_eq!(refused.record.value.as_ref().map(Bytes::len), Some(2 << 20));
+    assert_eq!(refused.record.value.as_ref().map(Bytes::len), Some(LARGEST_RECORD + 1));
     assert_eq!(producer.outstanding(), 0);
 }
 
