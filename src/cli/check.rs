@@ -10,7 +10,7 @@ use std::{
 use super::{Chain, Failure, load::Loaded, outside};
 use crate::{
     avro::{self, Registry, schemas},
-    kafka::Admin,
+    kafka::{self, Admin, TopicSpec},
     pipeline::Layout,
 };
 
@@ -33,6 +33,9 @@ async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W
     let reached = admin.partition_counts(&[]).await;
     let servers = &loaded.worker.kafka.bootstrap_servers;
     if report.result("Kafka", reached.map(|_| format!("{servers} answers")))? {
+        let own = &loaded.worker.topics;
+        let own = [&own.config, &own.offset, &own.status, &own.work, &own.grant].map(TopicSpec::from);
+        report.result("topics of the worker", inspect(&own, &admin).await)?;
         for connector in &loaded.connectors {
             let subject = format!("topics of {}", connector.common().name);
             report.result(&subject, topics(&Layout::of(connector), &admin).await)?;
@@ -43,6 +46,11 @@ async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W
         Ok(registry) => registry,
         Err(error) => return report.result("schema registry", Err(error)).map(drop),
     };
+    // Any call that needs the credentials will do; the subject need not exist.
+    let answered = registry.level("tributary-check").await.map(|_| "answers".to_owned());
+    if !report.result("schema registry", answered)? {
+        return Ok(());
+    }
     for connector in &loaded.connectors {
         let subject = format!("schemas of {}", connector.common().name);
         report.result(&subject, schema_subjects(&Layout::of(connector), &registry).await)?;
@@ -51,8 +59,11 @@ async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W
 }
 
 async fn topics(layout: &Layout, admin: &Admin) -> Result<String, Box<dyn Error>> {
-    let specs = layout.specs(admin).await?;
-    let missing = admin.inspect(&specs).await?;
+    Ok(inspect(&layout.specs(admin).await?, admin).await?)
+}
+
+async fn inspect(specs: &[TopicSpec], admin: &Admin) -> Result<String, kafka::Error> {
+    let missing = admin.inspect(specs).await?;
     Ok(format!("{} exist and fit, {} would be created", specs.len() - missing.len(), missing.len()))
 }
 

@@ -25,7 +25,11 @@ use super::{
     context::{Context, Reporting},
     embedded::Cluster,
 };
-use crate::{config::Kafka, model::Cleanup, retry::Retry};
+use crate::{
+    config::{Kafka, worker},
+    model::Cleanup,
+    retry::Retry,
+};
 
 /// The most one admin request may take; librdkafka's own limit is a minute.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
@@ -49,6 +53,19 @@ pub struct TopicSpec {
     pub cleanup: Cleanup,
     /// Further topic settings. Only used when the topic is created: afterwards they are the operator's.
     pub configs: BTreeMap<String, String>,
+}
+
+impl From<&worker::Topic> for TopicSpec {
+    /// A topic of the worker's own: the last word on each key counts for ever.
+    fn from(topic: &worker::Topic) -> Self {
+        Self {
+            name: topic.name.clone(),
+            partitions: topic.partitions,
+            replication_factor: topic.replication_factor.into(),
+            cleanup: Cleanup::Compact,
+            configs: topic.settings.clone(),
+        }
+    }
 }
 
 /// A topic that exists and does not fit.

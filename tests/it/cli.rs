@@ -156,7 +156,7 @@ async fn a_broker_that_is_away_fails_the_check_with_exit_code_1() {
     let report = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{report}{}", stderr(&output));
     assert!(report.contains("FAILED   Kafka: "), "{report}");
-    assert!(report.contains("FAILED   schemas of records: "), "{report}");
+    assert!(report.contains("FAILED   schema registry: "), "{report}");
     assert!(report.contains("ok       state directory: "), "{report}");
 }
 
