@@ -1,14 +1,14 @@
 //! What must stand before the first record of a prefix: its topics, and ids for their schemas.
 //!
-//! Partitions are fixed for life: where topics of the prefix exist, their count is taken, whatever the settings say, and
-//! topics that disagree are refused. Nothing is created or registered while something that exists does not fit.
+//! Partitions are fixed for life: where topics of the prefix exist, their count is taken, and one that differs from the
+//! others or from what is set is refused. Nothing is created or registered while something that exists does not fit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{DeadLetters, Error, Preparer};
 use crate::{
@@ -38,8 +38,9 @@ pub struct Layout {
     pub topics: BTreeSet<Topic>,
     /// Full name of the dead-letter topic, which may be outside the prefix and have any partition count.
     pub dead_letters: String,
-    /// Partitions where no topic of the prefix exists yet; -1 leaves them to the broker.
-    pub partitions: i32,
+    /// Partitions all of them must have, -1 to leave new ones to the broker; `None` takes what the prefix's existing
+    /// topics have, or 12.
+    pub partitions: Option<i32>,
     /// Copies of each partition when a topic is created; -1 leaves it to the broker.
     pub replication_factor: i32,
     /// The same for the dead letters.
@@ -56,7 +57,7 @@ impl Layout {
             dead_letters: Topic::DeadLetters.name(&prefix),
             prefix,
             topics: topics.into_iter().filter(|topic| *topic != Topic::DeadLetters).collect(),
-            partitions: DEFAULT_PARTITIONS,
+            partitions: None,
             replication_factor: -1,
             dead_letter_replication_factor: -1,
             settings: BTreeMap::new(),
@@ -90,20 +91,11 @@ impl Layout {
     /// What each topic must be, as far as the cluster's existing topics have decided it.
     ///
     /// # Errors
-    /// The existing topics of the prefix disagree on their partitions, or cannot be looked at.
+    /// The existing topics of the prefix disagree on their partitions with each other or with what is set, or cannot be
+    /// looked at.
     pub async fn specs(&self, admin: &kafka::Admin) -> Result<Vec<kafka::TopicSpec>, Error> {
-        let partitions = self.existing_partitions(admin).await?;
-        if let Some(existing) =
-            partitions.filter(|existing| self.partitions != -1 && *existing != self.partitions)
-        {
-            warn!(
-                prefix = %self.prefix,
-                existing,
-                configured = self.partitions,
-                "the prefix's topics keep their partition count; topic.creation.default.partitions has no effect"
-            );
-        }
-        let partitions = partitions.unwrap_or(self.partitions);
+        let existing = self.existing_partitions(admin).await?;
+        let partitions = existing.or(self.partitions).unwrap_or(DEFAULT_PARTITIONS);
         let mut specs: Vec<_> = self.topics.iter().map(|topic| self.spec(*topic, partitions)).collect();
         specs.push(self.dead_letter_spec(admin, partitions).await?);
         Ok(specs)
@@ -114,7 +106,8 @@ impl Layout {
         let keyed = Topic::all().filter(|topic| *topic != Topic::DeadLetters);
         let names: Vec<String> = keyed.map(|topic| topic.name(&self.prefix)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        admin.common_partitions(&names).await.map_err(|source| self.topics_error(source))
+        let wanted = self.partitions.filter(|count| *count != -1);
+        admin.common_partitions(&names, wanted).await.map_err(|source| self.topics_error(source))
     }
 
     fn spec(&self, topic: Topic, partitions: i32) -> kafka::TopicSpec {
@@ -189,7 +182,7 @@ pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Res
         .map_err(|source| Error::Schemas { prefix: layout.prefix.to_string(), source: Box::new(source) })?;
 
     // Asked again rather than taken from the specs: the broker may have chosen.
-    let partitions = layout.existing_partitions(admin).await?.unwrap_or(layout.partitions);
+    let partitions = layout.existing_partitions(admin).await?.unwrap_or(DEFAULT_PARTITIONS);
     let dead_letters = layout.dead_letter_spec(admin, partitions).await?;
     info!(prefix = %layout.prefix, topics = specs.len(), partitions, "topics and schemas are ready");
     Ok(Opened {

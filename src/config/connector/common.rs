@@ -29,8 +29,8 @@ pub struct Common {
 /// How a connector's topics are created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicCreation {
-    /// `topic.creation.default.partitions`; -1 for the broker's default.
-    pub partitions: i32,
+    /// `topic.creation.default.partitions`, where it is set; -1 for the broker's default.
+    pub partitions: Option<i32>,
     /// `topic.creation.default.replication.factor`; -1 for the broker's default.
     pub replication_factor: i16,
     /// Further topic settings, such as `retention.ms`; never `cleanup.policy`, which each topic has its own.
@@ -119,8 +119,10 @@ fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
             settings.insert(setting.to_owned(), value.reveal().to_owned());
         }
     }
+    // Unset, the prefix's existing topics decide; set, they must agree.
+    let partitions = reader.number(&keys::PARTITIONS);
     TopicCreation {
-        partitions: reader.number(&keys::PARTITIONS),
+        partitions: reader.is_set(&keys::PARTITIONS).then_some(partitions),
         replication_factor: reader.number(&keys::REPLICATION),
         settings,
     }

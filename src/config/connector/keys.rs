@@ -47,8 +47,8 @@ keys! {
              prefix, and one RecordSource writes to it.")
             .required().high().rule(name::TOPIC_PREFIX);
         PARTITIONS = Key::new(Int, "topic.creation.default.partitions",
-            "Partitions of every keyed topic when it is created; fixed for life, because the company decides the \
-             partition. -1 takes the broker's default.")
+            "Partitions of every keyed topic; fixed for life, because the company decides the partition. Unset, topics \
+             of the prefix that exist decide; set, they must have this count. -1 takes the broker's default for new ones.")
             .or("12").rule(Rule::Count);
         REPLICATION = Key::new(Short, "topic.creation.default.replication.factor",
             "Copies of each partition when a topic is created. A single broker needs 1; -1 takes the broker's default.")

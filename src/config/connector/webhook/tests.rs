@@ -45,7 +45,7 @@ fn a_sound_configuration_becomes_what_it_says() {
     assert_eq!(warnings, []);
     assert_eq!(source.common.name, "webhooks");
     assert_eq!(source.common.errors.dead_letter_topic, "acme.dead-letters");
-    assert_eq!(source.common.topic_creation.partitions, 12);
+    assert_eq!(source.common.topic_creation.partitions, None);
     let accounting = source.accounting.unwrap();
     assert_eq!(
         accounting.resources,
