@@ -25,6 +25,8 @@ mod support;
 
 mod dependencies;
 mod layering;
+mod partitions;
+mod publish;
 mod rig;
 
 use std::process::ExitCode;
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     if std::env::var_os(rig::SLEEPER).is_some() {
         return rig::sleeper();
     }
-    let tests = [dependencies::tests(), layering::tests(), rig::tests()];
+    let tests =
+        [dependencies::tests(), layering::tests(), partitions::tests(), publish::tests(), rig::tests()];
     support::harness::run(tests.into_iter().flatten().collect())
 }
