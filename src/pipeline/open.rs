@@ -15,8 +15,6 @@ pub const DEFAULT_PARTITIONS: i32 = 12;
 
 /// A reader that was away this long still sees every tombstone; the default of a day is shorter than a long snapshot.
 const DELETE_RETENTION: &str = "604800000";
-/// Dead letters carry bodies as they came, also those that are too large for their own topic.
-const DEAD_LETTER_BYTES: &str = "33554432";
 
 /// The topics one connector needs.
 #[derive(Debug, Clone)]
@@ -78,7 +76,8 @@ impl Layout {
             configs.insert("delete.retention.ms".into(), DELETE_RETENTION.into());
         }
         if topic == Topic::DeadLetters {
-            configs.insert("max.message.bytes".into(), DEAD_LETTER_BYTES.into());
+            // Dead letters carry bodies as they came, also those that are too large for their own topic.
+            configs.insert("max.message.bytes".into(), kafka::LARGEST_RECORD.to_string());
         }
         kafka::TopicSpec {
             name: topic.name(&self.prefix),
