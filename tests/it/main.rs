@@ -24,6 +24,7 @@
 mod support;
 
 mod dependencies;
+mod driver;
 mod layering;
 mod partitions;
 mod publish;
@@ -35,7 +36,13 @@ fn main() -> ExitCode {
     if std::env::var_os(rig::SLEEPER).is_some() {
         return rig::sleeper();
     }
-    let tests =
-        [dependencies::tests(), layering::tests(), partitions::tests(), publish::tests(), rig::tests()];
+    let tests = [
+        dependencies::tests(),
+        driver::tests(),
+        layering::tests(),
+        partitions::tests(),
+        publish::tests(),
+        rig::tests(),
+    ];
     support::harness::run(tests.into_iter().flatten().collect())
 }

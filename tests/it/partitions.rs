@@ -45,10 +45,8 @@ async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared
     for key in &keys {
         assert_eq!(chosen.get(key), Some(&partition_of(key.as_bytes(), PARTITIONS)), "{key}");
     }
-    let counts =
-        (0..PARTITIONS).map(|partition| chosen.values().filter(|other| **other == partition).count());
-    assert!(counts.clone().all(|count| count > 0), "the keys do not reach every partition");
-    println!("{} keys of the Java producer by partition: {:?}", keys.len(), counts.collect::<Vec<_>>());
+    let reached = (0..PARTITIONS).filter(|partition| chosen.values().any(|other| other == partition));
+    assert_eq!(reached.count(), 3, "the keys do not reach every partition");
     Ok(())
 }
 
