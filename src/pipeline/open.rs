@@ -58,16 +58,17 @@ impl Layout {
         self.topics.iter().map(|topic| self.spec(*topic, partitions)).collect()
     }
 
-    /// Partitions to use: what is set, what exists, or the default.
+    /// Partitions to use: what exists, what is set, or the default.
     ///
     /// # Errors
-    /// The existing topics disagree, or cannot be looked at.
+    /// The existing topics disagree with each other or with what is set, or cannot be looked at.
     pub async fn resolve_partitions(&self, admin: &kafka::Admin) -> Result<i32, Error> {
         // Every topic of the prefix counts, not only ours: another connector may have made them.
         let names: Vec<String> = Topic::all().map(|topic| topic.name(&self.prefix)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let existing = admin.common_partitions(&names).await.map_err(|source| self.topics_error(source))?;
-        Ok(self.partitions.or(existing).unwrap_or(DEFAULT_PARTITIONS))
+        let existing = admin.common_partitions(&names, self.partitions).await;
+        let existing = existing.map_err(|source| self.topics_error(source))?;
+        Ok(existing.or(self.partitions).unwrap_or(DEFAULT_PARTITIONS))
     }
 
     fn spec(&self, topic: Topic, partitions: i32) -> kafka::TopicSpec {
