@@ -28,7 +28,9 @@ mod driver;
 mod layering;
 mod partitions;
 mod publish;
+mod registry;
 mod rig;
+mod topics;
 
 use std::process::ExitCode;
 
@@ -42,7 +44,9 @@ fn main() -> ExitCode {
         layering::tests(),
         partitions::tests(),
         publish::tests(),
+        registry::tests(),
         rig::tests(),
+        topics::tests(),
     ];
     support::harness::run(tests.into_iter().flatten().collect())
 }
