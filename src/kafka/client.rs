@@ -20,7 +20,8 @@ use crate::{
     secret::HIDDEN,
 };
 
-/// The largest record a producer takes; what a topic takes is the broker's to say (`max.message.bytes`).
+/// The largest record a producer takes, in bytes. What a topic takes is often less, and the broker's to judge; a dead
+/// letter, which carries what another topic refused, may be this large.
 pub const LARGEST_RECORD: usize = 32 << 20;
 
 /// A kind of client with the figures that differ from one to the next.
@@ -61,17 +62,21 @@ impl Role {
             ("reconnect.backoff.ms", "50".into()),
             ("reconnect.backoff.max.ms", "250".into()),
         ];
+        // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
+        let largest = |queue_bytes: &usize| {
+            ("message.max.bytes", (*queue_bytes).clamp(1_000, LARGEST_RECORD).to_string())
+        };
         match self {
-            Self::Producer { .. } => defaults.extend([
+            Self::Producer { queue_bytes } => defaults.extend([
+                largest(queue_bytes),
                 ("statistics.interval.ms", "5000".into()),
                 ("queue.buffering.max.ms", "0".into()),
                 // Measured fastest with linger 0: what waits behind the one request becomes the next, fuller batch.
                 ("max.in.flight.requests.per.connection", "1".into()),
                 ("compression.codec", "lz4".into()),
-                // A record may be as large as its topic allows; dead letters hold whole bodies.
-                ("message.max.bytes", LARGEST_RECORD.to_string()),
             ]),
-            Self::Transactional { .. } => defaults.extend([
+            Self::Transactional { queue_bytes, .. } => defaults.extend([
+                largest(queue_bytes),
                 ("statistics.interval.ms", "5000".into()),
                 ("queue.buffering.max.ms", "0".into()),
                 ("compression.codec", "lz4".into()),

@@ -6,7 +6,7 @@
 //! that mends it, because the partition count and the cleanup policy of a topic with data are its owner's decision.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt,
     sync::Arc,
     time::{Duration, Instant},
@@ -131,7 +131,10 @@ impl Admin {
         let servers = self.bootstrap_servers();
         let mut mismatches: Vec<Mismatch> = existing
             .iter()
-            .filter_map(|spec| partition_mismatch(servers, spec, counts.get(&spec.name).copied()?))
+            .filter_map(|spec| {
+                let found = counts.get(&spec.name).copied()?;
+                partition_mismatch(servers, &spec.name, spec.partitions, found)
+            })
             .collect();
         if let (Self::Real(_), false) = (self, existing.is_empty()) {
             let names: Vec<&str> = existing.iter().map(|spec| spec.name.as_str()).collect();
@@ -151,9 +154,9 @@ impl Admin {
     }
 
     /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
-    /// partitioned alike must stay alike, so a new one takes this count, whatever the settings say.
-    pub async fn common_partitions(&self, names: &[&str]) -> Result<Option<i32>, Error> {
-        agreed(&self.partition_counts(names).await?)
+    /// partitioned alike must stay alike, so a new one takes this count; a `wanted` count they do not have is refused.
+    pub async fn common_partitions(&self, names: &[&str], wanted: Option<i32>) -> Result<Option<i32>, Error> {
+        agreed(self.bootstrap_servers(), &self.partition_counts(names).await?, wanted)
     }
 
     async fn create(&self, session: &Session, missing: &[&TopicSpec]) -> Result<(), Error> {
@@ -345,33 +348,20 @@ fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(REQUEST_LIMIT))
 }
 
-fn agreed(counts: &BTreeMap<String, i32>) -> Result<Option<i32>, Error> {
-    let distinct: BTreeSet<i32> = counts.values().copied().collect();
-    if distinct.len() < 2 {
-        return Ok(distinct.first().copied());
-    }
-    // The count most topics have is what the others must have.
-    let votes = |count: i32| counts.values().filter(|other| **other == count).count();
-    let wanted = distinct.iter().copied().max_by_key(|count| votes(*count)).unwrap_or(1);
-    let odd = counts.iter().filter(|(_, count)| **count != wanted);
-    Err(Error::Topics(
-        odd.map(|(topic, count)| Mismatch {
-            topic: topic.clone(),
-            found: format!("{count} partitions"),
-            wanted: format!("{wanted}, as the topics partitioned like it have"),
-            remedy: "topics of one prefix must have the same count; create it anew with that count, or use another prefix"
-                .into(),
-        })
-        .collect(),
-    ))
+fn agreed(servers: &str, counts: &BTreeMap<String, i32>, wanted: Option<i32>) -> Result<Option<i32>, Error> {
+    // Where nothing is set, the count most topics have is what the others must have.
+    let votes = |count: &i32| counts.values().filter(|other| *other == count).count();
+    let Some(wanted) = wanted.or(counts.values().copied().max_by_key(votes)) else { return Ok(None) };
+    let mismatches: Vec<Mismatch> =
+        counts.iter().filter_map(|(name, found)| partition_mismatch(servers, name, wanted, *found)).collect();
+    if mismatches.is_empty() { Ok(counts.values().next().copied()) } else { Err(Error::Topics(mismatches)) }
 }
 
-fn partition_mismatch(servers: &str, spec: &TopicSpec, found: i32) -> Option<Mismatch> {
-    let TopicSpec { name, partitions, .. } = spec;
-    (*partitions != -1 && found != *partitions).then(|| Mismatch {
-        topic: name.clone(),
+fn partition_mismatch(servers: &str, name: &str, wanted: i32, found: i32) -> Option<Mismatch> {
+    (wanted != -1 && found != wanted).then(|| Mismatch {
+        topic: name.to_owned(),
         found: format!("{found} partitions"),
-        wanted: format!("{partitions}"),
+        wanted: format!("{wanted}"),
         remedy: format!(
             "set the partition count to {found} if the topic is right; else, since keys would change their partition, \
              remove the topic and let it be created again: \
@@ -456,14 +446,25 @@ mod tests {
 
     #[test]
     fn existing_topics_decide_the_partition_count_of_new_ones() {
-        assert_eq!(agreed(&counts(&[("a", 6), ("b", 6)])).unwrap(), Some(6));
-        assert_eq!(agreed(&counts(&[])).unwrap(), None);
+        assert_eq!(agreed("b", &counts(&[("a", 6), ("b", 6)]), None).unwrap(), Some(6));
+        assert_eq!(agreed("b", &counts(&[("a", 6)]), Some(6)).unwrap(), Some(6));
+        assert_eq!(agreed("b", &counts(&[]), None).unwrap(), None);
+        assert_eq!(agreed("b", &counts(&[]), Some(6)).unwrap(), None);
     }
 
     #[test]
     fn existing_topics_that_disagree_are_named() {
-        let error = agreed(&counts(&[("a", 6), ("b", 6), ("c", 4)])).unwrap_err().to_string();
+        let error = agreed("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), None).unwrap_err().to_string();
 
+        assert!(error.starts_with("1 topic is not"), "{error}");
         assert!(error.contains("topic c has 4 partitions and must have 6"), "{error}");
+    }
+
+    #[test]
+    fn a_setting_decides_which_of_the_existing_topics_is_wrong() {
+        let error = agreed("b", &counts(&[("a", 6), ("b", 6), ("c", 4)]), Some(4)).unwrap_err().to_string();
+
+        assert!(error.contains("topic a has 6 partitions and must have 4"), "{error}");
+        assert!(error.contains("topic b has 6") && !error.contains("topic c"), "{error}");
     }
 }

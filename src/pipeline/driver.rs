@@ -272,7 +272,7 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
                 Ok(())
             }
             Err(kafka::SendError { error, .. }) if error.refuses_record() => {
-                flight = self.refused(flight, &error)?;
+                flight = self.refused(flight, error)?;
                 self.ready.push_front(flight);
                 Ok(())
             }
@@ -288,12 +288,12 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
     }
 
     /// The flight as a dead letter, or the error if it is one already.
-    fn refused(&mut self, flight: Flight<S::Lane>, source: &kafka::Error) -> Result<Flight<S::Lane>, Error> {
+    fn refused(&mut self, flight: Flight<S::Lane>, source: kafka::Error) -> Result<Flight<S::Lane>, Error> {
         metrics::publish_failed(Stage::Produce);
-        let failure = Failure::new(Stage::Produce, source.class(), source);
         if let FlightKind::DeadLetter(_) = flight.kind {
-            return Err(Error::Intolerable { class: failure.class, message: failure.message });
+            return Err(Error::Produce { topic: flight.record.topic.to_string(), source: Box::new(source) });
         }
+        let failure = Failure::new(Stage::Produce, source.class(), &source);
         let own: Vec<_> = flight.record.headers.clone();
         let record = self.dead_letter(&flight.original, Some(&flight.record.topic), &failure, &own)?;
         Ok(Flight { record, kind: FlightKind::DeadLetter(Stage::Produce), ..flight })
@@ -324,7 +324,7 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
                 Ok(())
             }
             Err(source) if source.refuses_record() => {
-                let flight = self.refused(flight, &source)?;
+                let flight = self.refused(flight, source)?;
                 self.ready.push_back(flight);
                 Ok(())
             }

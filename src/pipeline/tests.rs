@@ -291,7 +291,7 @@ async fn a_dead_letter_that_is_refused_ends_the_run_instead_of_being_dropped() {
     let commits = rig.committed.clone();
     let ended = rig.run.await.unwrap();
 
-    assert!(matches!(ended, Err(Error::Intolerable { .. })), "{ended:?}");
+    assert!(matches!(ended, Err(Error::Produce { .. })), "{ended:?}");
     assert!(commits.borrow().is_empty());
 }
 

@@ -9,7 +9,7 @@
 //! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.
 //! Where neither is to be had, the tests are ignored, and a block at the end of the run says which and what
 //! to install; with `CI` set they fail. `TRIBUTARY_TEST_CYCLES` sets how often repeating tests repeat
-//! themselves.
+//! themselves. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` sets it).
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
 //! test binary; output is not captured. Children die with the run, also when it is killed. Data and logs are
@@ -25,8 +25,14 @@ mod support;
 
 mod cli;
 mod dependencies;
+mod driver;
+mod interop;
 mod layering;
+mod partitions;
+mod publish;
+mod registry;
 mod rig;
+mod topics;
 
 use std::process::ExitCode;
 
@@ -34,6 +40,17 @@ fn main() -> ExitCode {
     if std::env::var_os(rig::SLEEPER).is_some() {
         return rig::sleeper();
     }
-    let tests = [cli::tests(), dependencies::tests(), layering::tests(), rig::tests()];
+    let tests = [
+        cli::tests(),
+        dependencies::tests(),
+        driver::tests(),
+        interop::tests(),
+        layering::tests(),
+        partitions::tests(),
+        publish::tests(),
+        registry::tests(),
+        rig::tests(),
+        topics::tests(),
+    ];
     support::harness::run(tests.into_iter().flatten().collect())
 }

@@ -97,6 +97,11 @@ impl Registry {
                 | Error::Refused { status: 404 | 405, .. }
                 | Error::Refused { status: 422, code: Some(42205), .. },
             ) => Ok(unguarded(subject, level)),
+            // A worker that starts beside us was first, which Apicurio calls a conflict.
+            Err(error @ Error::Refused { status: 409, .. }) => match self.level(subject).await? {
+                Some(set) if set == set.raised() => Ok(Guarded { level: set, by_registry: true }),
+                _ => Err(error),
+            },
             Err(error) => Err(error),
         }
     }

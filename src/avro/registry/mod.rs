@@ -85,10 +85,12 @@ impl Registry {
             .await;
         match posted {
             Ok(registered) => Ok(registered.id),
-            // Somebody registered another version since the check, or the registry applies rules of its own.
-            Err(Error::Refused { status: 409, message, .. }) => {
-                Err(self.incompatible(subject, schema, guarded.level, &message).await?)
-            }
+            // Somebody registered another version since the check, or the registry applies rules of its own. Or a worker
+            // that starts beside us was first with the same schema, which Apicurio calls a conflict as well.
+            Err(Error::Refused { status: 409, message, .. }) => match self.look_up(subject, text).await? {
+                Some(id) => Ok(id),
+                None => Err(self.incompatible(subject, schema, guarded.level, &message).await?),
+            },
             Err(Error::Refused { attempt, status: 422, code, message }) => {
                 match self.conflict(subject, schema, guarded.level).await? {
                     Some(conflict) => {

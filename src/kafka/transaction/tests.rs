@@ -72,7 +72,7 @@ async fn a_record_that_can_never_fit_aborts_the_batch_and_the_producer_goes_on()
     let cluster = cluster();
     let mut producer = Shards::new(cluster.settings(), Options::default()).take("s", owned()).await.unwrap();
 
-    let batch = vec![record("1"), record(vec![0; 2 << 20])];
+    let batch = vec![record("1"), record(vec![0; crate::kafka::LARGEST_RECORD])];
     let failure = timeout(SOON, producer.commit(batch)).await.unwrap().unwrap_err();
 
     assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");

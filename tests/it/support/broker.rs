@@ -201,10 +201,19 @@ impl Cluster {
 
 /// Runs one of Kafka's own tools, say `org.apache.kafka.tools.TopicCommand`, and gives what it printed.
 pub(crate) async fn tool(class: &str, arguments: &[&str]) -> Result<String> {
-    let log = run_directory::create("tool")?.join("output.log");
+    tool_with_input(class, arguments, "").await
+}
+
+/// As [`tool`], for one that reads `input` from its standard input to the end.
+pub(crate) async fn tool_with_input(class: &str, arguments: &[&str], input: &str) -> Result<String> {
+    let directory = run_directory::create("tool")?;
+    let (log, stdin) = (directory.join("output.log"), directory.join("input"));
     let mut command = jars::get()?.kafka("-Xmx128m");
-    command.arg(class).args(arguments);
-    let process = Process::spawn(class, command, &log)?;
+    // Java takes the bytes of its input as the locale says, which on a bare machine is ASCII.
+    command.args(["-Dfile.encoding=UTF-8", class]).args(arguments);
+    let file = fs::write(&stdin, input).and_then(|()| fs::File::open(&stdin));
+    let file = file.map_err(|error| Error(format!("write {}: {error}", stdin.display())))?;
+    let process = Process::spawn_reading(class, command, file, &log)?;
     let status = process.wait(TOOL_LIMIT).await?;
     if !status.success() {
         return Err(process.error(&format!("run {class} {arguments:?}: {status}")));

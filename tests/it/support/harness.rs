@@ -25,14 +25,14 @@ const GRACE: Duration = Duration::from_secs(5);
 const LEAST_THREADS: usize = 4;
 
 /// Lists a module's tests: `kind name;`, or `kind name within SECONDS;`, kind being one of [`Test`]'s
-/// constructors.
+/// constructors. `given "VARIABLE"` at the end makes it a test that runs only where that is set.
 #[macro_export]
 macro_rules! tests {
-    ($($kind:ident $name:ident $(within $seconds:literal)?;)*) => {
+    ($($kind:ident $name:ident $(within $seconds:literal)? $(given $variable:literal)?;)*) => {
         pub(crate) fn tests() -> Vec<$crate::support::harness::Test> {
             use $crate::support::harness::Test;
             vec![$(
-                Test::$kind(concat!(module_path!(), "::", stringify!($name)), $name)$(.within($seconds))?
+                Test::$kind(concat!(module_path!(), "::", stringify!($name)), $name)$(.within($seconds))?$(.given($variable))?
             ),*]
         }
     };
@@ -53,6 +53,8 @@ pub(crate) struct Test {
     name: String,
     kind: Kind,
     limit: Duration,
+    /// Environment variable without which nobody asks for this test.
+    given: Option<&'static str>,
     body: Body,
 }
 
@@ -98,9 +100,15 @@ impl Test {
         self
     }
 
+    /// Runs only where this environment variable is set; elsewhere it is ignored, in CI too.
+    pub(crate) fn given(mut self, variable: &'static str) -> Self {
+        self.given = Some(variable);
+        self
+    }
+
     fn new(name: &str, kind: Kind, body: Body) -> Self {
         let name = name.strip_prefix("it::").unwrap_or(name).to_owned();
-        Self { name, kind, limit: LIMIT, body }
+        Self { name, kind, limit: LIMIT, given: None, body }
     }
 
     fn into_trial(self) -> Trial {
@@ -108,6 +116,9 @@ impl Test {
     }
 
     fn run(self) -> Result<Completion, Failed> {
+        if let Some(variable) = self.given.filter(|variable| std::env::var_os(variable).is_none()) {
+            return Ok(Completion::ignored_with(format!("{variable} is not set")));
+        }
         // Taken by all and by disturbing ones alone; they come last in the list, so nobody waits behind them.
         static TURN: RwLock<()> = RwLock::new(());
         let (_beside, _alone);

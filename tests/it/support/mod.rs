@@ -3,10 +3,13 @@
 //! [`harness`] turns lists of functions into tests; [`shared`] holds the one cluster most of them use;
 //! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use; [`Proxy`] breaks only the
 //! network between. Every child is started by [`process`] and dies with the test run, however that ends.
+//! [`place`] is where a test publishes through the product, [`examples`] is what.
 
 pub(crate) mod broker;
+pub(crate) mod examples;
 pub(crate) mod harness;
 pub(crate) mod jars;
+pub(crate) mod place;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;

@@ -29,11 +29,21 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts `command` with its output appended to `log`.
-    pub(crate) fn spawn(name: &str, mut command: Command, log: &Path) -> Result<Self> {
+    pub(crate) fn spawn(name: &str, command: Command, log: &Path) -> Result<Self> {
+        Self::spawn_reading(name, command, Stdio::null(), log)
+    }
+
+    /// As [`Process::spawn`], with `input` as its standard input.
+    pub(crate) fn spawn_reading(
+        name: &str,
+        mut command: Command,
+        input: impl Into<Stdio>,
+        log: &Path,
+    ) -> Result<Self> {
         let output = append_to(log).map_err(|error| Error(format!("open log {}: {error}", log.display())))?;
         let errors =
             output.try_clone().map_err(|error| Error(format!("open log {}: {error}", log.display())))?;
-        command.stdin(Stdio::null()).stdout(output).stderr(errors);
+        command.stdin(input).stdout(output).stderr(errors);
         let program = command.get_program().to_string_lossy().into_owned();
         let child = spawn_on_the_lasting_thread(command)
             .map_err(|error| Error(format!("start {name} with {program}: {error}")))?;

@@ -1,0 +1,106 @@
+//! Partitions as any client of Kafka would choose them, so that readers in other languages find a company.
+//!
+//! Kafka's own Java producer is given keys and chooses; what it chose must be what we compute.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use tributary::kafka::{TopicSpec, partition_of};
+use tributary::model::{
+    AccountingEvent, AccountingResource, Cleanup, CompanyId, Meta, Origin, Outgoing, Reception, Topic, Value,
+};
+
+use crate::support::broker::tool_with_input;
+use crate::support::place::{PARTITIONS, Place};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real the_java_producer_puts_every_key_where_we_would;
+    real every_record_stands_in_the_partition_of_its_companys_events;
+}
+
+const RESOURCE: AccountingResource = AccountingResource::Customers;
+
+async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared) -> Result<()> {
+    let place = Place::on(shared, "java")?;
+    let topic = format!("{}.keys", place.prefix);
+    let (name, cleanup, configs) = (topic.clone(), Cleanup::Delete, BTreeMap::new());
+    let spec = TopicSpec { name, partitions: PARTITIONS, replication_factor: -1, cleanup, configs };
+    place.admin.ensure(&[spec]).await.unwrap();
+    let keys: Vec<String> = (0..400).map(key).collect();
+    let mut lines = String::new();
+    keys.iter().for_each(|key| writeln!(lines, "{key}\tx").unwrap());
+
+    let arguments =
+        ["--bootstrap-server", shared.bootstrap(), "--topic", &topic, "--reader-property", "parse.key=true"];
+    tool_with_input("org.apache.kafka.tools.ConsoleProducer", &arguments, &lines).await?;
+
+    let chosen: BTreeMap<String, i32> = place
+        .read(&topic)
+        .await
+        .into_iter()
+        .map(|record| (String::from_utf8(record.key.unwrap().to_vec()).unwrap(), record.partition))
+        .collect();
+    assert_eq!(chosen.len(), keys.len(), "keys were lost or changed on the way");
+    for key in &keys {
+        assert_eq!(chosen.get(key), Some(&partition_of(key.as_bytes(), PARTITIONS)), "{key}");
+    }
+    let reached = (0..PARTITIONS).filter(|partition| chosen.values().any(|other| other == partition));
+    assert_eq!(reached.count(), 3, "the keys do not reach every partition");
+    Ok(())
+}
+
+async fn every_record_stands_in_the_partition_of_its_companys_events(shared: &'static Shared) -> Result<()> {
+    let place = Place::on(shared, "together")?;
+    let (events, records) = (Topic::AccountingEvents(RESOURCE), Topic::AccountingRecords(RESOURCE));
+    let publisher = place.open(&place.layout([events, records])).await.unwrap();
+    let companies: Vec<CompanyId> = (0..60).map(|number| CompanyId::new(key(number)).unwrap()).collect();
+
+    for company in &companies {
+        for outgoing in [event(company), record(company)] {
+            publisher.publish(&outgoing).await.unwrap();
+        }
+    }
+
+    let of_events: BTreeMap<Vec<u8>, i32> = place
+        .read(&place.name(events))
+        .await
+        .into_iter()
+        .map(|event| (event.key.unwrap().to_vec(), event.partition))
+        .collect();
+    let of_records = place.read(&place.name(records)).await;
+    assert_eq!((of_events.len(), of_records.len()), (companies.len(), companies.len()));
+    for record in of_records {
+        let key = record.key.unwrap();
+        let company = key.split(|byte| *byte == b'/').next().unwrap();
+        assert_eq!(of_events.get(company), Some(&record.partition), "{key:?}");
+    }
+    Ok(())
+}
+
+/// Keys as they occur: the provider's ids, tenants, short ones, text of one to four bytes a character.
+fn key(number: u32) -> String {
+    let guid = format!("{number:08x}-9d4e-4f5a-8b6c-{:012x}", u64::from(number) * 7_919_717);
+    match number % 6 {
+        0 => format!("acc:{number}:CM:{guid}"),
+        1 => guid,
+        2 => format!("größe-{number}-é"),
+        3 => format!("会社{number}"),
+        4 => format!("{number}😀"),
+        _ => number.to_string(),
+    }
+}
+
+fn event(company: &CompanyId) -> Outgoing {
+    let json = serde_json::json!({ "ExtraPartitionInformation": { "PartitionClientId": company } });
+    let reception = Reception { connector: "hooks", received_at: 0 };
+    let event = AccountingEvent::from_json(json.to_string().as_bytes(), RESOURCE, reception).unwrap();
+    // Stamped by the producer: retention would remove a record of 1970.
+    Outgoing { timestamp_ms: None, ..Outgoing::new(event.into(), Meta::new("e", Origin::Webhook)).unwrap() }
+}
+
+fn record(company: &CompanyId) -> Outgoing {
+    let json = br#"{"correlationId": "an/id", "sequenceVersion": "1"}"#;
+    let value = Value::from_resource_json(json, RESOURCE, company).unwrap();
+    Outgoing::new(value, Meta::new("r", Origin::Snapshot)).unwrap()
+}

@@ -1,0 +1,112 @@
+//! From the provider's JSON to Kafka and back: every kind of value arrives as it was made, where it belongs.
+//!
+//! Topic, key, partition, headers and timestamp are held against what [`examples`](crate::support::examples)
+//! says by hand; the value is decoded with the schema the registry names and must be equal.
+
+use std::collections::BTreeSet;
+
+use tributary::kafka::partition_of;
+use tributary::model::{
+    AccountingResource, CompanyId, Key, Meta, Origin, Outgoing, RecordId, SchemaKind, Topic, Value,
+};
+
+use crate::support::examples::{COMPANY, Placed, one_of_everything};
+use crate::support::place::{PARTITIONS, Place, header};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real every_kind_of_value_arrives_as_it_was_made_where_it_belongs;
+    real a_tombstone_follows_its_record_under_the_same_key_without_a_value;
+    real a_value_of_another_schema_never_reaches_a_topic;
+}
+
+async fn every_kind_of_value_arrives_as_it_was_made_where_it_belongs(shared: &'static Shared) -> Result<()> {
+    let place = Place::on(shared, "publish")?;
+    let examples = one_of_everything();
+    let kinds: BTreeSet<SchemaKind> =
+        examples.iter().flat_map(|example| &example.outgoing.value).map(Value::schema).collect();
+    assert_eq!(kinds.len(), SchemaKind::ALL.len(), "a kind has no example");
+    let topics: BTreeSet<Topic> = examples.iter().map(|example| example.outgoing.topic).collect();
+    let publisher = place.open(&place.layout(topics)).await.unwrap();
+
+    let mut acks = Vec::new();
+    for example in &examples {
+        acks.push(publisher.publish(&example.outgoing).await.unwrap());
+    }
+
+    let decoder = place.decoder();
+    for (example, ack) in examples.iter().zip(acks) {
+        let name = format!("{}.{}", place.prefix, example.topic);
+        let records = place.read(&name).await;
+        let found =
+            records.iter().find(|record| record.partition == ack.partition && record.offset == ack.offset);
+        let found = found.unwrap_or_else(|| panic!("{name} has nothing at {ack:?}"));
+        let value = example.outgoing.value.as_ref().unwrap();
+
+        assert_eq!(found.key.as_deref(), Some(example.key.as_bytes()), "{name}");
+        let wanted = match example.placed {
+            Placed::By(text) => partition_of(text.as_bytes(), PARTITIONS),
+            Placed::Shard(shard) => shard,
+        };
+        assert_eq!(found.partition, wanted, "{name}");
+        let headers: Vec<(&str, String)> = found
+            .headers
+            .iter()
+            .map(|(name, text)| (&**name, String::from_utf8(text.to_vec()).unwrap()))
+            .collect();
+        assert_eq!(headers, example.headers(), "{name}");
+        if example.timestamp_ms.is_some() {
+            assert_eq!(found.timestamp_ms, example.timestamp_ms, "{name}");
+        }
+        let (_, decoded) = decoder.decode(value.schema(), found.value.as_deref().unwrap()).await.unwrap();
+        assert_eq!(&decoded, value, "{name}");
+    }
+    Ok(())
+}
+
+async fn a_tombstone_follows_its_record_under_the_same_key_without_a_value(
+    shared: &'static Shared,
+) -> Result<()> {
+    let place = Place::on(shared, "tombstone")?;
+    let resource = AccountingResource::Charges;
+    let topic = Topic::AccountingRecords(resource);
+    let (company, id) = (CompanyId::new(COMPANY).unwrap(), RecordId::new("charge/1").unwrap());
+    let json = br#"{"correlationId": "charge/1", "sequenceVersion": "4"}"#;
+    let value = Value::from_resource_json(json, resource, &company).unwrap();
+    let publisher = place.open(&place.layout([topic])).await.unwrap();
+    let mut deleted = Meta::new("o-5", Origin::Enrichment);
+    deleted.version = Some("5".into());
+
+    publisher.publish(&Outgoing::new(value, Meta::new("o-4", Origin::Enrichment)).unwrap()).await.unwrap();
+    publisher.publish(&Outgoing::tombstone(resource, &company, &id, deleted).unwrap()).await.unwrap();
+
+    let found = place.read(&place.name(topic)).await;
+    assert_eq!(found.len(), 2);
+    let (record, tombstone) = (&found[0], &found[1]);
+    assert!(record.value.is_some(), "the record itself is a tombstone");
+    assert_eq!(tombstone.value, None);
+    assert_eq!(tombstone.key.as_deref(), Some(Key::record(&company, &id).as_str().as_bytes()));
+    assert_eq!((&tombstone.key, tombstone.partition), (&record.key, record.partition));
+    assert_eq!(
+        (header(tombstone, "tributary.id"), header(tombstone, "tributary.version")),
+        (Some("o-5"), Some("5"))
+    );
+    Ok(())
+}
+
+async fn a_value_of_another_schema_never_reaches_a_topic(shared: &'static Shared) -> Result<()> {
+    let place = Place::on(shared, "misplaced")?;
+    let topic = Topic::AccountingRecords(AccountingResource::Customers);
+    let publisher = place.open(&place.layout([topic])).await.unwrap();
+    let company = CompanyId::new(COMPANY).unwrap();
+    let json = br#"{"correlationId": "account-1", "sequenceVersion": "1"}"#;
+    let account = Value::from_resource_json(json, AccountingResource::Accounts, &company).unwrap();
+    let mut misplaced = Outgoing::new(account, Meta::new("o-1", Origin::Snapshot)).unwrap();
+    misplaced.topic = topic;
+
+    let refused = publisher.publish(&misplaced).await;
+
+    assert!(refused.is_err(), "an Account went into a topic of Customers");
+    assert!(place.read(&place.name(topic)).await.is_empty(), "something was written");
+    Ok(())
+}
