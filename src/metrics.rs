@@ -107,14 +107,14 @@ const KAFKA_QUEUED_MESSAGES: Metric = Metric {
     name: "tributary_kafka_queued_messages",
     kind: Kind::Gauge,
     unit: Unit::Count,
-    help: "Messages waiting inside librdkafka, by client; from its statistics.",
+    help: "Messages waiting inside librdkafka, over all clients of a kind; from its statistics.",
     labels: &[("client", CLIENTS)],
 };
 const KAFKA_QUEUED_BYTES: Metric = Metric {
     name: "tributary_kafka_queued_bytes",
     kind: Kind::Gauge,
     unit: Unit::Bytes,
-    help: "Bytes waiting inside librdkafka, by client; from its statistics.",
+    help: "Bytes waiting inside librdkafka, over all clients of a kind; from its statistics.",
     labels: &[("client", CLIENTS)],
 };
 const KAFKA_SENT_BYTES: Metric = Metric {
@@ -142,14 +142,14 @@ const KAFKA_BROKERS_UP: Metric = Metric {
     name: "tributary_kafka_brokers_up",
     kind: Kind::Gauge,
     unit: Unit::Count,
-    help: "Brokers this client has a working connection to; from librdkafka's statistics.",
+    help: "Working connections to brokers, over all clients of a kind; from librdkafka's statistics.",
     labels: &[("client", CLIENTS)],
 };
 const KAFKA_ROUND_TRIP: Metric = Metric {
     name: "tributary_kafka_round_trip_seconds",
     kind: Kind::Gauge,
     unit: Unit::Seconds,
-    help: "Slowest broker's average round trip in the last statistics window, by client.",
+    help: "Slowest broker's average round trip in the last statistics window of a client of this kind.",
     labels: &[("client", CLIENTS)],
 };
 
@@ -276,21 +276,22 @@ impl Client {
     }
 }
 
-/// One window of librdkafka's statistics, reduced to what we show. Counters are growth since the last window.
+/// What changed in one client between two windows of librdkafka's statistics. Several clients of a kind share a series,
+/// so each adds its part.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClientStatistics {
-    /// Messages queued inside the client.
-    pub queued_messages: u64,
-    /// Bytes queued inside the client.
-    pub queued_bytes: u64,
+    /// Messages more or less in the client's queue.
+    pub queued_messages: i64,
+    /// Bytes more or less in the client's queue.
+    pub queued_bytes: i64,
     /// Bytes sent since the last window.
     pub sent_bytes: u64,
     /// Bytes received since the last window.
     pub received_bytes: u64,
     /// Failed or timed-out requests since the last window.
     pub request_errors: u64,
-    /// Brokers with a working connection.
-    pub brokers_up: u64,
+    /// Working connections to brokers more or less.
+    pub brokers_up: i64,
     /// Slowest broker's average round trip.
     pub round_trip: Duration,
 }
@@ -315,10 +316,14 @@ pub fn dead_letter_written(stage: Stage) {
     counter!(DEAD_LETTERS.name, "stage" => stage.label()).increment(1);
 }
 
-/// The pipeline holds this many bytes of its limit.
-pub fn pipeline_queue(bytes: usize, limit: usize) {
-    gauge!(QUEUE_BYTES.name, "queue" => "pipeline").set(bytes as f64);
-    gauge!(QUEUE_LIMIT_BYTES.name, "queue" => "pipeline").set(limit as f64);
+/// The pipelines of this process hold this much more or less. They share a series, so each adds its part.
+pub fn pipeline_queue_changed(bytes: i64) {
+    gauge!(QUEUE_BYTES.name, "queue" => "pipeline").increment(bytes as f64);
+}
+
+/// A pipeline with this limit has begun, or with its negative has ended.
+pub fn pipeline_limit_changed(bytes: i64) {
+    gauge!(QUEUE_LIMIT_BYTES.name, "queue" => "pipeline").increment(bytes as f64);
 }
 
 /// A shard transaction ended.
@@ -347,11 +352,11 @@ pub fn schema_requested(outcome: Registration) {
 /// A window of librdkafka's statistics has ended for a client of this kind.
 pub fn client_statistics(client: Client, window: &ClientStatistics) {
     let client = client.label();
-    gauge!(KAFKA_QUEUED_MESSAGES.name, "client" => client).set(window.queued_messages as f64);
-    gauge!(KAFKA_QUEUED_BYTES.name, "client" => client).set(window.queued_bytes as f64);
+    gauge!(KAFKA_QUEUED_MESSAGES.name, "client" => client).increment(window.queued_messages as f64);
+    gauge!(KAFKA_QUEUED_BYTES.name, "client" => client).increment(window.queued_bytes as f64);
     counter!(KAFKA_SENT_BYTES.name, "client" => client).increment(window.sent_bytes);
     counter!(KAFKA_RECEIVED_BYTES.name, "client" => client).increment(window.received_bytes);
     counter!(KAFKA_REQUEST_ERRORS.name, "client" => client).increment(window.request_errors);
-    gauge!(KAFKA_BROKERS_UP.name, "client" => client).set(window.brokers_up as f64);
+    gauge!(KAFKA_BROKERS_UP.name, "client" => client).increment(window.brokers_up as f64);
     gauge!(KAFKA_ROUND_TRIP.name, "client" => client).set(window.round_trip.as_secs_f64());
 }

@@ -31,7 +31,7 @@ pub struct Policy {
     pub first: Duration,
     /// No single wait is longer than this, unless the other side named a longer one.
     pub longest: Duration,
-    /// Once this much time has been spent waiting, the last error is final. `None` waits for ever.
+    /// Once this much time has been spent waiting, the last error is final; zero never waits, `None` waits for ever.
     pub total: Option<Duration>,
 }
 
@@ -74,12 +74,20 @@ impl Backoff {
                 self.jittered(whole)
             }
         };
-        let spent = self.spent.saturating_add(wait);
-        if self.policy.total.is_some_and(|total| spent > total) {
-            return None;
-        }
-        self.spent = spent;
+        let wait = match self.policy.total.map(|total| total.saturating_sub(self.spent)) {
+            Some(Duration::ZERO) => return None,
+            // The last wait is cut to what is left.
+            Some(left) => wait.min(left),
+            None => wait,
+        };
+        self.spent = self.spent.saturating_add(wait);
         Some(wait)
+    }
+
+    /// Whether nothing has been waited for yet.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.spent.is_zero()
     }
 
     /// Forgets the waits so far; called after a success.
@@ -137,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn waiting_stops_when_the_total_would_be_passed_and_starts_anew_after_a_success() {
+    fn waiting_stops_at_the_total_and_starts_anew_after_a_success() {
         let mut backoff = Backoff::new(policy(100, 100, Some(150)), 3);
-        let first_series = std::iter::from_fn(|| backoff.next_wait(Retry::Later)).take(10).count();
-        assert!(first_series < 4, "{first_series} waits of at least 50 ms do not fit into 150 ms");
+        let first_series: Vec<_> = std::iter::from_fn(|| backoff.next_wait(Retry::Later)).take(10).collect();
+        assert_eq!(first_series.iter().sum::<Duration>(), Duration::from_millis(150), "{first_series:?}");
 
         backoff.reset();
 

@@ -38,7 +38,7 @@ impl Encoder {
 
     /// The framed bytes of `value` for `topic`.
     pub fn encode(&self, topic: &str, value: &Value) -> Result<Bytes, Error> {
-        let slot = self.slots.get(topic).ok_or_else(|| Error::Unprepared { topic: topic.to_owned() })?;
+        let slot = self.slots.get(topic).ok_or_else(|| Error::ForeignTopic { topic: topic.to_owned() })?;
         if slot.kind() != value.schema() {
             return Err(Error::WrongSchema {
                 topic: topic.to_owned(),

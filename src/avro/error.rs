@@ -101,6 +101,14 @@ pub enum Error {
         /// Schema of the record.
         given: &'static str,
     },
+    /// A record for a topic that this encoder was not made for; a leftover of an earlier configuration, for example.
+    #[error(
+        "encode a record for {topic}: it is not one of the connector's topics; add its resource, or drop the subscription"
+    )]
+    ForeignTopic {
+        /// Topic the record was meant for.
+        topic: String,
+    },
     /// A topic's schema has no id yet: the registry has not been asked, or has not answered.
     #[error("encode a record for {topic}: its schema has no id yet; prepare the subject first")]
     Unprepared {
@@ -178,7 +186,8 @@ impl Error {
             | Self::Refused { .. }
             | Self::Malformed { .. }
             | Self::Encode { .. }
-            | Self::WrongSchema { .. } => Retry::Never,
+            | Self::WrongSchema { .. }
+            | Self::ForeignTopic { .. } => Retry::Never,
             Self::Several(several) => several.retry(),
         }
     }
@@ -188,7 +197,7 @@ impl Error {
     /// Whether this one record is at fault, whatever becomes of others: a dead letter, not an outage.
     #[must_use]
     pub fn concerns_one_record(&self) -> bool {
-        matches!(self, Self::Encode { .. } | Self::WrongSchema { .. })
+        matches!(self, Self::Encode { .. } | Self::WrongSchema { .. } | Self::ForeignTopic { .. })
     }
 
     /// Stable name of the kind of error, for dead letters.
@@ -197,6 +206,7 @@ impl Error {
         match self {
             Self::Encode { .. } => "avro::Error::Encode",
             Self::WrongSchema { .. } => "avro::Error::WrongSchema",
+            Self::ForeignTopic { .. } => "avro::Error::ForeignTopic",
             _ => "avro::Error",
         }
     }

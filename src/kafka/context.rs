@@ -52,6 +52,22 @@ impl Context {
     }
 }
 
+impl Drop for Context {
+    /// A client that ends takes its part of the gauges along.
+    fn drop(&mut self) {
+        let totals = self.totals.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let gone = ClientStatistics {
+            queued_messages: -totals.queued_messages,
+            queued_bytes: -totals.queued_bytes,
+            brokers_up: -totals.brokers_up,
+            ..ClientStatistics::default()
+        };
+        if gone != ClientStatistics::default() {
+            metrics::client_statistics(self.client, &gone);
+        }
+    }
+}
+
 impl ClientContext for Context {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
@@ -168,21 +184,24 @@ impl<R: Reports> ProducerContext for Reporting<R> {
     }
 }
 
-/// Counters as of the last window.
+/// What was told at the last window.
 #[derive(Debug, Default, Clone, Copy)]
 struct Totals {
     sent: u64,
     received: u64,
     errors: u64,
+    queued_messages: i64,
+    queued_bytes: i64,
+    brokers_up: i64,
 }
 
 /// The part of librdkafka's statistics that we show.
 #[derive(Deserialize)]
 struct Statistics {
     #[serde(default)]
-    msg_cnt: u64,
+    msg_cnt: i64,
     #[serde(default)]
-    msg_size: u64,
+    msg_size: i64,
     #[serde(default)]
     tx_bytes: u64,
     #[serde(default)]
@@ -213,24 +232,27 @@ struct Window {
 }
 
 impl Statistics {
-    /// Gauges as they are, counters as growth since the last call.
+    /// Growth since the last call, of gauges too, which may be negative.
     fn window(&self, totals: &mut Totals) -> ClientStatistics {
         let brokers = || self.brokers.values();
         let now = Totals {
             sent: self.tx_bytes,
             received: self.rx_bytes,
             errors: brokers().map(|broker| broker.txerrs + broker.rxerrs + broker.req_timeouts).sum(),
+            queued_messages: self.msg_cnt,
+            queued_bytes: self.msg_size,
+            // Bootstrap and coordinator connections have no id of their own and would count a broker twice.
+            brokers_up: brokers().map(|broker| i64::from(broker.nodeid >= 0 && broker.state == "UP")).sum(),
         };
         let before = std::mem::replace(totals, now);
         ClientStatistics {
-            queued_messages: self.msg_cnt,
-            queued_bytes: self.msg_size,
+            queued_messages: now.queued_messages - before.queued_messages,
+            queued_bytes: now.queued_bytes - before.queued_bytes,
             sent_bytes: now.sent.saturating_sub(before.sent),
             received_bytes: now.received.saturating_sub(before.received),
             // A broker that left the list takes its errors along: the sum may fall.
             request_errors: now.errors.saturating_sub(before.errors),
-            // Bootstrap and coordinator connections have no id of their own and would count a broker twice.
-            brokers_up: brokers().filter(|broker| broker.nodeid >= 0 && broker.state == "UP").count() as u64,
+            brokers_up: now.brokers_up - before.brokers_up,
             round_trip: Duration::from_micros(
                 brokers()
                     .filter_map(|broker| broker.rtt.as_ref())
@@ -258,19 +280,20 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_growth_since_the_last_window_and_gauges_are_as_they_are() {
+    fn a_window_tells_what_grew_since_the_last() {
         let mut totals = Totals::default();
-        statistics(100, 5).window(&mut totals);
+        let first = statistics(100, 5).window(&mut totals);
+        assert_eq!((first.queued_messages, first.queued_bytes, first.brokers_up), (3, 300, 1));
 
         let window = statistics(130, 6).window(&mut totals);
 
         let expected = ClientStatistics {
-            queued_messages: 3,
-            queued_bytes: 300,
+            queued_messages: 0,
+            queued_bytes: 0,
             sent_bytes: 30,
             received_bytes: 0,
             request_errors: 1,
-            brokers_up: 1,
+            brokers_up: 0,
             round_trip: Duration::from_micros(1500),
         };
         assert_eq!(window, expected);

@@ -30,7 +30,7 @@ pub struct Meta {
     pub version: Option<String>,
     /// Epoch of the version, for records.
     pub epoch: Option<Epoch>,
-    /// Trace it belongs to.
+    /// Trace it belongs to; `None` gives it one of its own, derived from the id.
     pub traceparent: Option<Traceparent>,
 }
 
@@ -130,9 +130,8 @@ impl Outgoing {
         if let Some(Epoch(epoch)) = meta.epoch {
             headers.push(("tributary.epoch", Bytes::from(epoch.to_string())));
         }
-        if let Some(traceparent) = meta.traceparent {
-            headers.push(("traceparent", Bytes::from(traceparent.to_string())));
-        }
+        let traceparent = meta.traceparent.unwrap_or_else(|| Traceparent::derived(&meta.id));
+        headers.push(("traceparent", Bytes::from(traceparent.to_string())));
         headers
     }
 }

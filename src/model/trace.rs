@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use sha2::{Digest, Sha256};
+
 use super::Error;
 
 /// A place in a trace (<https://www.w3.org/TR/trace-context/#traceparent-header>). Neither id is ever zero.
@@ -28,6 +30,20 @@ impl Traceparent {
             return Err(Error::Traceparent { rule: "has a parent id of zero" });
         }
         Ok(Self { trace, parent, flags })
+    }
+
+    /// A trace of its own for what has this id, always the same one: a repeated record belongs to the trace of the first.
+    /// Not sampled, since nobody has recorded it yet.
+    #[must_use]
+    pub fn derived(id: &str) -> Self {
+        let digest: [u8; 32] = Sha256::digest(id).into();
+        let (mut trace, mut parent) = ([0; 16], [0; 8]);
+        trace.copy_from_slice(&digest[..16]);
+        parent.copy_from_slice(&digest[16..24]);
+        // Zero is reserved; no id anyone has seen leads there.
+        trace[0] |= u8::from(trace == [0; 16]);
+        parent[0] |= u8::from(parent == [0; 8]);
+        Self { trace, parent, flags: 0 }
     }
 
     /// The same trace, one step further down.
@@ -113,6 +129,16 @@ mod tests {
     use super::*;
 
     const EXAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn an_id_has_one_trace_and_another_id_another() {
+        let trace = Traceparent::derived("delivery-1");
+
+        assert_eq!(trace, Traceparent::derived("delivery-1"));
+        assert_ne!(trace.trace_id(), Traceparent::derived("delivery-2").trace_id());
+        assert_eq!(trace.to_string().parse(), Ok(trace));
+        assert!(!trace.is_sampled());
+    }
 
     #[test]
     fn the_formats_own_example_comes_back_as_it_went_in() {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tracing::{debug, warn};
 
 use super::{
     Stage,
@@ -28,9 +29,21 @@ pub struct DeadLetters {
     pub connector: String,
     /// `__connect.errors.task.id`.
     pub task: u32,
+    /// `errors.log.enable`: whether each one is worth a line in the log; the metric counts them in any case.
+    pub logged: bool,
 }
 
 impl DeadLetters {
+    /// Says in the log what goes to the dead letters and why, never what is in it.
+    pub(super) fn log(&self, destination: Option<&str>, failure: &Failure) {
+        let (topic, class, error) = (&self.topic, failure.class, &failure.message);
+        if self.logged {
+            warn!(%topic, class, %error, destination, "sending to the dead letters");
+        } else {
+            debug!(%topic, class, %error, destination, "sending to the dead letters");
+        }
+    }
+
     /// The dead letter for `original`. `destination` is where its record would have gone, if that much was known.
     #[must_use]
     pub fn record(
@@ -101,7 +114,13 @@ mod tests {
     use super::*;
 
     fn dead_letters() -> DeadLetters {
-        DeadLetters { topic: "t.dead-letters".into(), partitions: 3, connector: "hooks".into(), task: 2 }
+        DeadLetters {
+            topic: "t.dead-letters".into(),
+            partitions: 3,
+            connector: "hooks".into(),
+            task: 2,
+            logged: true,
+        }
     }
 
     fn failure(message: &str) -> Failure {

@@ -14,7 +14,7 @@ use super::{DeadLetters, Error, Preparer};
 use crate::{
     avro,
     config::{
-        Connector,
+        self, Connector,
         connector::{List, RecordSource, WebhookSource},
     },
     kafka,
@@ -157,15 +157,16 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// The dead letters of one task.
+    /// The dead letters of one task; `None` where errors are not tolerated and the task fails instead.
     #[must_use]
-    pub fn dead_letters(&self, connector: &str, task: u32) -> DeadLetters {
-        DeadLetters {
+    pub fn dead_letters(&self, connector: &config::connector::Common, task: u32) -> Option<DeadLetters> {
+        connector.errors.tolerated.then(|| DeadLetters {
             topic: Arc::clone(&self.dead_letters),
             partitions: self.dead_letter_partitions,
-            connector: connector.to_owned(),
+            connector: connector.name.clone(),
             task,
-        }
+            logged: connector.errors.logged,
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Records settle in any order; a position may be committed only when it and all before it in its lane are settled.
 //! [`Progress`] keeps the open positions of each lane in reading order and answers with the newest that may be
-//! committed. Memory is bounded by what is in flight, which the driver bounds.
+//! committed. Memory grows with [`Progress::open_positions`], which the driver bounds.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,6 +18,7 @@ pub struct Ticket(u64);
 pub struct Progress<L, P> {
     lanes: HashMap<L, VecDeque<Open<P>>>,
     next: u64,
+    open: usize,
 }
 
 #[derive(Debug)]
@@ -29,7 +30,7 @@ struct Open<P> {
 
 impl<L: Clone + Eq + Hash, P> Default for Progress<L, P> {
     fn default() -> Self {
-        Self { lanes: HashMap::new(), next: 0 }
+        Self { lanes: HashMap::new(), next: 0, open: 0 }
     }
 }
 
@@ -38,6 +39,7 @@ impl<L: Clone + Eq + Hash, P> Progress<L, P> {
     pub fn open(&mut self, lane: &L, position: P, records: usize) -> Ticket {
         let ticket = self.next;
         self.next += 1;
+        self.open += 1;
         self.lanes.entry(lane.clone()).or_default().push_back(Open { ticket, position, unsettled: records });
         Ticket(ticket)
     }
@@ -54,14 +56,22 @@ impl<L: Clone + Eq + Hash, P> Progress<L, P> {
     /// Takes, for every lane that moved, the newest position below which nothing is open.
     pub fn take_settled(&mut self) -> Vec<(L, P)> {
         let mut moved = Vec::new();
+        let count = &mut self.open;
         self.lanes.retain(|lane, open| {
             let settled = open.iter().take_while(|open| open.unsettled == 0).count();
+            *count -= settled;
             if let Some(last) = open.drain(..settled).next_back() {
                 moved.push((lane.clone(), last.position));
             }
             !open.is_empty()
         });
         moved
+    }
+
+    /// Positions that are open, or settled behind an open one.
+    #[must_use]
+    pub fn open_positions(&self) -> usize {
+        self.open
     }
 
     /// Whether nothing is open.
@@ -89,6 +99,20 @@ mod tests {
         progress.settle(&"a", first);
         assert_eq!(progress.take_settled(), [("a", 2)]);
         assert!(progress.is_idle());
+    }
+
+    #[test]
+    fn a_settled_position_counts_as_open_until_all_before_it_are_settled() {
+        let mut progress = Progress::default();
+        let first = progress.open(&"a", 1, 1);
+        progress.open(&"a", 2, 0);
+        progress.take_settled();
+        assert_eq!(progress.open_positions(), 2);
+
+        progress.settle(&"a", first);
+        progress.take_settled();
+
+        assert_eq!(progress.open_positions(), 0);
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub trait Source: Send {
     /// Waits for the next items; `None` means finished for good. Cancel safe: a dropped call loses nothing.
     fn next(&mut self) -> impl Future<Output = Result<Option<Batch<Self>>, Self::Error>> + Send;
 
-    /// Makes `position` durable. After a crash the source resumes just behind it.
+    /// Makes `position` durable. After a crash the source resumes just behind it. May be dropped at an await, and is then
+    /// called again or not at all.
     fn commit(
         &mut self,
         lane: &Self::Lane,
@@ -68,6 +69,13 @@ pub struct Original {
     pub value: Bytes,
     /// Topic, partition and offset, where it came from Kafka.
     pub place: Option<(String, i32, i64)>,
+}
+
+impl Original {
+    /// Bytes it holds.
+    pub(super) fn size(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
 }
 
 /// Why something could not be published.

@@ -139,10 +139,16 @@ impl Rig {
         let cancel = CancellationToken::new();
         let mut source = Script { batches, committed: committed_sender, asked: asked_sender };
         let publisher = Publisher::new(preparer, sink.clone());
-        let dead_letters =
-            DeadLetters { topic: "p.dead-letters".into(), partitions: 3, connector: "c".into(), task: 0 };
+        let dead_letters = DeadLetters {
+            topic: "p.dead-letters".into(),
+            partitions: 3,
+            connector: "c".into(),
+            task: 0,
+            logged: false,
+        };
         let limits = Limits {
             in_flight_bytes,
+            open_positions: 100,
             retry: Policy { first: Duration::from_millis(1), longest: Duration::from_millis(2), total: None },
             drain: Duration::from_secs(20),
         };

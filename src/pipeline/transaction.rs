@@ -1,6 +1,6 @@
 //! A shard's writes: values, fences, offsets and state of a batch in one transaction, or none of them.
 
-use super::{Error, Preparer};
+use super::{Error, Preparer, Stage};
 use crate::{
     kafka, metrics,
     model::{EncodedRecord, Outgoing},
@@ -32,15 +32,22 @@ impl ShardWriter {
     pub async fn commit(&mut self, batch: &ShardBatch) -> Result<(), Error> {
         let mut records = Vec::with_capacity(batch.values.len() + batch.companions.len());
         for value in &batch.values {
-            records.push(self.preparer.prepare(value).map_err(|source| Error::Convert {
-                topic: self.preparer.topic_name(value.topic).to_string(),
-                source: Box::new(source),
+            records.push(self.preparer.prepare(value).map_err(|source| {
+                metrics::publish_failed(Stage::Convert);
+                Error::Convert {
+                    topic: self.preparer.topic_name(value.topic).to_string(),
+                    source: Box::new(source),
+                }
             })?);
         }
         records.extend(batch.companions.iter().cloned());
-        self.producer.commit(records).await.map_err(|source| Error::Transaction {
-            transactional_id: self.producer.transactional_id().to_owned(),
-            source: Box::new(source),
+        let committed = self.producer.commit(records).await;
+        committed.map_err(|source| {
+            metrics::publish_failed(Stage::Produce);
+            Error::Transaction {
+                transactional_id: self.producer.transactional_id().to_owned(),
+                source: Box::new(source),
+            }
         })?;
         for value in &batch.values {
             metrics::records_published(value.meta.origin.name(), 1);

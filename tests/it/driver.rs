@@ -147,6 +147,7 @@ async fn run(
         partitions: PARTITIONS,
         connector: "hooks".into(),
         task: 0,
+        logged: true,
     };
     let limits = Limits { in_flight_bytes: 8 << 20, ..Limits::default() };
     Driver::new(source, publisher, Some(&letters), limits).run(&CancellationToken::new()).await
