@@ -17,6 +17,7 @@ use tributary::pipeline::{
 };
 use tributary::retry::Retry;
 
+use crate::support::examples::incompressible;
 use crate::support::place::{PARTITIONS, Place, header};
 use crate::support::{Result, Shared, cycles};
 
@@ -227,13 +228,7 @@ fn plain(lane: usize, number: usize) -> Item<usize, usize> {
 }
 
 fn oversized(lane: usize, number: usize) -> Item<usize, usize> {
-    // Digits without a pattern: the producer compresses, and the broker weighs what arrives.
-    let mut state = 1_u64;
-    let mut digit = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        char::from(b'!' + ((state >> 33) % 90) as u8)
-    };
-    with_note(lane, number, std::iter::repeat_with(&mut digit).take(OVERSIZED).collect())
+    with_note(lane, number, String::from_utf8(incompressible(OVERSIZED)).unwrap())
 }
 
 fn unreadable(lane: usize, number: usize) -> Item<usize, usize> {

@@ -4,19 +4,24 @@
 //! says by hand; the value is decoded with the schema the registry names and must be equal.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use tributary::kafka::partition_of;
+use bytes::Bytes;
+use tributary::kafka::{Failure, Shards, TransactionOptions, partition_of};
 use tributary::model::{
-    AccountingResource, CompanyId, Key, Meta, Origin, Outgoing, RecordId, SchemaKind, Topic, Value,
+    AccountingResource, CompanyId, EncodedRecord, Key, Meta, Origin, Outgoing, RecordId, SchemaKind, Topic,
+    Value,
 };
+use tributary::retry::Retry;
 
-use crate::support::examples::{COMPANY, Placed, one_of_everything};
-use crate::support::place::{PARTITIONS, Place, header};
+use crate::support::examples::{COMPANY, Placed, incompressible, one_of_everything};
+use crate::support::place::{PARTITIONS, Place, chain, header};
 use crate::support::{Result, Shared};
 
 crate::tests! {
     real every_kind_of_value_arrives_as_it_was_made_where_it_belongs;
     real a_tombstone_follows_its_record_under_the_same_key_without_a_value;
+    real a_batch_with_a_record_its_topic_refuses_leaves_nothing_and_later_ones_go_through;
     real a_value_of_another_schema_never_reaches_a_topic;
 }
 
@@ -91,6 +96,39 @@ async fn a_tombstone_follows_its_record_under_the_same_key_without_a_value(
         (header(tombstone, "tributary.id"), header(tombstone, "tributary.version")),
         (Some("o-5"), Some("5"))
     );
+    Ok(())
+}
+
+async fn a_batch_with_a_record_its_topic_refuses_leaves_nothing_and_later_ones_go_through(
+    shared: &'static Shared,
+) -> Result<()> {
+    let place = Place::on(shared, "refused")?;
+    let name = place.name(Topic::Fences);
+    place.open(&place.layout([Topic::Fences])).await.unwrap();
+    let record = |value: Vec<u8>| EncodedRecord {
+        topic: name.as_str().into(),
+        partition: 0,
+        key: Bytes::from_static(b"key"),
+        value: Some(value.into()),
+        headers: Vec::new(),
+        timestamp_ms: None,
+    };
+    let shards = Shards::new(place.kafka.clone(), TransactionOptions::default());
+    let mut shard = shards.take(place.prefix.as_str(), Arc::new(|| true)).await.unwrap();
+
+    let refused = shard.commit(vec![record(b"first".into()), record(incompressible(2 << 20))]).await;
+    let mut tries = 0;
+    // librdkafka takes the refusal over into the next batch, which is aborted once and says to try again.
+    while let Err(failure) = shard.commit(vec![record(b"second".into())]).await {
+        tries += 1;
+        assert!(failure.retry() == Retry::Later && tries < 5, "try {tries}: {}", chain(&failure));
+    }
+
+    let failure = refused.unwrap_err();
+    assert!(matches!(failure, Failure::Aborted { .. }), "{}", chain(&failure));
+    assert_eq!(failure.retry(), Retry::Never);
+    let values: Vec<_> = place.read(&name).await.into_iter().map(|record| record.value.unwrap()).collect();
+    assert_eq!(values, ["second"]);
     Ok(())
 }
 

@@ -59,6 +59,16 @@ impl Example {
     }
 }
 
+/// Text that no codec makes smaller: the producer compresses, and a broker weighs what arrives.
+pub(crate) fn incompressible(bytes: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        b'#' + ((state >> 33) % 57) as u8
+    };
+    std::iter::repeat_with(letter).take(bytes).collect()
+}
+
 /// Every kind of value, and every way a key is made.
 pub(crate) fn one_of_everything() -> Vec<Example> {
     let mut examples = events();
