@@ -96,6 +96,12 @@ pub enum Error {
         #[source]
         source: Box<kafka::Error>,
     },
+    /// Topics are missing, and we may not create them.
+    #[error("topics {} are missing and topic.creation.enable is false: create them, or let them be created", .topics.join(", "))]
+    Missing {
+        /// Their names.
+        topics: Vec<String>,
+    },
     /// Schemas are not registered.
     #[error("prepare the schemas of prefix {prefix}")]
     Schemas {
@@ -115,7 +121,7 @@ impl Error {
             Self::Convert { source, .. } | Self::Schemas { source, .. } => source.retry(),
             Self::Produce { source, .. } | Self::Topics { source, .. } => source.retry(),
             Self::Transaction { source, .. } => source.retry(),
-            Self::Intolerable { .. } => Retry::Never,
+            Self::Intolerable { .. } | Self::Missing { .. } => Retry::Never,
             Self::Source { retry, .. } => *retry,
         }
     }

@@ -47,6 +47,8 @@ pub struct Layout {
     pub dead_letter_replication_factor: i32,
     /// Further settings of created topics (`topic.creation.default.*`).
     pub settings: BTreeMap<String, String>,
+    /// `topic.creation.enable`: whether missing topics are created; if not, they are named and refused.
+    pub create: bool,
 }
 
 impl Layout {
@@ -61,6 +63,7 @@ impl Layout {
             replication_factor: -1,
             dead_letter_replication_factor: -1,
             settings: BTreeMap::new(),
+            create: true,
         }
     }
 
@@ -176,7 +179,14 @@ impl Opened {
 /// A topic or schema is not what it must be, or Kafka or the registry (without ids from an earlier run) is away.
 pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Result<Opened, Error> {
     let specs = layout.specs(admin).await?;
-    admin.ensure(&specs).await.map_err(|source| layout.topics_error(source))?;
+    if layout.create {
+        admin.ensure(&specs).await.map_err(|source| layout.topics_error(source))?;
+    } else {
+        let missing = admin.inspect(&specs).await.map_err(|source| layout.topics_error(source))?;
+        if !missing.is_empty() {
+            return Err(Error::Missing { topics: missing });
+        }
+    }
     let subjects = layout.subjects();
     ids.prepare(&subjects)
         .await

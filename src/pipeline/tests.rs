@@ -26,6 +26,8 @@ struct Broken;
 
 /// Gives what the test sends it, and tells what is committed.
 struct Script {
+    /// What becomes of commits of a lane, where it is not success.
+    trouble: BTreeMap<&'static str, Trouble>,
     batches: mpsc::UnboundedReceiver<Result<Batch<Script>, Broken>>,
     committed: watch::Sender<BTreeMap<&'static str, u32>>,
     asked: watch::Sender<u32>,
@@ -42,6 +44,11 @@ impl Source for Script {
     }
 
     async fn commit(&mut self, lane: &&'static str, position: &u32) -> Result<(), Broken> {
+        match self.trouble.get(lane) {
+            Some(Trouble::Hangs) => std::future::pending().await,
+            Some(Trouble::Fails) => return Err(Broken),
+            None => {}
+        }
         self.committed.send_modify(|committed| {
             let earlier = committed.insert(lane, *position);
             assert!(
@@ -59,6 +66,12 @@ impl Source for Script {
 
 /// A record and the means to report on it, until that is done.
 type Sent = (EncodedRecord, Option<oneshot::Sender<Delivered>>);
+
+#[derive(Clone, Copy)]
+enum Trouble {
+    Hangs,
+    Fails,
+}
 
 /// Keeps what it is sent until the test reports on it.
 #[derive(Clone, Default)]
@@ -123,6 +136,16 @@ struct Rig {
 
 impl Rig {
     async fn start(tolerant: bool, in_flight_bytes: usize, refusals: Vec<kafka::Error>) -> Self {
+        let drain = Duration::from_secs(20);
+        Self::start_with(tolerant, Limits { in_flight_bytes, drain, ..short() }, refusals, &[]).await
+    }
+
+    async fn start_with(
+        tolerant: bool,
+        limits: Limits,
+        refusals: Vec<kafka::Error>,
+        trouble: &[(&'static str, Trouble)],
+    ) -> Self {
         let server = Server::start().await.unwrap();
         let state = tempfile::tempdir().unwrap();
         let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
@@ -137,7 +160,8 @@ impl Rig {
         let (committed_sender, committed) = watch::channel(BTreeMap::new());
         let (asked_sender, asked) = watch::channel(0);
         let cancel = CancellationToken::new();
-        let mut source = Script { batches, committed: committed_sender, asked: asked_sender };
+        let trouble = trouble.iter().copied().collect();
+        let mut source = Script { trouble, batches, committed: committed_sender, asked: asked_sender };
         let publisher = Publisher::new(preparer, sink.clone());
         let dead_letters = DeadLetters {
             topic: "p.dead-letters".into(),
@@ -145,12 +169,6 @@ impl Rig {
             connector: "c".into(),
             task: 0,
             logged: false,
-        };
-        let limits = Limits {
-            in_flight_bytes,
-            open_positions: 100,
-            retry: Policy { first: Duration::from_millis(1), longest: Duration::from_millis(2), total: None },
-            drain: Duration::from_secs(20),
         };
         let token = cancel.clone();
         let run = tokio::spawn(async move {
@@ -180,6 +198,16 @@ impl Rig {
     async fn finish(self) -> Result<End, Error> {
         drop(self.feed);
         self.run.await.unwrap()
+    }
+}
+
+/// Bounds under which nothing takes long.
+fn short() -> Limits {
+    Limits {
+        in_flight_bytes: 1 << 20,
+        open_positions: 100,
+        retry: Policy { first: Duration::from_millis(1), longest: Duration::from_millis(2), total: None },
+        drain: Duration::from_millis(50),
     }
 }
 
@@ -372,4 +400,64 @@ async fn an_item_without_records_is_settled_at_once() {
 
     rig.committed("a", 1).await;
     assert_eq!(rig.finish().await.unwrap(), End::Finished);
+}
+
+#[tokio::test]
+async fn items_without_records_are_not_taken_in_without_end_behind_a_slow_one() {
+    let mut rig = Rig::start(true, 1 << 20, vec![]).await;
+    rig.give(vec![records("a", 0, 1)]);
+    (1..1000).for_each(|position| rig.give(vec![records("a", position, 0)]));
+    rig.sink.sent(1).await;
+    // The bound is 100 positions; a batch of one item is asked for at a time.
+    rig.asked.wait_for(|asked| *asked == 100).await.unwrap();
+    tokio::task::yield_now().await;
+    assert_eq!(*rig.asked.borrow(), 100);
+
+    rig.sink.report(0, ack());
+
+    rig.committed("a", 999).await;
+    assert_eq!(rig.finish().await.unwrap(), End::Finished);
+}
+
+#[tokio::test]
+async fn a_commit_that_hangs_does_not_outlive_the_stop() {
+    let rig = Rig::start_with(true, short(), vec![], &[("a", Trouble::Hangs)]).await;
+    rig.give(vec![records("a", 1, 1)]);
+    rig.sink.sent(1).await;
+    rig.sink.report(0, ack());
+
+    rig.cancel.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(20), rig.run).await;
+
+    assert_eq!(ended.expect("the run goes on after the stop").unwrap().unwrap(), End::Cancelled);
+}
+
+#[tokio::test]
+async fn a_lane_whose_commit_fails_neither_holds_back_the_others_nor_hides_why_the_run_ended() {
+    let rig = Rig::start_with(true, short(), vec![], &[("bad", Trouble::Fails)]).await;
+    rig.give(vec![records("good", 1, 1), records("bad", 1, 1), records("lost", 1, 1)]);
+    rig.sink.sent(3).await;
+
+    rig.sink.report(2, Err(samples::unauthorised()));
+    rig.sink.report(0, ack());
+    rig.sink.report(1, ack());
+    let commits = rig.committed.clone();
+    let ended = rig.run.await.unwrap().unwrap_err();
+
+    assert!(matches!(ended, Error::Produce { .. }), "{ended:?}");
+    assert_eq!(*commits.borrow(), BTreeMap::from([("good", 1)]));
+}
+
+#[tokio::test]
+async fn a_record_for_a_topic_the_connector_does_not_have_is_a_dead_letter_not_a_standstill() {
+    let mut rig = Rig::tolerant().await;
+    let mut foreign = company(3);
+    foreign.topic = Topic::AccountingRecords(AccountingResource::Suppliers);
+
+    rig.give(vec![item("a", 1, Content::Records(vec![foreign])), records("a", 2, 1)]);
+    rig.sink.sent(2).await;
+
+    assert_eq!(&*rig.sink.record(0).topic, "p.dead-letters");
+    (0..2).for_each(|index| rig.sink.report(index, ack()));
+    rig.committed("a", 2).await;
 }
