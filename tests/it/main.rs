@@ -25,6 +25,7 @@ mod support;
 
 mod cli;
 mod dependencies;
+mod fencing;
 mod layering;
 mod rig;
 
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
     if std::env::var_os(rig::SLEEPER).is_some() {
         return rig::sleeper();
     }
-    let tests = [cli::tests(), dependencies::tests(), layering::tests(), rig::tests()];
+    if std::env::var_os(fencing::WRITER).is_some() {
+        return fencing::writer();
+    }
+    let tests = [cli::tests(), dependencies::tests(), fencing::tests(), layering::tests(), rig::tests()];
     support::harness::run(tests.into_iter().flatten().collect())
 }

@@ -1,9 +1,10 @@
 //! The rig: real Kafka, a real registry and a bad network, for the tests of this binary.
 //!
 //! [`harness`] turns lists of functions into tests; [`shared`] holds the one cluster most of them use;
-//! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use; [`Proxy`] breaks only the
-//! network between. Every child is started by [`process`] and dies with the test run, however that ends.
+//! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use ([`breakable`] has a broker for
+//! those that mend it again); [`Proxy`] breaks only the network between. Every child is started by [`process`] and dies with the test run, however that ends.
 
+pub(crate) mod breakable;
 pub(crate) mod broker;
 pub(crate) mod harness;
 pub(crate) mod jars;
@@ -13,6 +14,7 @@ pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod run_directory;
 pub(crate) mod shared;
+pub(crate) mod topics;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
