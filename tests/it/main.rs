@@ -27,6 +27,7 @@ mod cli;
 mod dependencies;
 mod fencing;
 mod layering;
+mod outage;
 mod rig;
 
 use std::process::ExitCode;
@@ -38,6 +39,13 @@ fn main() -> ExitCode {
     if std::env::var_os(fencing::WRITER).is_some() {
         return fencing::writer();
     }
-    let tests = [cli::tests(), dependencies::tests(), fencing::tests(), layering::tests(), rig::tests()];
+    let tests = [
+        cli::tests(),
+        dependencies::tests(),
+        fencing::tests(),
+        layering::tests(),
+        outage::tests(),
+        rig::tests(),
+    ];
     support::harness::run(tests.into_iter().flatten().collect())
 }
