@@ -1,15 +1,16 @@
 //! Batches that fail without a rival: aborted and gone on with, or unknown and the producer built anew while the lease
 //! runs.
 
-use std::sync::{Arc, Mutex, mpsc as std_mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tributary::kafka::{Error, Failure, Hook, Lease, TransactionOptions};
 use tributary::model::EncodedRecord;
 use tributary::retry::Retry;
 
 use super::shard::Shard;
+use crate::support::gate::gate;
 use crate::support::{Result, Shared, breakable, topics};
 
 crate::tests! {
@@ -145,36 +146,4 @@ async fn a_batch_whose_broker_dies_at_its_commit_is_committed_once_it_is_back() 
 fn impatient(hook: Hook) -> TransactionOptions {
     let watchdog = Duration::from_secs(1);
     TransactionOptions { before_commit: Some(hook), watchdog, ..TransactionOptions::default() }
-}
-
-/// Where a writer stands inside its batch, every record acknowledged, until it is let through.
-struct Gate {
-    reached: Notify,
-    opened: std_mpsc::SyncSender<()>,
-}
-
-/// A hook that stops at the gate the first time it is called.
-fn gate() -> (Hook, Arc<Gate>) {
-    let (opened, open) = std_mpsc::sync_channel(1);
-    let gate = Arc::new(Gate { reached: Notify::new(), opened });
-    let (open, held) = (Mutex::new(Some(open)), Arc::clone(&gate));
-    let hook: Hook = Arc::new(move || {
-        let first = open.lock().unwrap().take();
-        if let Some(open) = first {
-            held.reached.notify_one();
-            // An error means that the test is over.
-            open.recv().ok();
-        }
-    });
-    (hook, gate)
-}
-
-impl Gate {
-    async fn reached(&self) {
-        self.reached.notified().await;
-    }
-
-    fn open(&self) {
-        self.opened.try_send(()).ok();
-    }
 }

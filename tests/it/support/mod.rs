@@ -6,6 +6,7 @@
 
 pub(crate) mod breakable;
 pub(crate) mod broker;
+pub(crate) mod gate;
 pub(crate) mod harness;
 pub(crate) mod jars;
 pub(crate) mod ports;
