@@ -29,6 +29,8 @@ mod fencing;
 mod layering;
 mod outage;
 mod rig;
+mod security;
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,9 @@ fn main() -> ExitCode {
     if std::env::var_os(fencing::WRITER).is_some() {
         return fencing::writer();
     }
+    if std::env::var_os(support::visit::VISIT).is_some() {
+        return support::visit::visit();
+    }
     let tests = [
         cli::tests(),
         dependencies::tests(),
@@ -46,6 +51,8 @@ fn main() -> ExitCode {
         layering::tests(),
         outage::tests(),
         rig::tests(),
+        security::tests(),
+        telemetry::tests(),
     ];
     support::harness::run(tests.into_iter().flatten().collect())
 }

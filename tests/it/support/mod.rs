@@ -16,6 +16,7 @@ pub(crate) mod registry;
 pub(crate) mod run_directory;
 pub(crate) mod shared;
 pub(crate) mod topics;
+pub(crate) mod visit;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
