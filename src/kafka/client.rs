@@ -4,7 +4,12 @@
 //! setting that contradicts the last layer is refused instead of overruled in silence. Settings librdkafka cannot take
 //! (token endpoint; it is built without curl) are taken out and served by [`super::oauth`].
 
-use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rdkafka::{
     ClientContext,
@@ -17,8 +22,12 @@ use super::{Error, context::Context, oauth, sys};
 use crate::{
     config::{ClientRole, Kafka},
     metrics::Client,
+    retry::Retry,
     secret::HIDDEN,
 };
+
+/// How long to wait for an answer before we look whether something is wrong for good.
+const STEP: Duration = Duration::from_secs(2);
 
 /// The largest record a producer takes, in bytes. What a topic takes is often less, and the broker's to judge; a dead
 /// letter, which carries what another topic refused, may be this large.
@@ -299,6 +308,22 @@ pub(super) async fn blocking<T: Send + 'static>(
     answered.await.map_err(|_| stopped())
 }
 
+/// Repeats a question until it is answered, the limit has passed, or what is wrong will not pass: a wrong password looks
+/// like silence, and waiting does not mend it. `ask` gets the time it may take.
+pub(super) fn in_steps<T>(
+    limit: Duration,
+    mut ask: impl FnMut(Duration) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match ask(left.min(STEP)) {
+            Err(error) if error.retry() != Retry::Never && Instant::now() < end => {}
+            answer => return answer,
+        }
+    }
+}
+
 /// librdkafka's own name for a property that has two: set under both, which one wins would be chance.
 fn canonical(key: &str) -> &str {
     match key {
@@ -413,6 +438,22 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("sasl.jaas.config") && text.contains("sasl.username"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn a_question_is_repeated_until_it_is_answered_or_can_never_be() {
+        let silence = || Error::Deadline { action: "ask".into(), limit: STEP };
+        let limit = Duration::from_secs(60);
+        let mut answers = [Err(silence()), Err(silence()), Ok(7)].into_iter();
+        let mut refusals = [Err(silence()), Err(Error::Stopped { action: "ask".into() })].into_iter();
+
+        let answered = in_steps(limit, |_| answers.next().unwrap());
+        let refused: Result<i32, Error> = in_steps(limit, |_| refusals.next().unwrap());
+        let late: Result<i32, Error> = in_steps(Duration::ZERO, |_| Err(silence()));
+
+        assert_eq!(answered.ok(), Some(7));
+        assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
+        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
     }
 
     #[test]

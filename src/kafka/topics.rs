@@ -21,20 +21,17 @@ use rdkafka::{
 
 use super::{
     Error,
-    client::{Role, Settings, blocking},
+    client::{Role, Settings, blocking, in_steps},
     context::{Context, Reporting},
     embedded::Cluster,
 };
 use crate::{
     config::{Kafka, worker},
     model::Cleanup,
-    retry::Retry,
 };
 
 /// The most one admin request may take; librdkafka's own limit is a minute.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
-/// How long a list of topics may take before we look whether something is wrong for good.
-const LIST_STEP: Duration = Duration::from_secs(2);
 /// The most we wait for created topics to have leaders.
 const LEADER_LIMIT: Duration = Duration::from_secs(30);
 /// Pause between two looks for leaders.
@@ -305,18 +302,9 @@ struct Topic {
 }
 
 fn topics(client: &Client<Reporting<()>>) -> Result<BTreeMap<String, Topic>, Error> {
-    let end = Instant::now() + REQUEST_LIMIT;
-    let metadata = loop {
-        match client.fetch_metadata(None, LIST_STEP) {
-            Ok(metadata) => break metadata,
-            Err(error) => {
-                let error = client.context().failed("list topics", error);
-                if error.retry() == Retry::Never || Instant::now() >= end {
-                    return Err(error);
-                }
-            }
-        }
-    };
+    let metadata = in_steps(REQUEST_LIMIT, |step| {
+        client.fetch_metadata(None, step).map_err(|error| client.context().failed("list topics", error))
+    })?;
     let known =
         metadata.topics().iter().filter(|topic| topic.error().is_none() && !topic.partitions().is_empty());
     Ok(known

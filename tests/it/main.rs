@@ -26,12 +26,16 @@ mod support;
 mod cli;
 mod dependencies;
 mod driver;
+mod fencing;
 mod interop;
 mod layering;
+mod outage;
 mod partitions;
 mod publish;
 mod registry;
 mod rig;
+mod security;
+mod telemetry;
 mod topics;
 
 use std::process::ExitCode;
@@ -40,16 +44,26 @@ fn main() -> ExitCode {
     if std::env::var_os(rig::SLEEPER).is_some() {
         return rig::sleeper();
     }
+    if std::env::var_os(fencing::WRITER).is_some() {
+        return fencing::writer();
+    }
+    if std::env::var_os(support::visit::VISIT).is_some() {
+        return support::visit::visit();
+    }
     let tests = [
         cli::tests(),
         dependencies::tests(),
         driver::tests(),
+        fencing::tests(),
         interop::tests(),
         layering::tests(),
+        outage::tests(),
         partitions::tests(),
         publish::tests(),
         registry::tests(),
         rig::tests(),
+        security::tests(),
+        telemetry::tests(),
         topics::tests(),
     ];
     support::harness::run(tests.into_iter().flatten().collect())

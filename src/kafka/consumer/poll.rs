@@ -24,7 +24,7 @@ use crate::{
     config::Kafka,
     kafka::{
         Error,
-        client::{Role, Settings},
+        client::{Role, Settings, in_steps},
         context::Context,
         error::Cause,
     },
@@ -35,8 +35,8 @@ use crate::{
 const IDLE: Duration = Duration::from_millis(100);
 /// Records taken from one partition before the next has its turn.
 const TURN: usize = 64;
-/// Events looked through for the reason of a failed start.
-const QUEUED_ERRORS: usize = 100;
+/// Events looked through for the reason of a failed start; log lines are among them.
+const QUEUED_EVENTS: usize = 10_000;
 /// The most we ask for a partition's offsets once its position has turned out to be out of range.
 const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
 
@@ -119,11 +119,13 @@ fn find_topics(client: &Client, assignments: &[Assignment], limit: Duration) -> 
     topics.dedup();
     for topic in topics {
         let action = || format!("find topic {topic}");
-        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let metadata = client.fetch_metadata(Some(topic), left).map_err(|error| {
-            // Nobody has served the queue yet, on which the reason may wait.
-            (0..QUEUED_ERRORS).for_each(|_| drop(client.poll(Duration::ZERO)));
-            client.context().failed(action(), error)
+        let left = end.saturating_duration_since(Instant::now());
+        let metadata = in_steps(left, |step| {
+            client.fetch_metadata(Some(topic), step).map_err(|error| {
+                // Nobody has served the queue yet, on which the reason may wait.
+                (0..QUEUED_EVENTS).for_each(|_| drop(client.poll(Duration::ZERO)));
+                client.context().failed(action(), error)
+            })
         })?;
         let found = metadata.topics().iter().find(|found| found.name() == &**topic);
         if let Some(error) = found.and_then(|found| found.error()) {

@@ -38,7 +38,7 @@ use tokio::{
 
 use crate::kafka::{
     Error, Persisted,
-    client::{Role, Settings, blocking},
+    client::{Role, Settings, blocking, in_steps},
     context::{Reporting, Reports},
     error::Cause,
     sys,
@@ -80,8 +80,10 @@ impl Producer {
         let producer = self.inner()?.clone();
         let fetch = move || {
             topics.iter().try_for_each(|topic| {
-                let fetched = producer.client().fetch_metadata(Some(topic), limit);
-                fetched.map(drop).map_err(|error| Error::request(format!("find topic {topic}"), error))
+                in_steps(limit, |step| {
+                    let fetched = producer.client().fetch_metadata(Some(topic), step).map(drop);
+                    fetched.map_err(|error| producer.context().failed(format!("find topic {topic}"), error))
+                })
             })
         };
         blocking("find topics", fetch).await?

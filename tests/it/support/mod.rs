@@ -1,12 +1,15 @@
 //! The rig: real Kafka, a real registry and a bad network, for the tests of this binary.
 //!
 //! [`harness`] turns lists of functions into tests; [`shared`] holds the one cluster most of them use;
-//! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use; [`Proxy`] breaks only the
-//! network between. Every child is started by [`process`] and dies with the test run, however that ends.
-//! [`place`] is where a test publishes through the product, [`examples`] is what.
+//! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use ([`breakable`] has a broker for
+//! those that mend it again); [`Proxy`] breaks only the network between. Every child is started by [`process`] and
+//! dies with the test run, however that ends. [`place`] is where a test publishes through the product,
+//! [`examples`] is what.
 
+pub(crate) mod breakable;
 pub(crate) mod broker;
 pub(crate) mod examples;
+pub(crate) mod gate;
 pub(crate) mod harness;
 pub(crate) mod jars;
 pub(crate) mod place;
@@ -16,6 +19,8 @@ pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod run_directory;
 pub(crate) mod shared;
+pub(crate) mod topics;
+pub(crate) mod visit;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};

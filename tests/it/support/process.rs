@@ -5,7 +5,7 @@
 //! test. Output goes to a log file, whose end is part of every error.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -31,6 +31,11 @@ impl Process {
     /// Starts `command` with its output appended to `log`.
     pub(crate) fn spawn(name: &str, command: Command, log: &Path) -> Result<Self> {
         Self::spawn_reading(name, command, Stdio::null(), log)
+    }
+
+    /// As [`Process::spawn`], and it hears what it is told with [`Process::tell`].
+    pub(crate) fn spawn_listening(name: &str, command: Command, log: &Path) -> Result<Self> {
+        Self::spawn_reading(name, command, Stdio::piped(), log)
     }
 
     /// As [`Process::spawn`], with `input` as its standard input.
@@ -102,6 +107,27 @@ impl Process {
             tokio::time::sleep(STEP).await;
         }
         Err(self.error(&format!("{} is not ready after {limit:?}", self.name)))
+    }
+
+    /// Writes a line to the child's standard input; a paused child reads it once resumed.
+    pub(crate) fn tell(&self, line: &str) -> Result<()> {
+        let told = match &mut locked(&self.child).stdin {
+            Some(stdin) => writeln!(stdin, "{line}"),
+            None => Err(io::Error::other("it was not started listening")),
+        };
+        told.map_err(|error| self.error(&format!("tell {} {line:?}: {error}", self.name)))
+    }
+
+    /// All the child has written so far, to either of its outputs.
+    pub(crate) fn said(&self) -> String {
+        fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Waits until the child has written this line.
+    pub(crate) async fn until_said(&self, line: &str, limit: Duration) -> Result<()> {
+        self.ready(limit, async || self.said().lines().any(|said| said == line))
+            .await
+            .map_err(|error| Error(format!("wait for {} to say {line:?}: {error}", self.name)))
     }
 
     /// `text` with the end of the child's log below it.

@@ -1,0 +1,106 @@
+//! One broker and the way to it: whatever becomes of them, records are only late.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tributary::config::Kafka;
+use tributary::kafka::watermarks;
+
+use super::{length, publishing::Publishing};
+use crate::support::topics::{LIMIT, PARTITIONS};
+use crate::support::{Result, breakable, cycles, prefix};
+
+crate::tests! {
+    disturbing a_frozen_broker_makes_records_late_and_nothing_else within 180;
+    disturbing a_killed_and_restarted_broker_makes_records_late_and_nothing_else within 180;
+    disturbing a_stalled_network_makes_records_late_and_nothing_else within 180;
+    disturbing held_back_answers_make_acknowledgements_late_and_nothing_else within 180;
+    disturbing answers_lost_with_their_connections_again_and_again_repeat_no_record within 180;
+}
+
+async fn a_frozen_broker_makes_records_late_and_nothing_else() -> Result<()> {
+    let broker = breakable::take().await?;
+    let mut publishing =
+        Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-frozen")).await;
+
+    broker.pause()?;
+    publishing.outage(length()).await;
+    broker.resume()?;
+
+    publishing.finish("frozen broker").await;
+    Ok(())
+}
+
+async fn a_killed_and_restarted_broker_makes_records_late_and_nothing_else() -> Result<()> {
+    let mut broker = breakable::take().await?;
+    let mut publishing =
+        Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-killed")).await;
+
+    broker.kill();
+    publishing.outage(length()).await;
+    broker.restart().await?;
+
+    publishing.finish("killed broker").await;
+    Ok(())
+}
+
+async fn a_stalled_network_makes_records_late_and_nothing_else() -> Result<()> {
+    let broker = breakable::take().await?;
+    let mut publishing =
+        Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-stalled")).await;
+
+    broker.proxy()?.stall();
+    publishing.outage(length()).await;
+    broker.proxy()?.heal();
+
+    publishing.finish("stalled network").await;
+    Ok(())
+}
+
+async fn held_back_answers_make_acknowledgements_late_and_nothing_else() -> Result<()> {
+    let broker = breakable::take().await?;
+    let mut publishing =
+        Publishing::start(Kafka::plaintext(broker.bootstrap()), &prefix("outage-answers")).await;
+
+    broker.proxy()?.stall_responses();
+    publishing.outage(length()).await;
+    broker.proxy()?.heal();
+
+    publishing.finish("held back answers").await;
+    Ok(())
+}
+
+/// The dangerous moment: the broker has a batch, its answer is lost with the connection, and the batch is sent again.
+async fn answers_lost_with_their_connections_again_and_again_repeat_no_record() -> Result<()> {
+    let broker = breakable::take().await?;
+    let past_proxy = Kafka::plaintext(broker.bootstrap_past_proxy());
+    let topic = prefix("outage-cut");
+    let mut publishing = Publishing::start(Kafka::plaintext(broker.bootstrap()), &topic).await;
+
+    for _ in 0..cycles(3) {
+        publishing.flush().await;
+        broker.proxy()?.stall_responses();
+        publishing.send(500);
+        has_more_than(&past_proxy, &topic, publishing.acknowledged()).await;
+        broker.proxy()?.cut();
+        publishing.outage(Duration::from_millis(200)).await;
+        broker.proxy()?.heal();
+    }
+
+    publishing.finish("lost answers").await;
+    Ok(())
+}
+
+/// Waits until the broker has more records than that.
+async fn has_more_than(kafka: &Kafka, topic: &str, count: usize) {
+    let partitions: Vec<i32> = (0..PARTITIONS).collect();
+    let grown = async {
+        loop {
+            let watermarks = watermarks(kafka, topic, &partitions, LIMIT).await.unwrap();
+            if watermarks.values().map(|(_, high)| *high as usize).sum::<usize>() > count {
+                return;
+            }
+        }
+    };
+    timeout(LIMIT, grown).await.unwrap();
+}

@@ -1,0 +1,40 @@
+//! A gate before a shard's commit, where a writer can be held inside its batch.
+
+use std::sync::{Arc, Mutex, mpsc};
+
+use tokio::sync::Notify;
+use tributary::kafka::Hook;
+
+/// Where a writer stands inside its batch, every record acknowledged, until it is let through.
+pub(crate) struct Gate {
+    reached: Notify,
+    opened: mpsc::SyncSender<()>,
+}
+
+/// A hook that stops at the gate the first time it is called.
+pub(crate) fn gate() -> (Hook, Arc<Gate>) {
+    let (opened, open) = mpsc::sync_channel(1);
+    let gate = Arc::new(Gate { reached: Notify::new(), opened });
+    let (open, held) = (Mutex::new(Some(open)), Arc::clone(&gate));
+    let hook: Hook = Arc::new(move || {
+        let first = open.lock().unwrap().take();
+        if let Some(open) = first {
+            held.reached.notify_one();
+            // An error means that the test is over.
+            open.recv().ok();
+        }
+    });
+    (hook, gate)
+}
+
+impl Gate {
+    /// Waits for the writer.
+    pub(crate) async fn reached(&self) {
+        self.reached.notified().await;
+    }
+
+    /// Lets it through.
+    pub(crate) fn open(&self) {
+        self.opened.try_send(()).ok();
+    }
+}

@@ -1,0 +1,63 @@
+//! Topics of a test: created through the product's admin, filled with made-up records, read back whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tributary::config::Kafka;
+use tributary::kafka::{Admin, Received, TopicSpec, read_to_end};
+use tributary::model::{Cleanup, EncodedRecord};
+
+/// Of every topic of a test.
+pub(crate) const PARTITIONS: i32 = 3;
+/// What a busy machine may need for one call; nothing waits this long when all is well.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// Creates `topic` with these settings beyond its cleanup policy.
+pub(crate) async fn create(kafka: &Kafka, topic: &str, cleanup: Cleanup, configs: &[(&str, &str)]) {
+    let spec = TopicSpec {
+        name: topic.to_owned(),
+        partitions: PARTITIONS,
+        replication_factor: -1,
+        cleanup,
+        configs: configs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+    };
+    Admin::Real(kafka.clone()).ensure(&[spec]).await.unwrap();
+}
+
+/// A record without headers.
+pub(crate) fn record(topic: &Arc<str>, partition: i32, key: &str, value: impl Into<Bytes>) -> EncodedRecord {
+    EncodedRecord {
+        topic: Arc::clone(topic),
+        partition,
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Some(value.into()),
+        headers: Vec::new(),
+        timestamp_ms: None,
+    }
+}
+
+/// Everything committed in a topic, by partition and in the order of the log.
+pub(crate) async fn content(kafka: &Kafka, topic: &str) -> BTreeMap<i32, Vec<Received>> {
+    let partitions: Vec<i32> = (0..PARTITIONS).collect();
+    let mut content: BTreeMap<i32, Vec<Received>> = partitions.iter().map(|one| (*one, Vec::new())).collect();
+    let each = |received: Received| content.get_mut(&received.partition).unwrap().push(received);
+    read_to_end(kafka, topic, &partitions, LIMIT, each).await.unwrap();
+    content
+}
+
+/// The value of a record as text.
+pub(crate) fn text(received: &Received) -> String {
+    String::from_utf8(received.value.clone().unwrap_or_default().to_vec()).unwrap()
+}
+
+/// Bytes that no codec makes fewer, the same each time.
+pub(crate) fn noise(size: usize) -> Vec<u8> {
+    let xorshift = |state: &u64| {
+        let state = state ^ (state << 13);
+        let state = state ^ (state >> 7);
+        Some(state ^ (state << 17))
+    };
+    std::iter::successors(Some(0x9E37_79B9_7F4A_7C15), xorshift).map(|state| state as u8).take(size).collect()
+}

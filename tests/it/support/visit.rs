@@ -1,0 +1,184 @@
+//! A copy of this binary that visits a broker with every Kafka client the product has, with the product's own logs and
+//! metrics, and says how each fared. In a process of its own, because logs and metrics are the process's.
+
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tributary::config::Kafka;
+use tributary::kafka::{
+    Admin, Error, Failure, Producer, ProducerOptions, Shards, TopicSpec, TransactionOptions, read_to_end,
+};
+use tributary::model::Cleanup;
+use tributary::retry::Retry;
+use tributary::telemetry::{self, Format, Metrics};
+
+use super::process::Process;
+use super::topics::{self, PARTITIONS};
+use super::{Result, prefix, run_directory};
+
+/// Set for the copy: the visit as JSON.
+pub(crate) const VISIT: &str = "TRIBUTARY_TEST_VISIT";
+/// The most one client may take to say what is wrong.
+const CLIENT_LIMIT: Duration = Duration::from_secs(10);
+/// The same for the transactional one, which takes all of it.
+const INIT_LIMIT: Duration = Duration::from_secs(5);
+const VISIT_LIMIT: Duration = Duration::from_secs(50);
+/// How often the metrics are looked at.
+const STEP: Duration = Duration::from_millis(25);
+/// Records each producer writes.
+pub(crate) const RECORDS: usize = 10;
+/// How many bytes each of them has at least.
+pub(crate) const RECORD_BYTES: usize = 1000;
+
+/// Where to go and how.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Visit {
+    bootstrap: String,
+    topic: String,
+    settings: Vec<(String, String)>,
+}
+
+impl Visit {
+    /// With these settings for every client.
+    pub(crate) fn new(bootstrap: &str, settings: &[(&str, &str)]) -> Self {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let settings = settings.iter().map(owned).collect();
+        Self { bootstrap: bootstrap.to_owned(), topic: prefix("visit"), settings }
+    }
+
+    /// Goes there and comes back.
+    pub(crate) async fn run(&self) -> Result<Report> {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(VISIT, serde_json::to_string(self).unwrap());
+        let log = run_directory::create("visit")?.join("log");
+        let process = Process::spawn("visit", command, &log)?;
+        let status = process.wait(VISIT_LIMIT).await?;
+        if !status.success() {
+            return Err(process.error(&format!("visit {}: {status}", self.bootstrap)));
+        }
+        Ok(Report(process.said()))
+    }
+
+    fn kafka(&self) -> Kafka {
+        let mut kafka = Kafka::plaintext(&self.bootstrap);
+        let secret = |(key, value): &(String, String)| (key.clone(), value.as_str().into());
+        kafka.common = self.settings.iter().map(secret).collect();
+        kafka
+    }
+}
+
+/// All a visit has said: a line for each client, every log line as JSON, and the metrics at its end.
+pub(crate) struct Report(pub(crate) String);
+
+/// How a client fared.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fared {
+    Well,
+    /// The verdict, then the error as text and as `Debug`.
+    Badly(String),
+}
+
+impl Report {
+    /// Client is `admin`, `producer`, `consumer` or `transactional`.
+    pub(crate) fn fared(&self, client: &str) -> Fared {
+        let told = self.0.lines().find_map(|line| line.strip_prefix(&format!("{client} fared ")));
+        match told.unwrap_or_else(|| panic!("no word of {client} in {}", self.0)) {
+            "well" => Fared::Well,
+            badly => Fared::Badly(badly.to_owned()),
+        }
+    }
+
+    /// Whether all clients did well.
+    pub(crate) fn is_well(&self) -> bool {
+        CLIENTS.iter().all(|client| self.fared(client) == Fared::Well)
+    }
+}
+
+/// Every kind of client.
+pub(crate) const CLIENTS: [&str; 4] = ["admin", "producer", "consumer", "transactional"];
+
+/// The copy's whole life.
+pub(crate) fn visit() -> ExitCode {
+    let visit: Visit = serde_json::from_str(&std::env::var(VISIT).unwrap()).unwrap();
+    telemetry::install_logs(Format::Json, "debug").unwrap();
+    let metrics = Metrics::install().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (kafka, topic) = (visit.kafka(), Arc::from(visit.topic));
+        tell("admin", create(&kafka, &topic).await);
+        // Kept until the statistics are in.
+        let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
+        let (produced, committed) = tokio::join!(produce(&producer, &topic), commit(&kafka, &topic));
+        let well = produced.is_ok();
+        tell("producer", produced);
+        tell("transactional", committed);
+        tell("consumer", consume(&kafka, &topic).await);
+        let deadline = Instant::now() + CLIENT_LIMIT;
+        while well && !has_statistics(&metrics.render()) && Instant::now() < deadline {
+            tokio::time::sleep(STEP).await;
+        }
+    });
+    println!("{}", metrics.render());
+    ExitCode::SUCCESS
+}
+
+/// Whether librdkafka has counted all that the producer has sent.
+fn has_statistics(metrics: &str) -> bool {
+    let name = r#"tributary_kafka_sent_bytes_total{client="producer"} "#;
+    let sent = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok());
+    sent.is_some_and(|sent| sent > (RECORDS * RECORD_BYTES) as f64)
+}
+
+async fn create(kafka: &Kafka, topic: &Arc<str>) -> std::result::Result<(), Error> {
+    let spec = TopicSpec {
+        name: topic.to_string(),
+        partitions: PARTITIONS,
+        replication_factor: -1,
+        cleanup: Cleanup::Delete,
+        configs: Default::default(),
+    };
+    Admin::Real(kafka.clone()).ensure(&[spec]).await
+}
+
+async fn produce(producer: &Producer, topic: &Arc<str>) -> std::result::Result<(), Error> {
+    producer.warm_up(vec![topic.to_string()], CLIENT_LIMIT).await?;
+    for _ in 0..RECORDS {
+        let record = topics::record(topic, 0, "key", topics::noise(RECORD_BYTES));
+        producer.send(record).map_err(|refused| refused.error)?.await?;
+    }
+    Ok(())
+}
+
+async fn commit(kafka: &Kafka, topic: &Arc<str>) -> std::result::Result<(), Error> {
+    let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
+    let mut shard = Shards::new(kafka.clone(), options).take(topic.to_string(), Arc::new(|| true)).await?;
+    let batch = vec![topics::record(topic, 0, "key", "value"); RECORDS];
+    shard.commit(batch).await.map_err(|failure| match failure {
+        Failure::Aborted { source }
+        | Failure::Rebuilt { source }
+        | Failure::Fenced { source }
+        | Failure::Over { source } => source,
+    })
+}
+
+/// Reads back what both producers have written.
+async fn consume(kafka: &Kafka, topic: &str) -> std::result::Result<(), Error> {
+    let mut count = 0;
+    while count < 2 * RECORDS {
+        count = 0;
+        read_to_end(kafka, topic, &[0], CLIENT_LIMIT, |_| count += 1).await?;
+    }
+    Ok(())
+}
+
+fn tell(client: &str, outcome: std::result::Result<(), Error>) {
+    match outcome {
+        Ok(()) => println!("{client} fared well"),
+        Err(error) => {
+            let never = if error.retry() == Retry::Never { "never" } else { "later" };
+            println!("{client} fared {never} {error} {error:?}");
+        }
+    }
+}
