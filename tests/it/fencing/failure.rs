@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tributary::kafka::{Error, Failure, Hook, Lease, TransactionOptions};
+use tributary::kafka::{Error, Failure, Hook, LARGEST_RECORD, Lease, TransactionOptions};
 use tributary::model::EncodedRecord;
 use tributary::retry::Retry;
 
@@ -27,7 +27,7 @@ async fn a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_go
     let shard = Shard::create(shared.bootstrap(), "fencing-large", &[]).await;
     let mut producer = shard.take().await;
 
-    let failure = producer.commit(oversized(&shard, 2_000_000)).await.unwrap_err();
+    let failure = producer.commit(oversized(&shard, LARGEST_RECORD)).await.unwrap_err();
     producer.commit(shard.batch("next")).await.unwrap();
 
     assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
