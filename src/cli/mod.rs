@@ -17,7 +17,9 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
+use tracing::warn;
 
+use self::load::Loaded;
 use crate::{
     config::{self, Problems, worker::LogFormat},
     telemetry,
@@ -65,26 +67,31 @@ struct Files {
     connectors: Vec<PathBuf>,
 }
 
+/// The process's variables, some of which may not be text.
+type Environment = Vec<(OsString, OsString)>;
+
 /// Why a command did not do what it was asked for.
 enum Failure {
     /// Exit code 2.
-    Configuration(Vec<config::Problem>),
+    Configuration(Problems),
     /// Exit code 1, with what was attempted and why it failed.
     Outside(Box<dyn std::error::Error>),
     /// Exit code 1; all there is to say has been said.
     Reported,
 }
 
-impl From<Problems> for Failure {
-    fn from(problems: Problems) -> Self {
-        Self::Configuration(problems.iter().cloned().collect())
+impl From<config::Problem> for Failure {
+    fn from(problem: config::Problem) -> Self {
+        let mut problems = Problems::default();
+        problems.push(problem);
+        Self::Configuration(problems)
     }
 }
 
 /// Runs one command line. `environment` is the process's; results are written to `out`.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    environment: impl IntoIterator<Item = (String, String)>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
     out: &mut impl Write,
 ) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
@@ -107,31 +114,24 @@ pub fn run(
         Err(Failure::Configuration(problems)) => {
             let count = problems.len();
             let noun = if count == 1 { "problem" } else { "problems" };
-            writeln!(complaints, "{count} {noun} in the configuration; nothing was started").ok();
-            for problem in problems {
-                writeln!(complaints, "{problem}").ok();
-            }
+            writeln!(complaints, "{count} {noun} in the configuration; nothing was started\n{problems}").ok();
             ExitCode::from(2)
         }
     }
 }
 
-fn dispatch(
-    command: Command,
-    environment: Vec<(String, String)>,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+fn dispatch(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
     match command {
         Command::Config { command: ConfigCommand::Reference } => {
             out.write_all(config::reference().as_bytes()).map_err(outside)
         }
         Command::Demo => {
-            install_logs(telemetry::Format::Text, &environment, "error")?;
+            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
+            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(demo::run(out))
         }
         Command::Check(files) => {
-            let loaded = load::load(&files, environment.clone())?;
-            start_logs(&loaded.worker, &environment)?;
+            let loaded = start(&files, environment)?;
             block_on(check::run(&loaded, out))
         }
         Command::Schemas { command } => schemas::run(command, environment, out),
@@ -142,22 +142,15 @@ fn outside(error: impl std::error::Error + 'static) -> Failure {
     Failure::Outside(Box::new(error))
 }
 
-/// Installs logs as the worker's configuration has them; `RUST_LOG` wins, as everywhere in Rust.
-fn start_logs(worker: &config::Worker, environment: &[(String, String)]) -> Result<(), Failure> {
-    let format = match worker.telemetry.format {
-        LogFormat::Text => telemetry::Format::Text,
-        LogFormat::Json => telemetry::Format::Json,
-    };
-    install_logs(format, environment, &worker.telemetry.filter)
-}
-
-fn install_logs(
-    format: telemetry::Format,
-    environment: &[(String, String)],
-    filter: &str,
-) -> Result<(), Failure> {
-    let asked = environment.iter().find(|(name, _)| name == "RUST_LOG").map(|(_, value)| value.as_str());
-    telemetry::install_logs(format, asked.unwrap_or(filter)).map_err(outside)
+/// Loads a configuration, sends logs where it says, and logs what it warns of.
+fn start(files: &Files, environment: Environment) -> Result<Loaded, Failure> {
+    let loaded = load::load(files, environment)?;
+    let logs = &loaded.worker.telemetry;
+    telemetry::install_logs(logs.format, &logs.filter).map_err(outside)?;
+    for warning in &loaded.warnings {
+        warn!(key = warning.key, "{}", warning.message);
+    }
+    Ok(loaded)
 }
 
 fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
