@@ -1,10 +1,14 @@
 //! Logs and metrics of the process, installed once by the binary.
 //!
 //! Logs go to stderr, as text for people or as one JSON object a line for collectors; `RUST_LOG`-style filters choose
-//! what is shown. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must call
-//! [`Metrics::upkeep`] every few seconds: without it, histogram samples pile up until the next scrape.
+//! what is shown. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must drive
+//! [`Metrics::keep_up`]: without it, histogram samples pile up until the next scrape.
 
-use std::io::{self, IsTerminal};
+use std::{
+    convert::Infallible,
+    io::{self, IsTerminal},
+    time::Duration,
+};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
@@ -13,6 +17,9 @@ use crate::{
     config::worker::LogFormat,
     metrics::{self, Kind},
 };
+
+/// How often histogram samples are folded into their buckets.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Why logs or metrics could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -73,9 +80,13 @@ impl Metrics {
         self.0.render()
     }
 
-    /// Folds histogram samples into their buckets; call it every few seconds.
-    pub fn upkeep(&self) {
-        self.0.run_upkeep();
+    /// Folds histogram samples into their buckets every few seconds, until it is dropped.
+    pub async fn keep_up(&self) -> Infallible {
+        let mut ticks = tokio::time::interval(UPKEEP);
+        loop {
+            ticks.tick().await;
+            self.0.run_upkeep();
+        }
     }
 }
 
@@ -94,8 +105,6 @@ fn recorder() -> Result<PrometheusRecorder, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn rendered(act: impl FnOnce()) -> String {

@@ -22,7 +22,7 @@ use tracing::warn;
 use self::load::Loaded;
 use crate::{
     config::{self, Problems, worker::LogFormat},
-    telemetry,
+    telemetry::{self, Metrics},
 };
 
 #[derive(Parser)]
@@ -128,11 +128,11 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
         Command::Demo => {
             let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
             telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
-            block_on(demo::run(out))
+            block_on(async |metrics| demo::run(metrics, out).await)
         }
         Command::Check(files) => {
             let loaded = start(&files, environment)?;
-            block_on(check::run(&loaded, out))
+            block_on(async |_| check::run(&loaded, out).await)
         }
         Command::Schemas { command } => schemas::run(command, environment, out),
     }
@@ -153,8 +153,16 @@ fn start(files: &Files, environment: Environment) -> Result<Loaded, Failure> {
     Ok(loaded)
 }
 
-fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(outside)?.block_on(work)
+/// Runs the work of one command, with the metrics that it moves.
+fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result<(), Failure>) -> Result<(), Failure> {
+    let metrics = Metrics::install().map_err(outside)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(outside)?;
+    runtime.block_on(async {
+        tokio::select! {
+            ended = work(&metrics) => ended,
+            never = metrics.keep_up() => match never {},
+        }
+    })
 }
 
 /// An error with its causes on one line.

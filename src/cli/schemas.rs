@@ -39,7 +39,7 @@ pub(super) fn run(command: Command, environment: Environment, out: &mut impl Wri
         };
         return Err(problem.into());
     }
-    block_on(against_registry(&loaded, register, out))
+    block_on(async |_| against_registry(&loaded, register, out).await)
 }
 
 fn list(out: &mut impl Write) -> Result<(), Failure> {

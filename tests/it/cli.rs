@@ -106,6 +106,10 @@ async fn the_demo_reads_back_all_it_publishes() {
     assert!(output.status.success(), "{}", stderr(&output));
     let said = stdout(&output);
     assert!(said.contains("8 of 8 are what was published"), "{said}");
+    for (origin, count) in [("webhook", 2), ("enrichment", 2), ("snapshot", 4)] {
+        let line = format!("tributary_records_published_total{{origin=\"{origin}\"}} {count}\n");
+        assert!(said.contains(&line), "{line} is not in:\n{said}");
+    }
 }
 
 async fn the_reference_is_the_file_in_the_repository() {
