@@ -21,6 +21,7 @@ crate::tests! {
     plain a_broker_that_is_away_fails_the_check_with_exit_code_1 within 90;
     real a_check_of_a_fresh_cluster_passes_and_creates_nothing;
     real a_secret_is_in_no_output_of_any_command;
+    real a_check_fails_for_missing_topics_that_must_not_be_created;
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
@@ -223,6 +224,7 @@ async fn a_broker_that_is_away_fails_the_check_with_exit_code_1() {
     assert!(report.contains("FAILED   Kafka: "), "{report}");
     assert!(report.contains("FAILED   schema registry: "), "{report}");
     assert!(report.contains("ok       state directory: "), "{report}");
+    assert!(!files.directory.join("state").exists(), "the check left the state directory behind");
 }
 
 async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static Shared) {
@@ -239,6 +241,19 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
         assert!(report.contains("topics of webhooks: 0 exist and fit, 3 would be created"), "{report}");
         assert!(report.contains("schemas of records: 4 subjects fit"), "{report}");
     }
+}
+
+async fn a_check_fails_for_missing_topics_that_must_not_be_created(shared: &'static Shared) {
+    let files = Files::write("cli-missing", shared.bootstrap(), shared.registry());
+    let lines = fs::read_to_string(&files.worker).unwrap();
+    fs::write(&files.worker, format!("{lines}topic.creation.enable=false\n")).unwrap();
+
+    let output = files.run(&["check"]).await;
+
+    let report = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert!(report.contains("FAILED   topics of records: missing"), "{report}");
+    assert!(report.contains(".accounting.customers.events") && report.contains("create them"), "{report}");
 }
 
 async fn a_secret_is_in_no_output_of_any_command(shared: &'static Shared) {
