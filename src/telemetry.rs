@@ -1,47 +1,29 @@
 //! Logs and metrics of the process, installed once by the binary.
 //!
 //! Logs go to stderr, as text for people or as one JSON object a line for collectors; `RUST_LOG`-style filters choose
-//! what is shown. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must call
-//! [`Metrics::upkeep`] every few seconds: without it, histogram samples pile up until the next scrape.
+//! what is shown. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must drive
+//! [`Metrics::keep_up`]: without it, histogram samples pile up until the next scrape.
 
 use std::{
+    convert::Infallible,
     io::{self, IsTerminal},
-    str::FromStr,
+    time::Duration,
 };
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::metrics::{self, Kind};
+use crate::{
+    config::worker::LogFormat,
+    metrics::{self, Kind},
+};
 
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
-    /// For people.
-    #[default]
-    Text,
-    /// For log collectors: one JSON object a line.
-    Json,
-}
-
-impl FromStr for Format {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(Error::Format(text.to_owned())),
-        }
-    }
-}
+/// How often histogram samples are folded into their buckets.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Why logs or metrics could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Neither `text` nor `json`.
-    #[error("log format {0:?} is unknown; use text or json")]
-    Format(String),
     /// The filter does not parse.
     #[error("log filter {filter:?} does not parse; write it like info,tributary=debug")]
     Filter {
@@ -60,19 +42,22 @@ pub enum Error {
 }
 
 /// Sends logs to stderr from here on.
-pub fn install_logs(format: Format, filter: &str) -> Result<(), Error> {
-    let filter =
-        EnvFilter::try_new(filter).map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
-    let registry = tracing_subscriber::registry().with(filter);
+pub fn install_logs(format: LogFormat, filter: &str) -> Result<(), Error> {
+    let registry = tracing_subscriber::registry().with(self::filter(filter)?);
     match format {
-        Format::Text => {
+        LogFormat::Text => {
             // Colours are for people at a terminal, not for files.
             let layer = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
             registry.with(layer).try_init()
         }
-        Format::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
+        LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
     }
     .map_err(Error::Logs)
+}
+
+/// What chooses the lines that are shown, such as `info,tributary::kafka=debug`.
+pub(crate) fn filter(text: &str) -> Result<EnvFilter, Error> {
+    EnvFilter::try_new(text).map_err(|source| Error::Filter { filter: text.to_owned(), source })
 }
 
 /// The process's metrics, ready to be rendered.
@@ -95,9 +80,13 @@ impl Metrics {
         self.0.render()
     }
 
-    /// Folds histogram samples into their buckets; call it every few seconds.
-    pub fn upkeep(&self) {
-        self.0.run_upkeep();
+    /// Folds histogram samples into their buckets every few seconds, until it is dropped.
+    pub async fn keep_up(&self) -> Infallible {
+        let mut ticks = tokio::time::interval(UPKEEP);
+        loop {
+            ticks.tick().await;
+            self.0.run_upkeep();
+        }
     }
 }
 
@@ -116,8 +105,6 @@ fn recorder() -> Result<PrometheusRecorder, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn rendered(act: impl FnOnce()) -> String {
@@ -173,14 +160,8 @@ mod tests {
 
     #[test]
     fn a_filter_that_does_not_parse_is_refused_by_name() {
-        let error = install_logs(Format::Text, "tributary=loud").unwrap_err();
+        let error = install_logs(LogFormat::Text, "tributary=loud").unwrap_err();
 
         assert!(error.to_string().contains("tributary=loud"), "{error}");
-    }
-
-    #[test]
-    fn only_the_two_known_formats_parse() {
-        assert_eq!("json".parse::<Format>().unwrap(), Format::Json);
-        assert!("xml".parse::<Format>().is_err());
     }
 }

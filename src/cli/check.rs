@@ -1,4 +1,4 @@
-//! `tributary check`: what a start would find, item by item, without changing anything but creating `state.dir`.
+//! `tributary check`: what a start would find, item by item, without changing anything.
 
 use std::{
     error::Error,
@@ -10,7 +10,7 @@ use std::{
 use super::{Chain, Failure, load::Loaded, outside};
 use crate::{
     avro::{self, Registry, schemas},
-    kafka::{self, Admin, TopicSpec},
+    kafka::{Admin, TopicSpec},
     pipeline::Layout,
 };
 
@@ -35,10 +35,11 @@ async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W
     if report.result("Kafka", reached.map(|_| format!("{servers} answers")))? {
         let own = &loaded.worker.topics;
         let own = [&own.config, &own.offset, &own.status, &own.work, &own.grant].map(TopicSpec::from);
-        report.result("topics of the worker", inspect(&own, &admin).await)?;
+        let create = loaded.worker.topic_creation;
+        report.result("topics of the worker", inspect(&own, &admin, create).await)?;
         for connector in &loaded.connectors {
             let subject = format!("topics of {}", connector.common().name);
-            report.result(&subject, topics(&Layout::of(connector), &admin).await)?;
+            report.result(&subject, topics(&Layout::of(connector), &admin, create).await)?;
         }
     }
 
@@ -58,12 +59,17 @@ async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W
     Ok(())
 }
 
-async fn topics(layout: &Layout, admin: &Admin) -> Result<String, Box<dyn Error>> {
-    Ok(inspect(&layout.specs(admin).await?, admin).await?)
+async fn topics(layout: &Layout, admin: &Admin, create: bool) -> Result<String, Box<dyn Error>> {
+    inspect(&layout.specs(admin).await?, admin, create).await
 }
 
-async fn inspect(specs: &[TopicSpec], admin: &Admin) -> Result<String, kafka::Error> {
+/// `create` is whether a start would create what is missing.
+async fn inspect(specs: &[TopicSpec], admin: &Admin, create: bool) -> Result<String, Box<dyn Error>> {
     let missing = admin.inspect(specs).await?;
+    if !create && !missing.is_empty() {
+        let names = missing.join(", ");
+        return Err(format!("missing, and topic.creation.enable is false: {names}; create them").into());
+    }
     Ok(format!("{} exist and fit, {} would be created", specs.len() - missing.len(), missing.len()))
 }
 
@@ -86,21 +92,33 @@ async fn schema_subjects(layout: &Layout, registry: &Registry) -> Result<String,
     }
 }
 
-/// Deliveries that were answered may exist only there for a while, so it must be writable and survive a restart.
+/// Deliveries that were answered may exist only there for a while, so it must be writable and survive a restart. What
+/// is not there yet is made to see that it can be, and taken away again.
 fn state_directory<W: Write>(directory: &Path, report: &mut Report<'_, W>) -> io::Result<()> {
+    let absent: Vec<&Path> = directory.ancestors().take_while(|part| !exists(part)).collect();
     let probe = directory.join(format!(".check-{}", std::process::id()));
     let written = fs::create_dir_all(directory)
         .and_then(|()| fs::write(&probe, b""))
         .and_then(|()| fs::remove_file(&probe));
     let shown = directory.display().to_string();
+    let kind = file_system(directory);
+    for part in absent {
+        // Fails only for what could not be made, or what somebody has begun to use.
+        fs::remove_dir(part).ok();
+    }
     report.result("state directory", written.map(|()| format!("{shown} is writable")))?;
-    match file_system(directory).filter(|kind| VOLATILE.contains(&kind.as_str())) {
+    match kind.filter(|kind| VOLATILE.contains(&kind.as_str())) {
         None => Ok(()),
         Some(kind) => {
             let advice = format!("{shown} is on {kind}, which a restart may empty; put state.dir on a disk");
             report.line("warning", "state directory", &advice)
         }
     }
+}
+
+/// The empty path stands for the working directory, above a relative one.
+fn exists(path: &Path) -> bool {
+    path.as_os_str().is_empty() || path.exists()
 }
 
 const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];

@@ -22,12 +22,13 @@ use crate::{
         Origin, Outgoing, PayrollCompany, Reception, Record, RunId, TenantId, TopicPrefix, Value,
     },
     pipeline::{Layout, Opened, Publisher, open},
+    telemetry::Metrics,
 };
 
 /// The most that reading a topic back may take.
 const READ_LIMIT: Duration = Duration::from_secs(20);
 
-pub(super) async fn run(out: &mut impl Write) -> Result<(), Failure> {
+pub(super) async fn run(metrics: &Metrics, out: &mut impl Write) -> Result<(), Failure> {
     let state = ScratchDirectory::create().map_err(outside)?;
     let cluster = Arc::new(kafka::embedded::Cluster::start(1).map_err(outside)?);
     let server = avro::embedded::Server::start().await.map_err(outside)?;
@@ -44,13 +45,16 @@ pub(super) async fn run(out: &mut impl Write) -> Result<(), Failure> {
     let published = publish(values, &cluster.settings(), &opened, out).await?;
     let equal = read_back(&published, &cluster.settings(), &opened, &Decoder::new(registry)).await?;
     writeln!(out, "\nread back and decoded: {equal} of {} are what was published", published.len())
-        .and_then(|()| out.write_all(NOT_YET.as_bytes()))
         .map_err(outside)?;
+    let rendered = metrics.render();
+    let counted: Vec<&str> = rendered.lines().filter(|line| line.starts_with(PUBLISHED)).collect();
+    writeln!(out, "\nfrom its metrics:\n{}\n{NOT_YET}", counted.join("\n")).map_err(outside)?;
     if equal == published.len() { Ok(()) } else { Err(Failure::Reported) }
 }
 
+const PUBLISHED: &str = "tributary_records_published_total";
 const NOT_YET: &str =
-    "\nNot there yet: receiving webhooks, fetching records, snapshots, the worker and its REST API.\n";
+    "\nNot there yet: receiving webhooks, fetching records, snapshots, the worker and its REST API.";
 
 async fn publish(
     values: Vec<(Value, Origin)>,

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Failure, Files};
-use crate::config::{Connector, Problem, Warning, Worker, connector};
+use super::{Environment, Failure, Files};
+use crate::{
+    config::{self, ClientRole, Connector, Kafka, Problem, Problems, Rejected, Warning, Worker, connector},
+    kafka, telemetry,
+};
 
 /// A configuration without problems.
 pub(super) struct Loaded {
@@ -12,15 +15,39 @@ pub(super) struct Loaded {
     pub(super) warnings: Vec<Warning>,
 }
 
-/// Loads the worker's properties and the connectors of `connectors.dir` and the command line.
-pub(super) fn load(files: &Files, environment: Vec<(String, String)>) -> Result<Loaded, Failure> {
-    let worker = Worker::load(files.config.as_deref(), environment)?;
-    let mut problems = Vec::new();
-    let mut warnings = worker.warnings;
-    let worker = worker.config;
+/// Loads the worker's properties and the connectors of `connectors.dir` and the command line. A `RUST_LOG` wins over the
+/// worker's filter, as everywhere in Rust.
+pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Failure> {
+    let filter = log_filter(&environment);
+    let mut warnings = Vec::new();
+    let mut problems = Problems::default();
+    let (worker, providers, directory, kafka) = match Worker::load(files.config.as_deref(), environment) {
+        Ok(config::Loaded { config: worker, warnings: more }) => {
+            warnings.extend(more);
+            let (providers, directory) = (worker.providers.clone(), worker.connectors_dir.clone());
+            let kafka = worker.kafka.clone();
+            (Some(worker), providers, directory, kafka)
+        }
+        Err(rejected) => {
+            let Rejected { problems: found, providers, connectors_dir, kafka } = *rejected;
+            problems.extend(found);
+            (None, providers, connectors_dir, kafka)
+        }
+    };
+    for error in kafka::check_settings(&kafka) {
+        let problem = client_problem(&kafka, error);
+        // A setting that was left out for its own fault may be missed here by another.
+        if !problems.iter().any(|known| known.key == problem.key) {
+            problems.push(problem);
+        }
+    }
+    let filter = filter.unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
 
     let mut paths = files.connectors.clone();
-    if let Some(directory) = &worker.connectors_dir {
+    if let Some(directory) = &directory {
         match connector_files(directory) {
             Ok(found) => paths.extend(found),
             Err(problem) => problems.push(problem),
@@ -28,24 +55,73 @@ pub(super) fn load(files: &Files, environment: Vec<(String, String)>) -> Result<
     }
     let mut connectors = Vec::new();
     for path in paths {
-        let parsed = connector::Document::load(&path)
-            .and_then(|document| Connector::parse(&document.name, &document.config, &worker.providers));
+        let parsed = connector::Document::load(&path).and_then(|(document, repeated)| {
+            Connector::parse(&document.name, &document.config, &providers)
+                .map(|(connector, more)| (connector, repeated.into_iter().chain(more)))
+        });
         match parsed {
             Ok((connector, more)) => {
                 connectors.push(connector);
-                warnings.extend(more.into_iter().map(|warning| in_file(&path, warning)));
+                warnings.extend(more.map(|warning| in_file(&path, warning)));
             }
-            Err(found) => problems.extend(found.iter().map(|problem| Problem {
-                key: format!("{}: {}", path.display(), problem.key),
-                ..problem.clone()
-            })),
+            Err(found) => {
+                for problem in found.iter() {
+                    let key = format!("{}: {}", path.display(), problem.key);
+                    problems.push(Problem { key, ..problem.clone() });
+                }
+            }
         }
     }
-    problems.extend(connector::conflicts(&connectors).iter().cloned());
-    if problems.is_empty() {
-        Ok(Loaded { worker, connectors, warnings })
-    } else {
-        Err(Failure::Configuration(problems))
+    problems.extend(connector::conflicts(&connectors));
+    match worker {
+        Some(mut worker) if problems.is_empty() => {
+            worker.telemetry.filter = filter.unwrap_or(worker.telemetry.filter);
+            Ok(Loaded { worker, connectors, warnings })
+        }
+        _ => Err(Failure::Configuration(problems)),
+    }
+}
+
+/// What `RUST_LOG` asks for, if it is set.
+pub(super) fn log_filter(environment: &Environment) -> Result<Option<String>, Problem> {
+    let Some((_, value)) = environment.iter().find(|(name, _)| name == "RUST_LOG") else { return Ok(None) };
+    match value.to_str().filter(|text| telemetry::filter(text).is_ok()) {
+        Some(text) => Ok(Some(text.to_owned())),
+        None => Err(Problem {
+            key: "RUST_LOG".to_owned(),
+            value: Some(value.to_string_lossy().into_owned()),
+            rule: "must be a log filter such as info or info,tributary::kafka=debug".to_owned(),
+            remedy: "correct or unset the variable".to_owned(),
+        }),
+    }
+}
+
+/// What is wrong with a setting that passes through to librdkafka, under the key it stands at.
+fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
+    let key = |client: &str, setting: &str| {
+        let role = match client {
+            "consumer" => ClientRole::Consumer,
+            "admin" => ClientRole::Admin,
+            _ => ClientRole::Producer,
+        };
+        kafka.key_of(role, setting)
+    };
+    match error {
+        kafka::Error::Refused { client, key: setting, value, rule, remedy } => Problem {
+            key: key(client, &setting),
+            value: Some(value),
+            rule: format!("is not the user's to set: {rule}"),
+            remedy,
+        },
+        kafka::Error::Setting { client, key: setting, reason, remedy } => {
+            Problem { key: key(client, &setting), value: None, rule: reason, remedy }
+        }
+        other => Problem {
+            key: "bootstrap.servers".to_owned(),
+            value: None,
+            rule: other.to_string(),
+            remedy: "correct the settings of the Kafka clients".to_owned(),
+        },
     }
 }
 

@@ -17,10 +17,12 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
+use tracing::warn;
 
+use self::load::Loaded;
 use crate::{
     config::{self, Problems, worker::LogFormat},
-    telemetry,
+    telemetry::{self, Metrics},
 };
 
 #[derive(Parser)]
@@ -65,26 +67,31 @@ struct Files {
     connectors: Vec<PathBuf>,
 }
 
+/// The process's variables, some of which may not be text.
+type Environment = Vec<(OsString, OsString)>;
+
 /// Why a command did not do what it was asked for.
 enum Failure {
     /// Exit code 2.
-    Configuration(Vec<config::Problem>),
+    Configuration(Problems),
     /// Exit code 1, with what was attempted and why it failed.
     Outside(Box<dyn std::error::Error>),
     /// Exit code 1; all there is to say has been said.
     Reported,
 }
 
-impl From<Problems> for Failure {
-    fn from(problems: Problems) -> Self {
-        Self::Configuration(problems.iter().cloned().collect())
+impl From<config::Problem> for Failure {
+    fn from(problem: config::Problem) -> Self {
+        let mut problems = Problems::default();
+        problems.push(problem);
+        Self::Configuration(problems)
     }
 }
 
 /// Runs one command line. `environment` is the process's; results are written to `out`.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    environment: impl IntoIterator<Item = (String, String)>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
     out: &mut impl Write,
 ) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
@@ -107,32 +114,25 @@ pub fn run(
         Err(Failure::Configuration(problems)) => {
             let count = problems.len();
             let noun = if count == 1 { "problem" } else { "problems" };
-            writeln!(complaints, "{count} {noun} in the configuration; nothing was started").ok();
-            for problem in problems {
-                writeln!(complaints, "{problem}").ok();
-            }
+            writeln!(complaints, "{count} {noun} in the configuration; nothing was started\n{problems}").ok();
             ExitCode::from(2)
         }
     }
 }
 
-fn dispatch(
-    command: Command,
-    environment: Vec<(String, String)>,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+fn dispatch(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
     match command {
         Command::Config { command: ConfigCommand::Reference } => {
             out.write_all(config::reference().as_bytes()).map_err(outside)
         }
         Command::Demo => {
-            install_logs(telemetry::Format::Text, &environment, "error")?;
-            block_on(demo::run(out))
+            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
+            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            block_on(async |metrics| demo::run(metrics, out).await)
         }
         Command::Check(files) => {
-            let loaded = load::load(&files, environment.clone())?;
-            start_logs(&loaded.worker, &environment)?;
-            block_on(check::run(&loaded, out))
+            let loaded = start(&files, environment)?;
+            block_on(async |_| check::run(&loaded, out).await)
         }
         Command::Schemas { command } => schemas::run(command, environment, out),
     }
@@ -142,26 +142,27 @@ fn outside(error: impl std::error::Error + 'static) -> Failure {
     Failure::Outside(Box::new(error))
 }
 
-/// Installs logs as the worker's configuration has them; `RUST_LOG` wins, as everywhere in Rust.
-fn start_logs(worker: &config::Worker, environment: &[(String, String)]) -> Result<(), Failure> {
-    let format = match worker.telemetry.format {
-        LogFormat::Text => telemetry::Format::Text,
-        LogFormat::Json => telemetry::Format::Json,
-    };
-    install_logs(format, environment, &worker.telemetry.filter)
+/// Loads a configuration, sends logs where it says, and logs what it warns of.
+fn start(files: &Files, environment: Environment) -> Result<Loaded, Failure> {
+    let loaded = load::load(files, environment)?;
+    let logs = &loaded.worker.telemetry;
+    telemetry::install_logs(logs.format, &logs.filter).map_err(outside)?;
+    for warning in &loaded.warnings {
+        warn!(key = warning.key, "{}", warning.message);
+    }
+    Ok(loaded)
 }
 
-fn install_logs(
-    format: telemetry::Format,
-    environment: &[(String, String)],
-    filter: &str,
-) -> Result<(), Failure> {
-    let asked = environment.iter().find(|(name, _)| name == "RUST_LOG").map(|(_, value)| value.as_str());
-    telemetry::install_logs(format, asked.unwrap_or(filter)).map_err(outside)
-}
-
-fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(outside)?.block_on(work)
+/// Runs the work of one command, with the metrics that it moves.
+fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result<(), Failure>) -> Result<(), Failure> {
+    let metrics = Metrics::install().map_err(outside)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(outside)?;
+    runtime.block_on(async {
+        tokio::select! {
+            ended = work(&metrics) => ended,
+            never = metrics.keep_up() => match never {},
+        }
+    })
 }
 
 /// An error with its causes on one line.

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use super::{Failure, Files, block_on, load, outside, start_logs};
+use super::{Environment, Failure, Files, Loaded, block_on, outside, start};
 use crate::{
     avro::{self, Registry, schemas},
+    config::Problem,
     model::SchemaKind,
     pipeline::Layout,
 };
@@ -21,19 +22,24 @@ pub(super) enum Command {
     Register(Files),
 }
 
-pub(super) fn run(
-    command: Command,
-    environment: Vec<(String, String)>,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
     let (files, register) = match command {
         Command::List => return list(out),
         Command::Check(files) => (files, false),
         Command::Register(files) => (files, true),
     };
-    let loaded = load::load(&files, environment.clone())?;
-    start_logs(&loaded.worker, &environment)?;
-    block_on(against_registry(&loaded, register, out))
+    let loaded = start(&files, environment)?;
+    if loaded.connectors.is_empty() {
+        let problem = Problem {
+            key: "connectors.dir".to_owned(),
+            value: loaded.worker.connectors_dir.map(|directory| directory.display().to_string()),
+            rule: "names no connector, and nor does --connector; schemas belong to a connector's topics"
+                .to_owned(),
+            remedy: "give a file with --connector, or set connectors.dir to a directory with some".to_owned(),
+        };
+        return Err(problem.into());
+    }
+    block_on(async |_| against_registry(&loaded, register, out).await)
 }
 
 fn list(out: &mut impl Write) -> Result<(), Failure> {
@@ -44,11 +50,7 @@ fn list(out: &mut impl Write) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn against_registry(
-    loaded: &load::Loaded,
-    register: bool,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
+async fn against_registry(loaded: &Loaded, register: bool, out: &mut impl Write) -> Result<(), Failure> {
     let registry = Registry::new(&loaded.worker.registry).map_err(outside)?;
     let mut refused = Vec::new();
     let subjects: Vec<avro::Subject> =

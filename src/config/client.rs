@@ -2,11 +2,18 @@
 //!
 //! `producer.`, `consumer.` and `admin.` go to the clients of that role, connection and security settings without a
 //! prefix to all of them. Worker files written for Kafka Connect name things librdkafka spells differently: what can
-//! be translated without doubt is, the rest is refused with the name of the setting to use.
+//! be translated without doubt is, the rest is refused with the name of the setting to use. Names and values are
+//! librdkafka's to judge, and what our promises rest on is known where the clients are made; only files are looked for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
-use super::{ClientRole, Kafka, problem::Problem, reader::Reader, unknown::covers};
+use super::{
+    ClientRole, Kafka,
+    key::{Broken, Key, Rule, Type},
+    problem::Problem,
+    reader::Reader,
+    unknown::covers,
+};
 use crate::secret::Secret;
 
 /// Names, and with a dot at the end beginnings of names, that go to every client when they stand alone.
@@ -53,7 +60,7 @@ const JAVA_ONLY: &[(&str, &str)] = &[
     ("sasl.kerberos.ticket.renew.", "remove it: Kerberos is not built in"),
     ("send.buffer.bytes", "use socket.send.buffer.bytes"),
     ("receive.buffer.bytes", "use socket.receive.buffer.bytes"),
-    ("buffer.memory", "use queue.buffering.max.kbytes"),
+    ("buffer.memory", "remove it: the worker bounds what waits for Kafka, see intake.memory.bytes"),
     ("max.block.ms", "remove it"),
     ("max.request.size", "use message.max.bytes"),
     ("max.poll.records", "remove it"),
@@ -68,24 +75,6 @@ const JAVA_ONLY: &[(&str, &str)] = &[
     ("value.serializer", "remove it"),
     ("key.deserializer", "remove it"),
     ("value.deserializer", "remove it"),
-];
-
-/// Settings on which our promises rest, with the only values they may have.
-const HELD: &[(&str, &[&str])] = &[
-    ("acks", &["all", "-1"]),
-    ("request.required.acks", &["all", "-1"]),
-    ("enable.idempotence", &["true"]),
-    ("message.timeout.ms", &["0"]),
-    ("delivery.timeout.ms", &["0"]),
-    ("transactional.id", &[]),
-    // The company in the key decides.
-    ("partitioner", &[]),
-    ("bootstrap.servers", &[]),
-    ("metadata.broker.list", &[]),
-    ("group.id", &[]),
-    ("enable.auto.commit", &["false"]),
-    ("enable.auto.offset.store", &["false"]),
-    ("isolation.level", &["read_committed"]),
 ];
 
 /// Whether a worker key that nobody declared belongs to a Kafka client.
@@ -142,9 +131,20 @@ fn insert(
         }
         _ if value.is_empty() => {}
         _ => {
+            if let Err(broken) = file(setting, value.reveal()) {
+                reader.problems.about(name, broken.detail, broken.remedy);
+            }
             target.insert(setting.to_owned(), value);
         }
     }
+}
+
+/// Whether what a `….location` names is there.
+fn file(setting: &str, value: &str) -> Result<(), Broken> {
+    const FILE: Key = Key::new(Type::String, "", "").rule(Rule::File);
+    // Certificates to trust may be a directory, and `probe` looks where systems usually have them.
+    let elsewhere = setting == "ssl.ca.location" && (value == "probe" || Path::new(value).is_dir());
+    if elsewhere || !setting.ends_with(".location") { Ok(()) } else { FILE.check(value) }
 }
 
 fn split_role(name: &str) -> Option<(ClientRole, &str)> {
@@ -169,11 +169,7 @@ fn refusal(setting: &str, value: &str) -> Option<(String, String)> {
                       ssl.key.location with PEM files";
         return Some(("is a Java keystore, which librdkafka cannot read".to_owned(), remedy.to_owned()));
     }
-    let (_, allowed) = HELD.iter().find(|(held, _)| *held == setting)?;
-    if allowed.contains(&value) {
-        return None;
-    }
-    Some(("is set by the worker, whose promises rest on it".to_owned(), "remove it".to_owned()))
+    None
 }
 
 /// Name and password out of `sasl.jaas.config` for PLAIN and SCRAM. The error never repeats the text.
@@ -281,20 +277,20 @@ mod tests {
     }
 
     #[test]
-    fn java_stores_and_settings_that_break_promises_are_refused_with_a_remedy() {
+    fn java_settings_and_missing_files_are_refused_with_a_remedy() {
         let table = [
             (("ssl.truststore.location", "/a.jks"), "ssl.ca.location"),
             (("consumer.ssl.keystore.location", "/a.JKS"), "ssl.certificate.location"),
-            (("producer.acks", "1"), "remove it"),
-            (("producer.enable.idempotence", "false"), "remove it"),
-            (("consumer.group.id", "other"), "remove it"),
-            (("producer.buffer.memory", "1"), "queue.buffering.max.kbytes"),
+            (("producer.buffer.memory", "1"), "intake.memory.bytes"),
+            (("ssl.ca.location", "/none.pem"), "create the file"),
+            (("admin.ssl.key.location", "/etc"), "create the file"),
         ];
 
         for (pair, remedy) in table {
             let told = kafka(&[pair]).unwrap_err();
             assert!(told.starts_with(pair.0) && told.contains(remedy), "{told}");
         }
-        assert!(kafka(&[("producer.acks", "all"), ("ssl.keystore.location", "/a.p12")]).is_ok());
+        assert!(kafka(&[("ssl.ca.location", "/etc")]).is_ok());
+        assert!(kafka(&[("ssl.ca.location", "probe"), ("ssl.key.location", "/etc/hostname")]).is_ok());
     }
 }

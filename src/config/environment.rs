@@ -1,12 +1,48 @@
 //! Worker properties from the environment, spelt as the Connect images spell them.
 
+use std::ffi::OsString;
+
+use super::problem::{Problems, Warning};
+
 /// What every such variable begins with.
 const PREFIX: &str = "CONNECT_";
 
-/// The properties that `CONNECT_*` variables set: lower case, `_` is a dot, `__` an underscore, `___` a dash.
-pub(crate) fn overrides(environment: &[(String, String)]) -> impl Iterator<Item = (String, String)> {
-    let ours = environment.iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value)));
-    ours.filter(|(name, _)| !name.is_empty()).map(|(name, value)| (property(name), value.clone()))
+/// The variables that are text. One of ours that is not is a problem, told without its value; others are nobody's.
+pub(crate) fn readable(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    problems: &mut Problems,
+) -> Vec<(String, String)> {
+    let mut readable = Vec::new();
+    for (name, value) in environment {
+        let Ok(name) = name.into_string() else { continue };
+        match value.into_string() {
+            Ok(value) => readable.push((name, value)),
+            Err(_) if name.starts_with(PREFIX) => {
+                problems.about(name, "must be UTF-8 text", "correct or unset the variable");
+            }
+            Err(_) => {}
+        }
+    }
+    readable
+}
+
+/// The properties that `CONNECT_*` variables set: lower case, `_` is a dot, `__` an underscore, `___` a dash. An empty
+/// variable sets nothing: images and compose files pass on what nobody has set.
+pub(crate) fn overrides(
+    environment: &[(String, String)],
+    warnings: &mut Vec<Warning>,
+) -> Vec<(String, String)> {
+    let mut overrides = Vec::new();
+    for (variable, value) in environment {
+        let Some(name) = variable.strip_prefix(PREFIX).filter(|name| !name.is_empty()) else { continue };
+        if value.trim().is_empty() {
+            let message = "is empty and was ignored; unset it, or give it a value".to_owned();
+            warnings.push(Warning { key: variable.clone(), message });
+        } else {
+            overrides.push((property(name), value.clone()));
+        }
+    }
+    overrides
 }
 
 fn property(name: &str) -> String {
@@ -32,8 +68,8 @@ mod tests {
 
         for (variable, expected) in table {
             let environment = [(variable.to_owned(), "x".to_owned())];
-            let properties: Vec<_> = overrides(&environment).map(|(name, _)| name).collect();
-            assert_eq!(properties.first().map(String::as_str), expected, "{variable}");
+            let properties = overrides(&environment, &mut Vec::new());
+            assert_eq!(properties.first().map(|(name, _)| name.as_str()), expected, "{variable}");
         }
     }
 }

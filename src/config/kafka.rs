@@ -48,6 +48,17 @@ impl Kafka {
         };
         self.common.iter().chain(own).map(|(key, value)| (key.as_str(), value)).collect()
     }
+
+    /// The key under which a setting of a role stands in the worker's file.
+    #[must_use]
+    pub fn key_of(&self, role: ClientRole, setting: &str) -> String {
+        let (prefix, own) = match role {
+            ClientRole::Producer => ("producer", &self.producer),
+            ClientRole::Consumer => ("consumer", &self.consumer),
+            ClientRole::Admin => ("admin", &self.admin),
+        };
+        if own.contains_key(setting) { format!("{prefix}.{setting}") } else { setting.to_owned() }
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +76,7 @@ mod tests {
 
         assert_eq!(producer["security.protocol"].reveal(), "SASL_SSL");
         assert_eq!(consumer["security.protocol"].reveal(), "SSL");
+        assert_eq!(kafka.key_of(ClientRole::Producer, "security.protocol"), "producer.security.protocol");
+        assert_eq!(kafka.key_of(ClientRole::Consumer, "security.protocol"), "security.protocol");
     }
 }

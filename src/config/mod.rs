@@ -37,4 +37,4 @@ pub use problem::{Problem, Problems, Warning};
 pub use providers::{Providers, SecretsPolicy};
 pub use reference::reference;
 pub use registry::{Registry, RegistryAuth, RegistryTls};
-pub use worker::{Loaded, Worker};
+pub use worker::{Loaded, Rejected, Worker};

@@ -5,7 +5,7 @@
 //! (token endpoint; it is built without curl) are taken out and served by [`super::oauth`].
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -94,8 +94,6 @@ impl Role {
                 let kilobytes = prefetch_bytes / 1000 / (*partitions).max(1);
                 defaults.extend([
                     ("statistics.interval.ms", "5000".into()),
-                    // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
-                    ("group.id", "tributary-reader".into()),
                     // The end of a partition is reported one such wait after its last record.
                     ("fetch.wait.max.ms", "10".into()),
                     // Prefetch limits hold per partition here, so the whole is divided.
@@ -111,35 +109,58 @@ impl Role {
         defaults
     }
 
-    fn promises(&self) -> Vec<Promise> {
+    fn promises(&self, servers: &str) -> Vec<Promise> {
         const LOSSLESS: &str =
             "a record counts as published only when all in-sync replicas have it, once and in order";
         let queue = |bytes: &usize| Promise {
             key: "queue.buffering.max.kbytes",
             value: (bytes / 1024).max(1).to_string(),
-            same: &[],
-            rule: "the worker bounds its memory itself",
+            accepted: &[],
+            rule: "the worker bounds its memory itself, see intake.memory.bytes",
+        };
+        let servers = Promise {
+            key: "metadata.broker.list",
+            value: servers.to_owned(),
+            accepted: &[],
+            rule: "all clients of a worker use the cluster of bootstrap.servers",
         };
         let lossless = [
-            Promise { key: "enable.idempotence", value: "true".into(), same: &["1", "t"], rule: LOSSLESS },
-            Promise { key: "request.required.acks", value: "-1".into(), same: &["all"], rule: LOSSLESS },
+            Promise {
+                key: "enable.idempotence",
+                value: "true".into(),
+                accepted: &["true", "1", "t"],
+                rule: LOSSLESS,
+            },
+            Promise {
+                key: "request.required.acks",
+                value: "-1".into(),
+                accepted: &["-1", "all"],
+                rule: LOSSLESS,
+            },
+            Promise {
+                key: "partitioner",
+                value: String::new(),
+                accepted: &[],
+                rule: "the company in the key decides the partition",
+            },
         ];
         match self {
             Self::Producer { queue_bytes } => Vec::from(lossless)
                 .into_iter()
                 .chain([
+                    servers,
                     queue(queue_bytes),
                     Promise {
                         key: "message.timeout.ms",
                         value: "0".into(),
-                        same: &[],
+                        accepted: &["0"],
                         rule: "a record must not be given up while a later one goes through, and deadlines are the \
                                receiver's",
                     },
                     Promise {
                         key: "transactional.id",
                         value: String::new(),
-                        same: &[],
+                        accepted: &[],
                         rule: "the worker names its transactional producers after what they write",
                     },
                 ])
@@ -147,48 +168,57 @@ impl Role {
             Self::Transactional { id, queue_bytes, timeout } => Vec::from(lossless)
                 .into_iter()
                 .chain([
+                    servers,
                     queue(queue_bytes),
                     Promise {
                         key: "transactional.id",
                         value: id.to_string(),
-                        same: &[],
+                        accepted: &[],
                         rule: "the id names the shard, so that the broker can refuse every earlier owner",
                     },
                     Promise {
                         key: "transaction.timeout.ms",
                         value: timeout.as_millis().to_string(),
-                        same: &[],
+                        accepted: &[],
                         rule: "a frozen owner may hold back readers of its shard no longer than this",
                     },
                 ])
                 .collect(),
             Self::Consumer { .. } => vec![
+                servers,
+                // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
+                Promise {
+                    key: "group.id",
+                    value: "tributary-reader".into(),
+                    accepted: &[],
+                    rule: "readers are assigned their partitions and join no group",
+                },
                 Promise {
                     key: "isolation.level",
                     value: "read_committed".into(),
-                    same: &[],
+                    accepted: &["read_committed"],
                     rule: "what a fenced or aborted writer left behind must never be seen",
                 },
                 Promise {
                     key: "enable.auto.commit",
                     value: "false".into(),
-                    same: &["0", "f"],
+                    accepted: &["false", "0", "f"],
                     rule: "the worker keeps its own offsets, with the records they belong to",
                 },
                 Promise {
                     key: "auto.offset.reset",
                     value: "error".into(),
-                    same: &["none"],
+                    accepted: &["error", "none"],
                     rule: "an offset out of range opens a gap and is never a silent jump",
                 },
                 Promise {
                     key: "enable.partition.eof",
                     value: "true".into(),
-                    same: &["1", "t"],
+                    accepted: &["true", "1", "t"],
                     rule: "reading to the end needs to be told where the end is",
                 },
             ],
-            Self::Admin => Vec::new(),
+            Self::Admin => vec![servers],
         }
     }
 }
@@ -197,9 +227,50 @@ impl Role {
 struct Promise {
     key: &'static str,
     value: String,
-    /// Other words for the same value.
-    same: &'static [&'static str],
+    /// What the user may write, in any words that mean the value; empty where it is the worker's to choose.
+    accepted: &'static [&'static str],
     rule: &'static str,
+}
+
+impl Promise {
+    /// The user's contradiction to it, if there is one.
+    fn refusal(&self, client: Client, user: &BTreeMap<&str, (&str, &str)>) -> Option<Error> {
+        let (key, value) = user.get(self.key).filter(|(_, value)| !self.accepted.contains(value))?;
+        let remedy = match self.accepted.first() {
+            None => "remove it".to_owned(),
+            Some(value) => format!("remove it or set it to {value}"),
+        };
+        let (key, value) = (key.to_string(), value.to_string());
+        Some(Error::Refused { client: client.label(), key, value, rule: self.rule, remedy })
+    }
+}
+
+/// Everything that is wrong with the user's settings and shows without a broker: the first fault of each of them.
+#[must_use]
+pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
+    // The figures are the worker's own, so any will do.
+    let (queue_bytes, timeout) = (LARGEST_RECORD, Duration::from_secs(15));
+    let roles = [
+        Role::Producer { queue_bytes },
+        Role::Transactional { id: "check".into(), queue_bytes, timeout },
+        Role::Consumer { partitions: 1, prefetch_bytes: queue_bytes },
+        Role::Admin,
+    ];
+    let mut told = BTreeSet::new();
+    let mut errors = Vec::new();
+    for role in &roles {
+        for error in Settings::faults(kafka, role) {
+            let setting = match &error {
+                Error::Refused { key, .. } | Error::Setting { key, .. } => key.clone(),
+                other => other.to_string(),
+            };
+            // What clients share would be told once for each of them.
+            if told.insert(kafka.key_of(role.user_settings(), &setting)) {
+                errors.push(error);
+            }
+        }
+    }
+    errors
 }
 
 /// Everything needed to create one client.
@@ -213,38 +284,19 @@ impl Settings {
     /// The settings of a role, or the first thing that is wrong with the user's.
     pub(super) fn new(kafka: &Kafka, role: &Role) -> Result<Self, Error> {
         let client = role.client();
-        let mut user: BTreeMap<&str, (&str, &str)> = kafka
-            .settings(role.user_settings())
-            .into_iter()
-            .map(|(key, value)| (canonical(key), (key, value.reveal())))
-            .collect();
+        let mut user = user_settings(kafka, role);
         let token = oauth::Source::take(client.label(), &mut user)?;
 
         let mut config = ClientConfig::new();
-        config.set("metadata.broker.list", &kafka.bootstrap_servers);
         for (key, value) in role.defaults() {
             config.set(key, value);
         }
         for (key, (_, value)) in &user {
             config.set(*key, *value);
         }
-        for promise in role.promises() {
-            if let Some((key, value)) = user.get(promise.key)
-                && *value != promise.value
-                && !promise.same.contains(value)
-            {
-                let remedy = match promise.value.as_str() {
-                    "" => "remove it".to_owned(),
-                    value => format!("remove it or set it to {value}"),
-                };
-                let (key, value) = (key.to_string(), value.to_string());
-                return Err(Error::Refused {
-                    client: client.label(),
-                    key,
-                    value,
-                    rule: promise.rule,
-                    remedy,
-                });
+        for promise in role.promises(&kafka.bootstrap_servers) {
+            if let Some(refusal) = promise.refusal(client, &user) {
+                return Err(refusal);
             }
             if promise.value.is_empty() {
                 config.remove(promise.key);
@@ -255,6 +307,21 @@ impl Settings {
         Ok(Self { client, config, token })
     }
 
+    /// Everything that is wrong with the user's settings for a role, each looked at alone.
+    fn faults(kafka: &Kafka, role: &Role) -> Vec<Error> {
+        let client = role.client();
+        let mut user = user_settings(kafka, role);
+        let token = oauth::Source::take(client.label(), &mut user);
+        let promises = role.promises(&kafka.bootstrap_servers);
+        let refused = promises.iter().filter_map(|promise| promise.refusal(client, &user));
+        let unusable = user.values().filter_map(|(key, value)| {
+            // Under the user's own name for it, so that librdkafka complains about that one.
+            let set = ClientConfig::new().set(*key, *value).create_native_config();
+            set.err().map(|error| explain(client, error))
+        });
+        token.err().into_iter().chain(refused).chain(unusable).collect()
+    }
+
     /// Makes the client. `wrap` gives the shared context the shape this kind of client needs.
     pub(super) fn create<C, T>(&self, wrap: impl FnOnce(Context) -> C) -> Result<T, Error>
     where
@@ -262,7 +329,7 @@ impl Settings {
         T: FromClientConfigAndContext<C>,
     {
         let context = wrap(Context::new(self.client, self.token.clone()));
-        self.config.create_with_context(context).map_err(|error| self.explain(error))
+        self.config.create_with_context(context).map_err(|error| explain(self.client, error))
     }
 
     /// Gives a client its first token, if it needs one, before anybody serves the queue on which it would ask. Blocks.
@@ -274,19 +341,24 @@ impl Settings {
         let handed = sys::set_token(client, source.fetch()?);
         handed.map_err(|reason| Error::Create { client: self.client.label(), reason })
     }
+}
 
-    fn explain(&self, error: KafkaError) -> Error {
-        let client = self.client.label();
-        match error {
-            KafkaError::ClientConfig(_, reason, key, value) => {
-                let secret = ["password", "secret", "pem", "config"].iter().any(|word| key.contains(word));
-                let reason =
-                    if secret && !value.is_empty() { reason.replace(&value, HIDDEN) } else { reason };
-                Error::Setting { client, remedy: remedy(&key), key, reason }
-            }
-            KafkaError::ClientCreation(reason) => Error::Create { client, reason },
-            other => Error::Create { client, reason: other.to_string() },
+/// The user's settings for a role: librdkafka's name to the user's name and value.
+fn user_settings<'a>(kafka: &'a Kafka, role: &Role) -> BTreeMap<&'a str, (&'a str, &'a str)> {
+    let settings = kafka.settings(role.user_settings()).into_iter();
+    settings.map(|(key, value)| (canonical(key), (key, value.reveal()))).collect()
+}
+
+fn explain(client: Client, error: KafkaError) -> Error {
+    let client = client.label();
+    match error {
+        KafkaError::ClientConfig(_, reason, key, value) => {
+            let secret = ["password", "secret", "pem", "config"].iter().any(|word| key.contains(word));
+            let reason = if secret && !value.is_empty() { reason.replace(&value, HIDDEN) } else { reason };
+            Error::Setting { client, remedy: remedy(&key), key, reason }
         }
+        KafkaError::ClientCreation(reason) => Error::Create { client, reason },
+        other => Error::Create { client, reason: other.to_string() },
     }
 }
 
@@ -408,7 +480,7 @@ mod tests {
         ];
 
         for role in roles {
-            for promise in role.promises() {
+            for promise in role.promises("127.0.0.1:1") {
                 let other = kafka(&[(promise.key, "77")], &[(promise.key, "77")]);
 
                 assert!(
@@ -454,6 +526,26 @@ mod tests {
         assert_eq!(answered.ok(), Some(7));
         assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
         assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+    }
+
+    #[test]
+    fn every_fault_shows_without_a_broker_and_once() {
+        let mut bad = kafka(
+            &[("linger.ms", "soon"), ("acks", "1"), ("lingr.ms", "5"), ("transactional.id", "mine")],
+            &[("bootstrap.servers", "other:9092"), ("fetch.wait.max.ms", "10")],
+        );
+        bad.common.insert("security.protocol".into(), "TELNET".into());
+
+        let told: Vec<String> = check_settings(&bad).iter().map(Error::to_string).collect();
+
+        assert_eq!(told.len(), 6, "{told:#?}");
+        for setting in
+            ["linger.ms", "acks", "lingr.ms", "transactional.id", "bootstrap.servers", "security.protocol"]
+        {
+            let about = |text: &&String| text.contains(&format!("setting {setting}"));
+            assert_eq!(told.iter().filter(about).count(), 1, "{setting}: {told:#?}");
+        }
+        assert!(check_settings(&Kafka::plaintext("127.0.0.1:1")).is_empty());
     }
 
     #[test]

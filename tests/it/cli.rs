@@ -1,7 +1,9 @@
 //! The binary as a user meets it: exit codes, all problems together, and what `check` finds on a real cluster.
 
 use std::{
+    ffi::OsStr,
     fs,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -12,10 +14,14 @@ crate::tests! {
     plain the_demo_reads_back_all_it_publishes;
     plain the_reference_is_the_file_in_the_repository;
     plain every_problem_of_a_configuration_is_reported_at_once_with_exit_code_2;
+    plain problems_of_worker_clients_connectors_and_logs_are_reported_together;
+    plain a_variable_that_is_not_text_is_refused_by_name_and_never_shown;
+    plain schemas_without_a_connector_are_a_problem;
     plain a_command_line_that_is_wrong_ends_with_exit_code_2;
     plain a_broker_that_is_away_fails_the_check_with_exit_code_1 within 90;
     real a_check_of_a_fresh_cluster_passes_and_creates_nothing;
     real a_secret_is_in_no_output_of_any_command;
+    real a_check_fails_for_missing_topics_that_must_not_be_created;
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
@@ -99,7 +105,12 @@ async fn the_demo_reads_back_all_it_publishes() {
     let output = tributary(&["demo"], &[]).await;
 
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).contains("8 of 8 are what was published"), "{}", stdout(&output));
+    let said = stdout(&output);
+    assert!(said.contains("8 of 8 are what was published"), "{said}");
+    for (origin, count) in [("webhook", 2), ("enrichment", 2), ("snapshot", 4)] {
+        let line = format!("tributary_records_published_total{{origin=\"{origin}\"}} {count}\n");
+        assert!(said.contains(&line), "{line} is not in:\n{said}");
+    }
 }
 
 async fn the_reference_is_the_file_in_the_repository() {
@@ -139,6 +150,61 @@ async fn every_problem_of_a_configuration_is_reported_at_once_with_exit_code_2()
     assert!(!state.exists(), "something was started");
 }
 
+async fn problems_of_worker_clients_connectors_and_logs_are_reported_together() {
+    let directory = run_directory::create("cli-together").unwrap();
+    let (worker, inside, given) =
+        (directory.join("worker.properties"), directory.join("inside.json"), directory.join("given.json"));
+    let lines = format!(
+        "session.timeout.ms=soon\nproducer.linger.ms=abc\nproducer.lingr=1\nproducer.acks=1\nconnectors.dir={}\n",
+        directory.display()
+    );
+    fs::write(&worker, lines).unwrap();
+    fs::write(&inside, r#"{"name": "inside", "config": {"connector.class": "Nothing"}}"#).unwrap();
+    fs::write(&given, r#"{"name": "given", "config": {}}"#).unwrap();
+    let [worker, given] = [worker, given].map(|path| path.display().to_string());
+
+    let arguments = ["check", "--config", &worker, "--connector", &given];
+    let output = tributary(&arguments, &[("RUST_LOG", "tributary=loud")]).await;
+
+    let complaints = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    for expected in [
+        "session.timeout.ms = soon",
+        "\nproducer.linger.ms: ",
+        "\nproducer.lingr: ",
+        "\nproducer.acks = 1: ",
+        "inside.json: connector.class = Nothing",
+        "given.json: connector.class: is required",
+        "RUST_LOG = tributary=loud",
+    ] {
+        assert!(complaints.contains(expected), "{expected} is not in:\n{complaints}");
+    }
+}
+
+async fn a_variable_that_is_not_text_is_refused_by_name_and_never_shown() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
+    let latin = OsStr::from_bytes(b"hunter2\xe9");
+    command.arg("check").env_clear().env("CONNECT_GROUP_ID", latin).env("FOREIGN", latin);
+
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+
+    let complaints = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    assert!(complaints.contains("CONNECT_GROUP_ID: must be UTF-8 text"), "{complaints}");
+    assert!(!complaints.contains("hunter2") && !complaints.contains("FOREIGN"), "{complaints}");
+}
+
+async fn schemas_without_a_connector_are_a_problem() {
+    let registry = ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://127.0.0.1:9");
+
+    let output = tributary(&["schemas", "check"], &[registry, ("CONNECT_GROUP_ID", "")]).await;
+
+    let complaints = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    assert!(complaints.contains("--connector") && complaints.contains("connectors.dir"), "{complaints}");
+    assert!(complaints.contains("WARN") && complaints.contains("CONNECT_GROUP_ID"), "{complaints}");
+}
+
 async fn a_command_line_that_is_wrong_ends_with_exit_code_2() {
     for arguments in [&["chek"][..], &[], &["check", "--config", "/no/such/file"]] {
         let output = tributary(arguments, &[]).await;
@@ -158,6 +224,7 @@ async fn a_broker_that_is_away_fails_the_check_with_exit_code_1() {
     assert!(report.contains("FAILED   Kafka: "), "{report}");
     assert!(report.contains("FAILED   schema registry: "), "{report}");
     assert!(report.contains("ok       state directory: "), "{report}");
+    assert!(!files.directory.join("state").exists(), "the check left the state directory behind");
 }
 
 async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static Shared) {
@@ -174,6 +241,19 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
         assert!(report.contains("topics of webhooks: 0 exist and fit, 3 would be created"), "{report}");
         assert!(report.contains("schemas of records: 4 subjects fit"), "{report}");
     }
+}
+
+async fn a_check_fails_for_missing_topics_that_must_not_be_created(shared: &'static Shared) {
+    let files = Files::write("cli-missing", shared.bootstrap(), shared.registry());
+    let lines = fs::read_to_string(&files.worker).unwrap();
+    fs::write(&files.worker, format!("{lines}topic.creation.enable=false\n")).unwrap();
+
+    let output = files.run(&["check"]).await;
+
+    let report = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert!(report.contains("FAILED   topics of records: missing"), "{report}");
+    assert!(report.contains(".accounting.customers.events") && report.contains("create them"), "{report}");
 }
 
 async fn a_secret_is_in_no_output_of_any_command(shared: &'static Shared) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::keys;
 use crate::{
     config::{problem::Problem, reader::Reader},
-    model::TopicPrefix,
+    model::{Topic, TopicPrefix},
     retry,
 };
 
@@ -129,13 +129,23 @@ fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
 }
 
 fn errors(reader: &mut Reader<'_>, prefix: Option<&TopicPrefix>, topics: &TopicCreation) -> Errors {
-    let own_topic = reader.text(&keys::DEAD_LETTER_TOPIC);
+    let dead_letters = reader.text(&keys::DEAD_LETTER_TOPIC);
+    if let (Some(prefix), Some(name)) = (prefix, &dead_letters) {
+        let mut others = Topic::all().filter(|topic| *topic != Topic::DeadLetters);
+        if others.any(|topic| topic.name(prefix) == *name) {
+            reader.refuse(
+                &keys::DEAD_LETTER_TOPIC,
+                "is a topic of the prefix that holds something else",
+                format!("write another name, or remove it to get {}", Topic::DeadLetters.name(prefix)),
+            );
+        }
+    }
     Errors {
         retry: retry::Policy::connect(reader.number(&keys::RETRY_TIMEOUT), reader.number(&keys::RETRY_DELAY)),
         tolerated: reader.word(&keys::TOLERANCE) == "all",
         logged: reader.boolean(&keys::LOG_ENABLE),
-        dead_letter_topic: own_topic
-            .or_else(|| prefix.map(|prefix| format!("{prefix}.dead-letters")))
+        dead_letter_topic: dead_letters
+            .or_else(|| prefix.map(|prefix| Topic::DeadLetters.name(prefix)))
             .unwrap_or_default(),
         dead_letter_replication_factor: match reader.number(&keys::DEAD_LETTER_REPLICATION) {
             0 => topics.replication_factor,

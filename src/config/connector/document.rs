@@ -4,13 +4,18 @@
 //! `PUT /connectors/{name}/config` takes. Numbers and booleans become text, as Kafka Connect does it; null and nested
 //! values are refused. A member `_comment` beside `config` is for people.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path,
+};
 
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::TargetState;
 use crate::config::{
-    problem::{Problem, Problems},
+    problem::{Problem, Problems, Warning},
     properties::read_bounded,
     providers::FILE_LIMIT,
 };
@@ -27,11 +32,11 @@ pub struct Document {
 }
 
 impl Document {
-    /// Loads a connector file. A flat map without a `name` takes the file's.
+    /// Loads a connector file. A flat map without a `name` takes the file's. Keys that stand there twice are warned of.
     ///
     /// # Errors
     /// The file cannot be read, or is not a connector.
-    pub fn load(path: &Path) -> Result<Self, Problems> {
+    pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), Problems> {
         let shown = path.display().to_string();
         let problem = |rule: String, remedy: &str| {
             let mut problems = Problems::default();
@@ -48,7 +53,10 @@ impl Document {
             problem(place, "correct the file")
         })?;
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        Self::from_json(value, stem)
+        let warnings = repeated(&bytes)
+            .into_iter()
+            .map(|key| Warning { key, message: "is set more than once; the last one counts".to_owned() });
+        Ok((Self::from_json(value, stem)?, warnings.collect()))
     }
 
     /// Reads either form. `default_name` is for a flat map without a `name`; empty means there is none.
@@ -135,6 +143,72 @@ fn flat(members: Map<String, Value>, problems: &mut Problems) -> BTreeMap<String
     config
 }
 
+/// Keys that stand in an object more than once, which a parsed value no longer shows.
+fn repeated(json: &[u8]) -> BTreeSet<String> {
+    let mut repeated = BTreeSet::new();
+    // What is not JSON has been refused before.
+    Repeated(&mut repeated).deserialize(&mut serde_json::Deserializer::from_slice(json)).ok();
+    repeated
+}
+
+struct Repeated<'a>(&'a mut BTreeSet<String>);
+
+impl<'de> DeserializeSeed<'de> for Repeated<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Repeated<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let mut seen = BTreeSet::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if !seen.insert(key.clone()) {
+                self.0.insert(key);
+            }
+            members.next_value_seed(Repeated(self.0))?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(Repeated(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
 fn target_state(value: &Value, problems: &mut Problems) -> Option<TargetState> {
     let state = value.as_str().and_then(TargetState::parse);
     if state.is_none() {
@@ -182,6 +256,19 @@ mod tests {
 
         let keys: Vec<_> = problems.iter().map(|problem| problem.key.as_str()).collect();
         assert_eq!(keys, ["initial_state", "extra", "a", "b", "c", "name", "name"]);
+    }
+
+    #[test]
+    fn a_key_that_stands_there_twice_is_warned_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        let text = r#"{"name": "a", "_comment": [1, -1, 1.5, null], "config": {"tasks.max": 1, "x": true, "tasks.max": 2}}"#;
+        std::fs::write(&path, text).unwrap();
+
+        let (document, warnings) = Document::load(&path).unwrap();
+
+        assert_eq!(document.config["tasks.max"], "2");
+        assert_eq!(warnings.iter().map(|warning| warning.key.as_str()).collect::<Vec<_>>(), ["tasks.max"]);
     }
 
     #[test]

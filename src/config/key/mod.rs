@@ -92,6 +92,8 @@ pub struct Key {
     pub dependents: &'static [&'static str],
     /// What the value, or each item of a list, has to satisfy beyond its type.
     pub(crate) rule: Rule,
+    /// Whether a list must have an item.
+    pub(crate) not_empty: bool,
 }
 
 impl Key {
@@ -112,6 +114,7 @@ impl Key {
             width,
             dependents: &[],
             rule: Rule::Any,
+            not_empty: false,
         }
     }
 
@@ -137,6 +140,11 @@ impl Key {
 
     pub(crate) const fn rule(mut self, rule: Rule) -> Self {
         self.rule = rule;
+        self
+    }
+
+    pub(crate) const fn not_empty(mut self) -> Self {
+        self.not_empty = true;
         self
     }
 
@@ -186,6 +194,10 @@ impl Key {
     /// Checks a resolved, trimmed value against type and rule.
     pub(crate) fn check(&self, value: &str) -> Result<(), Broken> {
         let items: Vec<&str> = if self.kind == Type::List { items(value).collect() } else { vec![value] };
+        if self.not_empty && items.is_empty() {
+            let detail = "must have at least one item".to_owned();
+            return Err(Broken { detail, remedy: self.remedy() });
+        }
         for item in items {
             rule::check_type(self.kind, item)
                 .and_then(|()| self.rule.check(item))
@@ -233,6 +245,7 @@ mod tests {
         let range = Key::new(Type::Int, "n", "").rule(Rule::Range(1, 9));
         let words = Key::new(Type::String, "w", "").rule(Rule::OneOf(&["text", "json"]));
         let list = Key::new(Type::List, "l", "").rule(Rule::OneOf(&["a", "b"]));
+        let some = Key::new(Type::List, "s", "").not_empty();
         let rate = Key::new(Type::Double, "d", "").rule(Rule::Positive);
         let secret = Key::new(Type::Password, "s", "").rule(Rule::Size(4, 6));
         let table = [
@@ -248,6 +261,9 @@ mod tests {
             (list, "a, b", true),
             (list, "", true),
             (list, "a,c", false),
+            (some, "a", true),
+            (some, "", false),
+            (some, " , ", false),
             (rate, "0.5", true),
             (rate, "0", false),
             (rate, "NaN", false),
@@ -263,6 +279,18 @@ mod tests {
         for (key, value, sound) in table {
             assert_eq!(key.check(value).is_ok(), sound, "{} = {value}", key.name);
         }
+    }
+
+    #[test]
+    fn a_pipe_is_no_file_and_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let key = Key::new(Type::String, "f", "").rule(Rule::File);
+
+        let broken = key.check(pipe.to_str().unwrap()).unwrap_err();
+
+        assert_eq!(broken.detail, "must be the path of a readable file");
     }
 
     #[test]

@@ -63,8 +63,8 @@ pub enum Error {
     /// Nobody by that name.
     #[error("there is no config provider `{0}`")]
     UnknownProvider(String),
-    /// The variable is not set.
-    #[error("the environment variable {0} is not set")]
+    /// The variable is not set, or not Unicode.
+    #[error("the environment variable {0} is not set to UTF-8 text")]
     NoVariable(String),
     /// The variable is outside `allowlist.pattern`.
     #[error("the environment variable {0} is outside the provider's allowlist.pattern")]
@@ -146,28 +146,30 @@ impl Providers {
         }
     }
 
-    /// The standard providers as the worker's `config.providers` keys change them.
+    /// The providers that the worker's `config.providers` lists, or the standard ones where it is not set.
     pub(crate) fn configured(
         settings: &BTreeMap<String, String>,
         environment: impl IntoIterator<Item = (String, String)>,
         problems: &mut Problems,
     ) -> Self {
         let mut providers = Self::new(environment);
-        let declared = settings.get("config.providers").map_or("", String::as_str);
-        for name in items(declared) {
-            let class = settings.get(&format!("config.providers.{name}.class"));
-            match (class, providers.sources.contains_key(name)) {
-                (Some(_), _) | (None, true) => {}
-                (None, false) => problems.about(
-                    format!("config.providers.{name}.class"),
+        let listed = settings.get("config.providers").map_or("env,file,dir", String::as_str);
+        let listed: Vec<&str> = items(listed).collect();
+        providers.sources.retain(|name, _| listed.contains(&name.as_str()));
+        for name in &listed {
+            let class = format!("config.providers.{name}.class");
+            if !settings.contains_key(&class) && !providers.sources.contains_key(*name) {
+                problems.about(
+                    class,
                     "is required for a provider other than env, file and dir",
                     "set it to the provider's class, or remove the name from config.providers",
-                ),
+                );
             }
         }
         for (key, value) in settings {
             let Some(rest) = key.strip_prefix("config.providers.") else { continue };
             let problem = match rest.split_once('.') {
+                Some((name, "class")) if !listed.contains(&name) => Err(unlisted(name)),
                 Some((name, "class")) => providers.set_class(name, value.trim()),
                 Some(_) => Ok(()),
                 None => Err("is not a key of a provider".to_owned()),
@@ -204,8 +206,7 @@ impl Providers {
     }
 
     fn set_parameter(&mut self, name: &str, parameter: &str, value: &str) -> Result<(), String> {
-        let source =
-            self.sources.get_mut(name).ok_or_else(|| format!("there is no config provider `{name}`"))?;
+        let source = self.sources.get_mut(name).ok_or_else(|| unlisted(name))?;
         match (source, parameter) {
             (Source::Environment { allowed }, "param.allowlist.pattern") => {
                 // Kafka matches the whole name.
@@ -282,22 +283,25 @@ impl Providers {
     }
 }
 
+fn unlisted(name: &str) -> String {
+    format!("is about `{name}`, which config.providers does not list")
+}
+
 fn refused(key: &str, value: &str, rule: String) -> Problem {
     let remedy = "correct or remove it".to_owned();
     Problem { key: key.to_owned(), value: Some(value.to_owned()), rule, remedy }
 }
 
-/// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside.
+/// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and what was
+/// looked at is what is opened, so that a link changed in between makes no difference.
 fn read(path: &Path, allowed: &[PathBuf]) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
-    if !allowed.is_empty() {
-        let real = path.canonicalize().map_err(failed)?;
-        let inside = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
-        if !allowed.iter().any(inside) {
-            return Err(Error::PathNotAllowed(path.to_owned()));
-        }
+    let real = path.canonicalize().map_err(failed)?;
+    let inside = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
+    if !allowed.is_empty() && !allowed.iter().any(inside) {
+        return Err(Error::PathNotAllowed(path.to_owned()));
     }
-    properties::read_bounded(path, FILE_LIMIT)
+    properties::read_bounded(&real, FILE_LIMIT)
         .map_err(failed)?
         .ok_or_else(|| Error::TooLarge(path.to_owned()))
 }

@@ -57,7 +57,7 @@ fn a_reference_that_does_not_resolve_is_an_error_that_says_why() {
     fs::write(directory.path().join("large"), vec![b'x'; FILE_LIMIT as usize + 1]).unwrap();
     let providers = Providers::new(environment());
     let table = [
-        ("${env:MISSING}".to_owned(), "MISSING is not set"),
+        ("${env:MISSING}".to_owned(), "MISSING is not set to UTF-8 text"),
         ("${vault:a:b}".to_owned(), "no config provider `vault`"),
         ("${TOKEN}".to_owned(), "not a reference"),
         ("${env:TOKEN".to_owned(), "not a reference"),
@@ -117,6 +117,26 @@ fn kafkas_provider_classes_are_taken_under_any_name() {
 
     assert!(problems.is_empty(), "{problems}");
     assert_eq!(resolved(&providers, "${environment:TOKEN}").as_deref(), Ok("hunter2"));
+}
+
+#[test]
+fn only_listed_providers_exist_and_without_a_list_the_standard_ones() {
+    let table = [
+        (&[][..], true, true),
+        (&[("config.providers", "env")], true, false),
+        (&[("config.providers", "dir")], false, true),
+        (&[("config.providers", "")], false, false),
+    ];
+
+    for (pairs, env, dir) in table {
+        let (providers, problems) = configured(pairs);
+        let exists = |reference: &str| {
+            !resolved(&providers, reference).is_err_and(|error| error.contains("no config provider"))
+        };
+
+        assert!(problems.is_empty(), "{problems}");
+        assert_eq!((exists("${env:TOKEN}"), exists("${dir:/none:a}")), (env, dir), "{pairs:?}");
+    }
 }
 
 #[test]

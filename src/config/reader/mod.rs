@@ -147,14 +147,14 @@ impl<'a> Reader<'a> {
         };
         let (value, referred) = self.resolve(key.name, key.kind, raw)?;
         if value.is_empty() {
-            return match key.kind {
+            match key.kind {
                 Type::Password => {
                     self.refuse(key, "is empty", "set it, or remove the key");
-                    None
+                    return None;
                 }
-                Type::List if key.fallback != Fallback::Required => Some(value),
-                _ => self.fallback(key),
-            };
+                Type::List if key.fallback != Fallback::Required => {}
+                _ => return self.fallback(key),
+            }
         }
         let broken = match key.check(value.reveal()) {
             Ok(()) => return Some(value),

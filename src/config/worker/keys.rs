@@ -18,7 +18,7 @@ keys! {
     "Kafka" {
         BOOTSTRAP_SERVERS = Key::new(List, "bootstrap.servers",
             "Brokers to find the cluster through, as host:port.")
-            .or("localhost:9092").high().rule(HOST_PORT);
+            .or("localhost:9092").high().rule(HOST_PORT).not_empty();
         GROUP_ID = Key::new(String, "group.id",
             "Name of this cluster of workers: workers with the same name share the connectors. It is a consumer group \
              on the work topic, so no other application may use it.")
@@ -82,7 +82,7 @@ keys! {
         LISTENERS = Key::new(List, "listeners",
             "Where the REST API, /metrics and /health listen. Whoever reaches it can change connectors: keep it off \
              public networks.")
-            .or("http://127.0.0.1:8083").rule(LISTENER);
+            .or("http://127.0.0.1:8083").rule(LISTENER).not_empty();
         LISTENERS_CERTIFICATE = Key::new(String, "listeners.https.ssl.certificate.location",
             "PEM file with the certificate chain for https listeners.").low().rule(Rule::File);
         LISTENERS_KEY = Key::new(String, "listeners.https.ssl.key.location",
@@ -118,7 +118,7 @@ keys! {
         REGISTRY_URL = Key::new(List, "value.converter.schema.registry.url",
             "Addresses of the schema registry, tried in order. A base path is kept, as in \
              http://apicurio:8080/apis/ccompat/v7.")
-            .required().high().rule(HTTP_URL);
+            .required().high().rule(HTTP_URL).not_empty();
         REGISTRY_BASIC_SOURCE = Key::new(String, "value.converter.basic.auth.credentials.source",
             "Where name and password for the registry come from: USER_INFO takes basic.auth.user.info, URL takes them \
              from the address itself.")
@@ -177,7 +177,7 @@ keys! {
     }
     "Secrets" {
         CONFIG_PROVIDERS = Key::new(List, "config.providers",
-            "Names of config providers beside env, file and dir, which are always there. Each needs \
+            "Names of the config providers there are; empty for none. One other than env, file and dir needs \
              config.providers.<name>.class; limits are set with .param.allowed.paths and .param.allowlist.pattern.")
             .or("env,file,dir").low().rule(name::PROVIDER);
         SECRETS_POLICY = Key::new(String, "secrets.policy",

@@ -5,6 +5,8 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
+    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -33,10 +35,8 @@ pub struct Worker {
     pub kafka: Kafka,
     /// How to reach the schema registry.
     pub registry: Registry,
-    /// How references in connector configurations are resolved, and whether secrets must be references.
+    /// How references in connector configurations are resolved, and whether secrets must be (`secrets.policy`).
     pub providers: Providers,
-    /// `secrets.policy`.
-    pub secrets_policy: SecretsPolicy,
     /// How workers share the tasks.
     pub group: Group,
     /// The topics the worker keeps its own state in.
@@ -181,6 +181,27 @@ pub struct Loaded<T> {
     pub warnings: Vec<Warning>,
 }
 
+/// A worker's configuration that cannot be used, with what it takes to look at everything else all the same.
+#[derive(Debug)]
+pub struct Rejected {
+    /// What is wrong; not empty.
+    pub problems: Problems,
+    /// How references are resolved, as far as that is known.
+    pub providers: Providers,
+    /// `connectors.dir`, if that is sound.
+    pub connectors_dir: Option<PathBuf>,
+    /// Settings of the Kafka clients, without those that are a problem already.
+    pub kafka: Kafka,
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problems.fmt(f)
+    }
+}
+
+impl std::error::Error for Rejected {}
+
 impl Worker {
     /// Reads the worker's properties file, if any, and the process's environment.
     ///
@@ -188,20 +209,24 @@ impl Worker {
     /// Every problem of file and environment together.
     pub fn load(
         path: Option<&Path>,
-        environment: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Loaded<Self>, Problems> {
-        let environment: Vec<_> = environment.into_iter().collect();
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Loaded<Self>, Box<Rejected>> {
         let mut problems = Problems::default();
+        let environment = environment::readable(environment, &mut problems);
         let mut settings = BTreeMap::new();
         let mut warnings = Vec::new();
         if let Some(path) = path {
             let shown = path.display().to_string();
-            // Without the file every required key would be reported as missing, which would only mislead.
-            let parsed = load_file(path).map_err(|problem| {
-                let mut alone = Problems::default();
-                alone.push(problem);
-                alone
-            })?;
+            let parsed = match load_file(path) {
+                Ok(parsed) => parsed,
+                // Without the file every required key would be reported as missing, which would only mislead.
+                Err(problem) => {
+                    problems.push(problem);
+                    let providers = Providers::new(environment);
+                    let (connectors_dir, kafka) = Default::default();
+                    return Err(Box::new(Rejected { problems, providers, connectors_dir, kafka }));
+                }
+            };
             for error in &parsed.errors {
                 problems.about(shown.clone(), error.to_string(), "correct the line");
             }
@@ -211,18 +236,25 @@ impl Worker {
             }));
             settings = parsed.pairs;
         }
-        settings.extend(environment::overrides(&environment));
+        settings.extend(environment::overrides(&environment, &mut warnings));
 
         let mut providers = Providers::configured(&settings, environment, &mut problems);
-        if settings.get(keys::SECRETS_POLICY.name).is_some_and(|policy| policy.trim() == "references") {
+        // Every other value is read under the policy, so it comes first; the reader tells what is wrong with it.
+        let policy = settings.get(keys::SECRETS_POLICY.name).and_then(|raw| providers.resolve(raw).ok());
+        if policy.is_some_and(|policy| policy.text.reveal().trim() == "references") {
             providers.policy = SecretsPolicy::References;
         }
         let mut reader = Reader::new(&settings, &providers);
         reader.problems.extend(problems);
         let worker = read::worker(&mut reader, &providers);
-        let (config, more) = reader.finish(worker)?;
-        warnings.extend(more);
-        Ok(Loaded { config, warnings })
+        let (connectors_dir, kafka) = (worker.connectors_dir.clone(), worker.kafka.clone());
+        match reader.finish(worker) {
+            Ok((config, more)) => {
+                warnings.extend(more);
+                Ok(Loaded { config, warnings })
+            }
+            Err(problems) => Err(Box::new(Rejected { problems, providers, connectors_dir, kafka })),
+        }
     }
 }
 

@@ -4,40 +4,28 @@ use std::collections::BTreeMap;
 
 use super::{Group, LogFormat, Login, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker, dialect, keys};
 use crate::config::{
-    Listener, address, client,
-    key::Key,
-    name,
-    providers::{Providers, SecretsPolicy},
-    reader::Reader,
-    registry, unknown,
+    Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry, unknown,
 };
 
 /// Builds the worker's configuration; the reader keeps what is wrong with it.
 pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
     unknown::check(reader, &dialect::WORKER);
-    for key in
-        [&keys::KEY_CONVERTER, &keys::VALUE_CONVERTER, &keys::HEADER_CONVERTER, &keys::CONFIG_PROVIDERS]
-    {
-        // Nothing is chosen by them; reading holds their rules.
+    for key in [
+        &keys::KEY_CONVERTER,
+        &keys::VALUE_CONVERTER,
+        &keys::HEADER_CONVERTER,
+        &keys::CONFIG_PROVIDERS,
+        &keys::SECRETS_POLICY,
+    ] {
+        // Nothing is chosen by them, or has been before; reading holds their rules.
         reader.text(key);
     }
     let servers = reader.list(&keys::BOOTSTRAP_SERVERS).join(",");
     let listeners = reader.parsed_list(&keys::LISTENERS, address::listener);
-    if listeners.is_empty() && reader.are_sound(&[&keys::LISTENERS]) {
-        reader.refuse(
-            &keys::LISTENERS,
-            "needs at least one address",
-            "write for example http://127.0.0.1:8083",
-        );
-    }
     Worker {
         kafka: client::read(reader, servers, dialect::is_declared),
         registry: registry::read(reader),
         providers: providers.clone(),
-        secrets_policy: match reader.word(&keys::SECRETS_POLICY).as_str() {
-            "references" => SecretsPolicy::References,
-            _ => SecretsPolicy::Warn,
-        },
         group: group(reader),
         topics: topics(reader),
         topic_creation: reader.boolean(&keys::TOPIC_CREATION),

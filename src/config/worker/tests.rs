@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, os::unix::ffi::OsStringExt};
 
 use super::*;
 use crate::config::{RegistryAuth, unknown::covers};
@@ -9,12 +9,13 @@ fn load_with(file: &[u8], variables: &[(&str, &str)]) -> Result<Loaded<Worker>, 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("worker.properties");
     fs::write(&path, file).unwrap();
-    let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    Worker::load(Some(&path), environment)
+    let environment = variables.iter().map(|(name, value)| (name.into(), value.into()));
+    Worker::load(Some(&path), environment).map_err(|rejected| rejected.problems)
 }
 
 fn load(lines: &str) -> Result<Loaded<Worker>, Problems> {
-    load_with(format!("{MINIMAL}{lines}").as_bytes(), &[("SECRET", "hunter2-hunter2-hunter2-hunter2-!")])
+    let variables = [("SECRET", "hunter2-hunter2-hunter2-hunter2-!"), ("POLICY", "references")];
+    load_with(format!("{MINIMAL}{lines}").as_bytes(), &variables)
 }
 
 fn told(lines: &str) -> String {
@@ -45,7 +46,7 @@ fn the_smallest_file_gives_connects_and_our_defaults() {
 #[test]
 fn without_a_file_the_environment_is_enough_and_with_one_it_wins() {
     let registry = ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://other:8081/base");
-    let environment = [registry].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let environment = [registry].map(|(name, value)| (name.into(), value.into()));
 
     let alone = Worker::load(None, environment).unwrap().config;
     let both = load_with(MINIMAL.as_bytes(), &[registry, ("CONNECT_GROUP_ID", "g")]).unwrap().config;
@@ -53,6 +54,40 @@ fn without_a_file_the_environment_is_enough_and_with_one_it_wins() {
     assert_eq!(alone.registry.urls[0].as_str(), "http://other:8081/base");
     assert_eq!(both.registry.urls[0].as_str(), "http://other:8081/base");
     assert_eq!(both.group.id, "g");
+}
+
+#[test]
+fn an_empty_variable_is_ignored_with_a_warning() {
+    let loaded = load_with(
+        b"value.converter.schema.registry.url=http://registry:8081\ngroup.id=g\n",
+        &[("CONNECT_GROUP_ID", "")],
+    )
+    .unwrap();
+
+    assert_eq!(loaded.config.group.id, "g");
+    assert_eq!(loaded.warnings.len(), 1);
+    assert_eq!(loaded.warnings[0].key, "CONNECT_GROUP_ID");
+}
+
+#[test]
+fn a_variable_of_ours_that_is_not_text_is_a_problem_without_its_value() {
+    let latin = || OsString::from_vec(b"hunter2\xe9".to_vec());
+    let environment = [("CONNECT_GROUP_ID".into(), latin()), ("OTHER".into(), latin()), (latin(), latin())];
+
+    let told = Worker::load(None, environment).unwrap_err().to_string();
+
+    assert!(told.contains("CONNECT_GROUP_ID: must be UTF-8 text"), "{told}");
+    assert!(!told.contains("hunter2") && !told.contains("OTHER"), "{told}");
+}
+
+#[test]
+fn a_rejected_worker_still_tells_where_its_connectors_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let environment = [("CONNECT_CONNECTORS_DIR".into(), directory.path().into())];
+
+    let rejected = Worker::load(None, environment).unwrap_err();
+
+    assert_eq!(rejected.connectors_dir.as_deref(), Some(directory.path()));
 }
 
 #[test]
@@ -115,7 +150,7 @@ fn every_problem_of_a_file_is_reported_in_one_run_and_no_secret_is_shown() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_the_only_problem() {
-    let problems = Worker::load(Some(Path::new("/does/not/exist.properties")), []).unwrap_err();
+    let problems = Worker::load(Some(Path::new("/does/not/exist.properties")), []).unwrap_err().problems;
 
     assert_eq!(problems.len(), 1);
     assert!(problems.to_string().starts_with("/does/not/exist.properties: cannot be read"), "{problems}");
@@ -130,7 +165,12 @@ fn rules_across_keys_are_held() {
             "status.storage.topic: must differ from offset.storage.topic",
         ),
         ("offset.storage.cleanup.policy=delete", "is always compact"),
-        ("listeners=", "needs at least one address"),
+        ("listeners=", "listeners = : must have at least one item"),
+        ("bootstrap.servers=", "bootstrap.servers = : must have at least one item"),
+        (
+            "value.converter.schema.registry.url=,",
+            "value.converter.schema.registry.url = ,: must have at least one item",
+        ),
         ("listeners=https://:8083", "listeners.https.ssl.certificate.location: is required"),
         ("admin.auth.method=basic", "admin.auth.password: is required"),
         (
@@ -160,6 +200,7 @@ fn rules_across_keys_are_held() {
         ),
         ("value.converter.schema.registry.ssl.truststore.location=/a", "ssl.ca.location"),
         ("secrets.policy=references\nadmin.auth.password=hunter2-hunter2", "must be a reference"),
+        ("secrets.policy=${env:POLICY}\nadmin.auth.password=hunter2-hunter2", "must be a reference"),
     ];
 
     for (lines, expected) in table {

@@ -11,6 +11,9 @@ use crate::config::{
     name,
 };
 
+/// A producer takes records of 32 MiB; the rest is for what an event adds to the body.
+const LARGEST_BODY: i64 = 30 * 1024 * 1024;
+
 keys! {
     "Accounting webhooks" {
         APPLICATION_NAME = Key::new(String, "application.name",
@@ -63,7 +66,8 @@ keys! {
         SOURCE_ADDRESSES = Key::new(List, "source.addresses",
             "Networks that deliveries may come from. Empty: any, because signatures decide.").rule(NETWORK);
         BODY_LIMIT = Key::new(Long, "body.limit.bytes",
-            "Largest accounting delivery, in bytes.").or("8388608").low().rule(Rule::Range(1024, 104_857_600));
+            "Largest accounting delivery, in bytes. At most 30 MiB, so that it fits into one record.")
+            .or("8388608").low().rule(Rule::Range(1024, LARGEST_BODY));
         INVOICING_BODY_LIMIT = Key::new(Long, "invoicing.body.limit.bytes",
             "Largest invoicing delivery, in bytes; smaller, because each is hashed once for every hook's secret.")
             .or("262144").low().rule(Rule::Range(1024, 8_388_608));

@@ -121,6 +121,11 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("topic.prefix", "a b")], "topic.prefix = a b: must be the beginning of topic names"),
         (&[("errors.log.include.messages", "true")], "contents are never logged"),
         (&[("oauth.redirect.uri", "http://127.0.0.1/cb")], "oauth.redirect.uri"),
+        (&[("body.limit.bytes", "31457281")], "must be a whole number from 1024 to 31457280"),
+        (
+            &[("errors.deadletterqueue.topic.name", "acme.accounting.customers")],
+            "is a topic of the prefix that holds something else",
+        ),
     ];
 
     for (changes, expected) in table {
