@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tributary::config::Kafka;
+use tributary::config::worker::LogFormat;
 use tributary::kafka::{
     Admin, Error, Failure, Producer, ProducerOptions, Shards, TopicSpec, TransactionOptions, read_to_end,
 };
 use tributary::model::Cleanup;
 use tributary::retry::Retry;
-use tributary::telemetry::{self, Format, Metrics};
+use tributary::telemetry::{self, Metrics};
 
 use super::process::Process;
 use super::topics::{self, PARTITIONS};
@@ -102,7 +103,7 @@ pub(crate) const CLIENTS: [&str; 4] = ["admin", "producer", "consumer", "transac
 /// The copy's whole life.
 pub(crate) fn visit() -> ExitCode {
     let visit: Visit = serde_json::from_str(&std::env::var(VISIT).unwrap()).unwrap();
-    telemetry::install_logs(Format::Json, "debug").unwrap();
+    telemetry::install_logs(LogFormat::Json, "debug").unwrap();
     let metrics = Metrics::install().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
