@@ -110,7 +110,7 @@ fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
         kafka::Error::Refused { client, key: setting, value, rule, remedy } => Problem {
             key: key(client, &setting),
             value: Some(value),
-            rule: format!("is not the user's to set: {rule}"),
+            rule: format!("is refused: {rule}"),
             remedy,
         },
         kafka::Error::Setting { client, key: setting, reason, remedy } => {
