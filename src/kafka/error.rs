@@ -159,6 +159,12 @@ impl Error {
         matches!(self, Self::Delivery { source, .. } if source.refuses_record())
     }
 
+    /// Whether a record was given up by the client for a reason that lies elsewhere.
+    pub(super) fn is_purged(&self) -> bool {
+        let purged = |cause: &Cause| matches!(cause.code(), Some(Code::PurgeQueue | Code::PurgeInflight));
+        matches!(self, Self::Delivery { source, .. } if purged(source))
+    }
+
     /// Stable name of the kind of error, for dead letters.
     #[must_use]
     pub fn class(&self) -> &'static str {

@@ -234,7 +234,8 @@ impl fmt::Debug for ShardProducer {
 /// Why a batch was not, or not certainly, committed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// None of the batch is visible, and the producer goes on: the batch may be tried again if the verdict allows.
+    /// None of the batch is visible, and the producer goes on: the batch may be tried again if the verdict allows. Where
+    /// the broker itself refused a record, the next commit writes nothing and answers [`Failure::Rebuilt`].
     #[error("batch aborted, none of it is visible")]
     Aborted {
         /// What went wrong.

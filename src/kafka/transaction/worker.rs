@@ -32,13 +32,15 @@ use crate::{
 const REPORT_SLACK: Duration = Duration::from_secs(10);
 /// The most an abort may take.
 const ABORT_LIMIT: Duration = Duration::from_secs(30);
+/// The most we wait, once a batch is aborted, for the report of the record that failed it.
+const REASON_LIMIT: Duration = Duration::from_secs(1);
 /// The most we wait for the poll thread to let go of the last report.
 const SETTLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// How a batch ended.
 pub(super) enum Ended {
     Committed,
-    /// Nothing is visible and the producer goes on.
+    /// Nothing is visible and the producer goes on, unless a record was sent and refused: then the thread has ended.
     Aborted(Error),
     /// Another owner has come.
     Fenced(Error),
@@ -126,7 +128,13 @@ impl Shard {
     fn run(&self, inbox: &mpsc::Receiver<Batch>) {
         while let Ok(Batch { records, answer }) = inbox.recv() {
             let ended = self.commit(&records);
-            let over = matches!(ended, Ended::Fenced(_) | Ended::Broken(_));
+            let over = match ended {
+                Ended::Committed => false,
+                // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
+                // transaction's timeout: not with this client again.
+                Ended::Aborted(_) => self.reports.has_failures(),
+                Ended::Fenced(_) | Ended::Broken(_) => true,
+            };
             // Nobody waits any more: the next commit finds the batch open and takes it as unknown.
             drop(answer.send(ended));
             if over {
@@ -136,11 +144,11 @@ impl Shard {
     }
 
     fn commit(&self, records: &[EncodedRecord]) -> Ended {
-        self.reports.reset();
+        let batch = self.reports.begin();
         if let Err(error) = self.producer.begin_transaction() {
             return self.over(self.error("begin a transaction", error));
         }
-        if let Err(error) = self.send(records).and_then(|()| self.drain()) {
+        if let Err(error) = self.send(batch, records).and_then(|()| self.drain()) {
             return self.abort(error);
         }
         if let Some(hook) = &self.before_commit {
@@ -159,12 +167,12 @@ impl Shard {
     }
 
     /// Queues all records, waiting for reports whenever the queue is full.
-    fn send(&self, records: &[EncodedRecord]) -> Result<(), Error> {
+    fn send(&self, batch: usize, records: &[EncodedRecord]) -> Result<(), Error> {
         let end = Instant::now() + self.report_limit;
         for record in records {
             loop {
                 self.reports.add();
-                let Err((error, _)) = self.producer.send(base_record(record, ())) else { break };
+                let Err((error, _)) = self.producer.send(base_record(record, batch)) else { break };
                 self.reports.take_back();
                 let full = error.rdkafka_error_code() == Some(Code::QueueFull);
                 if !full || Instant::now() >= end || !self.reports.wait_for_one(end)? {
@@ -204,6 +212,11 @@ impl Shard {
             return self.over(fatal);
         }
         match self.producer.abort_transaction(ABORT_LIMIT) {
+            // librdkafka gives up the rest of a batch when one record fails, and may report the rest first: the verdict
+            // must be about the record, or a batch that can never pass would be tried for ever.
+            Ok(()) if cause.is_purged() => {
+                Ended::Aborted(self.reports.reason(Instant::now() + REASON_LIMIT).unwrap_or(cause))
+            }
             Ok(()) => Ended::Aborted(cause),
             Err(error) => self.over(self.error("abort", error)),
         }
@@ -239,8 +252,14 @@ struct Tally {
 
 #[derive(Default)]
 struct State {
+    /// Number of the batch; each record carries that of its own.
+    batch: usize,
     open: usize,
+    /// A record was sent and not acknowledged.
+    failures: bool,
     failed: Option<Error>,
+    /// Given up because another record failed.
+    purged: Option<Error>,
 }
 
 impl Tally {
@@ -248,8 +267,12 @@ impl Tally {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reset(&self) {
-        *self.lock() = State::default();
+    /// Starts to count for a new batch and gives its number.
+    fn begin(&self) -> usize {
+        let mut state = self.lock();
+        let batch = state.batch.wrapping_add(1);
+        *state = State { batch, ..State::default() };
+        batch
     }
 
     fn add(&self) {
@@ -260,15 +283,24 @@ impl Tally {
         self.lock().open -= 1;
     }
 
-    fn count(&self, result: Result<(), Error>) {
+    fn count(&self, batch: usize, result: Result<(), Error>) {
         let mut state = self.lock();
-        // A record of an abandoned batch may be reported after the next one has begun.
+        // Records of an aborted batch are reported as purged when the next one may have begun: not its concern.
+        if batch != state.batch {
+            return;
+        }
         state.open = state.open.saturating_sub(1);
         if let Err(error) = result {
-            state.failed.get_or_insert(error);
+            state.failures |= !error.is_purged();
+            let place = if error.is_purged() { &mut state.purged } else { &mut state.failed };
+            place.get_or_insert(error);
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    fn has_failures(&self) -> bool {
+        self.lock().failures
     }
 
     /// `false` when none came in time.
@@ -284,21 +316,30 @@ impl Tally {
     /// Waits until the state is as wanted or a record has failed, whose error it then is.
     fn wait(&self, end: Instant, wanted: impl Fn(&State) -> bool) -> Result<bool, Error> {
         let left = end.saturating_duration_since(Instant::now());
-        let waiting = |state: &mut State| state.failed.is_none() && !wanted(state);
+        let waiting = |state: &mut State| state.failed.is_none() && state.purged.is_none() && !wanted(state);
         let waited = self.changed.wait_timeout_while(self.lock(), left, waiting);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match state.failed.take() {
+        match state.failed.take().or_else(|| state.purged.take()) {
             Some(error) => Err(error),
             None => Ok(wanted(&state)),
         }
     }
+
+    /// The failure that made librdkafka give up the rest, if it is reported in time.
+    fn reason(&self, end: Instant) -> Option<Error> {
+        let left = end.saturating_duration_since(Instant::now());
+        let waiting = |state: &mut State| state.failed.is_none() && state.open > 0;
+        let waited = self.changed.wait_timeout_while(self.lock(), left, waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.failed.take()
+    }
 }
 
 impl Reports for Arc<Tally> {
-    type Opaque = ();
+    type Opaque = usize;
 
-    fn reported(&self, report: &DeliveryResult<'_>, (): ()) {
-        self.count(outcome(report).map(drop));
+    fn reported(&self, report: &DeliveryResult<'_>, batch: usize) {
+        self.count(batch, outcome(report).map(drop));
     }
 }
 
@@ -317,23 +358,25 @@ mod tests {
     #[test]
     fn a_batch_is_complete_only_when_every_record_is_reported() {
         let tally = Tally::default();
+        let batch = tally.begin();
         tally.add();
         tally.add();
 
-        tally.count(Ok(()));
+        tally.count(batch, Ok(()));
         assert!(!tally.wait_for_all(soon()).unwrap());
 
-        tally.count(Ok(()));
+        tally.count(batch, Ok(()));
         assert!(tally.wait_for_all(soon()).unwrap());
     }
 
     #[test]
     fn the_first_failure_ends_the_wait_before_the_rest_is_reported() {
         let tally = Tally::default();
+        let batch = tally.begin();
         (0..3).for_each(|_| tally.add());
 
-        tally.count(Err(failure("first")));
-        tally.count(Err(failure("second")));
+        tally.count(batch, Err(failure("first")));
+        tally.count(batch, Err(failure("second")));
 
         let limit = Instant::now() + Duration::from_secs(10);
         let error = tally.wait_for_all(limit).unwrap_err();
@@ -342,12 +385,35 @@ mod tests {
     }
 
     #[test]
+    fn the_record_that_failed_is_the_reason_also_when_those_given_up_with_it_are_reported_first() {
+        let purged = || Error::Delivery {
+            topic: "given up".into(),
+            partition: 0,
+            persisted: Persisted::No,
+            source: Cause::from(KafkaError::MessageProduction(Code::PurgeQueue)),
+        };
+        let tally = Tally::default();
+        let batch = tally.begin();
+        (0..3).for_each(|_| tally.add());
+        tally.count(batch, Err(purged()));
+
+        let first = tally.wait_for_all(soon()).unwrap_err();
+        tally.count(batch, Err(purged()));
+        tally.count(batch, Err(failure("the cause")));
+
+        assert!(first.is_purged(), "{first}");
+        let reason = tally.reason(soon()).unwrap();
+        assert!(reason.to_string().contains("the cause"), "{reason}");
+    }
+
+    #[test]
     fn a_report_from_another_thread_ends_the_wait_for_room() {
         let tally = Arc::new(Tally::default());
+        let batch = tally.begin();
         tally.add();
         let reporter = Arc::clone(&tally);
 
-        let thread = thread::spawn(move || reporter.count(Ok(())));
+        let thread = thread::spawn(move || reporter.count(batch, Ok(())));
         let came = tally.wait_for_one(Instant::now() + Duration::from_secs(60)).unwrap();
 
         thread.join().unwrap();
@@ -355,13 +421,19 @@ mod tests {
     }
 
     #[test]
-    fn a_new_batch_knows_nothing_of_the_failure_before() {
+    fn a_new_batch_knows_nothing_of_the_failures_before_however_late_they_are_reported() {
         let tally = Tally::default();
+        let aborted = tally.begin();
         tally.add();
-        tally.count(Err(failure("before")));
+        tally.add();
+        tally.count(aborted, Err(failure("before")));
 
-        tally.reset();
+        let batch = tally.begin();
+        tally.add();
+        tally.count(aborted, Err(failure("before, reported late")));
 
+        assert!(!tally.wait_for_all(soon()).unwrap(), "its own record is still open");
+        tally.count(batch, Ok(()));
         assert!(tally.wait_for_all(soon()).unwrap());
     }
 }
