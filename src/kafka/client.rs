@@ -4,7 +4,12 @@
 //! setting that contradicts the last layer is refused instead of overruled in silence. Settings librdkafka cannot take
 //! (token endpoint; it is built without curl) are taken out and served by [`super::oauth`].
 
-use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
 
 use rdkafka::{
     ClientContext,
@@ -13,7 +18,11 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 
-use super::{Error, context::Context, oauth, sys};
+use super::{
+    Error,
+    context::{Context, Handle, Link},
+    oauth, sys,
+};
 use crate::{
     config::{ClientRole, Kafka},
     metrics::Client,
@@ -247,13 +256,34 @@ impl Settings {
     }
 
     /// Makes the client. `wrap` gives the shared context the shape this kind of client needs.
-    pub(super) fn create<C, T>(&self, wrap: impl FnOnce(Context) -> C) -> Result<T, Error>
+    pub(super) fn create<C, T>(&self, wrap: impl FnOnce(Context) -> C) -> Result<Arc<T>, Error>
     where
         C: ClientContext,
-        T: FromClientConfigAndContext<C>,
+        T: FromClientConfigAndContext<C> + Handle + 'static,
     {
-        let context = wrap(Context::new(self.client, self.token.clone()));
-        self.config.create_with_context(context).map_err(|error| self.explain(error))
+        self.create_with(wrap, |_| {})
+    }
+
+    /// As [`Settings::create`], with what has to be done before anybody shares the client.
+    pub(super) fn create_with<C, T>(
+        &self,
+        wrap: impl FnOnce(Context) -> C,
+        prepare: impl FnOnce(&mut T),
+    ) -> Result<Arc<T>, Error>
+    where
+        C: ClientContext,
+        T: FromClientConfigAndContext<C> + Handle + 'static,
+    {
+        let link = Link::default();
+        let context = wrap(Context::new(self.client, self.token.clone(), Arc::clone(&link)));
+        let created = self.config.create_with_context(context).map(|mut client| {
+            prepare(&mut client);
+            Arc::new(client)
+        });
+        // Also where there is none, so that nobody waits for one.
+        let client: Weak<dyn Handle> = created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
+        link.set(client).ok();
+        created.map_err(|error| self.explain(error))
     }
 
     /// Gives a client its first token, if it needs one, before anybody serves the queue on which it would ask. Blocks.

@@ -203,10 +203,10 @@ impl Session {
         let open = move || {
             let settings = Settings::new(&kafka, &Role::Admin)?;
             let lister = settings.create(|context| Reporting::new(context, ()))?;
-            let admin: AdminClient<Context> = settings.create(|context| context)?;
+            let admin: Arc<AdminClient<Context>> = settings.create(|context| context)?;
             // librdkafka would ask for it on the queue that nobody serves.
             settings.hand_token(admin.inner())?;
-            Ok(Clients { lister: Arc::new(lister), admin: Arc::new(admin) })
+            Ok(Clients { lister, admin })
         };
         let clients = blocking("create the admin client", open).await??;
         Ok(Self { clients: Some(clients) })

@@ -69,11 +69,12 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let Order { kafka, options, assignments, .. } = order;
     let role = Role::Consumer { partitions: assignments.len(), prefetch_bytes: options.prefetch_bytes };
     let settings = Settings::new(kafka, &role)?;
-    let mut client: Client = settings.create(|context| context)?;
-    settings.hand_token(client.client())?;
     let thread = thread::current();
-    client.set_nonempty_callback(move || thread.unpark());
-    let client = Arc::new(client);
+    let client: Arc<Client> = settings.create_with(
+        |context| context,
+        |client: &mut Client| client.set_nonempty_callback(move || thread.unpark()),
+    )?;
+    settings.hand_token(client.client())?;
 
     // Also saves the half second an assignment on a fresh client would wait.
     find_topics(&client, assignments, options.connect_limit)?;

@@ -97,7 +97,7 @@ impl Worker {
 }
 
 struct Shard {
-    producer: ThreadedProducer<Reporting<Arc<Tally>>>,
+    producer: Arc<ThreadedProducer<Reporting<Arc<Tally>>>>,
     reports: Arc<Tally>,
     transactional_id: Arc<str>,
     report_limit: Duration,
@@ -108,7 +108,7 @@ impl Shard {
     fn init(settings: &Settings, options: &Options, transactional_id: Arc<str>) -> Result<Self, Error> {
         let reports = Arc::new(Tally::default());
         let tally = Arc::clone(&reports);
-        let producer: ThreadedProducer<Reporting<Arc<Tally>>> =
+        let producer: Arc<ThreadedProducer<Reporting<Arc<Tally>>>> =
             settings.create(|context| Reporting::new(context, tally))?;
         let shard = Self {
             producer,
