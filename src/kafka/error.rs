@@ -284,6 +284,8 @@ impl Cause {
             | Code::UnsupportedFeature
             | Code::UnsupportedForMessageFormat
             | Code::UnsupportedCompressionType
+            | Code::BadMessage
+            | Code::BadCompression
             | Code::InvalidArgument
             | Code::NotImplemented
             | Code::NotConfigured
