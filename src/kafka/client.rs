@@ -33,6 +33,16 @@ use crate::{
 /// letter, which carries what another topic refused, may be this large.
 pub const LARGEST_RECORD: usize = 32 << 20;
 
+/// The least `max.message.bytes` a topic may have, in bytes. The broker judges whole batches by it, and refuses all of one
+/// for what none of its records did; a batch therefore stays below.
+pub const SMALLEST_LIMIT: u64 = 1 << 20;
+
+/// Bytes of records in one batch, unless one record alone is larger.
+const BATCH_BYTES: u64 = 1_000_000;
+
+/// The least librdkafka takes for `message.max.bytes`.
+const SMALLEST_MAX: usize = 1_000;
+
 /// A kind of client with the figures that differ from one to the next.
 #[derive(Debug, Clone)]
 pub(super) enum Role {
@@ -64,6 +74,13 @@ impl Role {
         }
     }
 
+    fn queue_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
+            Self::Consumer { .. } | Self::Admin => None,
+        }
+    }
+
     fn defaults(&self) -> Vec<(&'static str, String)> {
         let mut defaults: Vec<(&'static str, String)> = vec![
             ("client.id", format!("tributary-{}", self.client().label())),
@@ -71,9 +88,8 @@ impl Role {
             ("reconnect.backoff.ms", "50".into()),
             ("reconnect.backoff.max.ms", "250".into()),
         ];
-        // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
         let largest = |queue_bytes: &usize| {
-            ("message.max.bytes", (*queue_bytes).clamp(1_000, LARGEST_RECORD).to_string())
+            ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, LARGEST_RECORD).to_string())
         };
         match self {
             Self::Producer { queue_bytes } => defaults.extend([
@@ -91,15 +107,16 @@ impl Role {
                 ("compression.codec", "lz4".into()),
             ]),
             Self::Consumer { partitions, prefetch_bytes } => {
-                let kilobytes = prefetch_bytes / 1000 / (*partitions).max(1);
+                // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
+                let share = prefetch_bytes / 2 / (*partitions).max(1);
                 defaults.extend([
+                    ("fetch.message.max.bytes", share.clamp(16 << 10, 1 << 20).to_string()),
                     ("statistics.interval.ms", "5000".into()),
                     // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
                     ("group.id", "tributary-reader".into()),
                     // The end of a partition is reported one such wait after its last record.
                     ("fetch.wait.max.ms", "10".into()),
-                    // Prefetch limits hold per partition here, so the whole is divided.
-                    ("queued.max.messages.kbytes", kilobytes.clamp(16, 65_536).to_string()),
+                    ("queued.max.messages.kbytes", (share / 1024).clamp(16, 65_536).to_string()),
                     ("queued.min.messages", "1000".into()),
                     // A full local queue pauses fetching by this long; the default of a second would starve us.
                     ("fetch.queue.backoff.ms", "5".into()),
@@ -118,11 +135,35 @@ impl Role {
             key: "queue.buffering.max.kbytes",
             value: (bytes / 1024).max(1).to_string(),
             same: &[],
+            lower: false,
             rule: "the worker bounds its memory itself",
         };
+        let exactly =
+            |key, value: &str, same, rule| Promise { key, value: value.into(), same, lower: false, rule };
+        let no_topics = exactly(
+            "allow.auto.create.topics",
+            "false",
+            &["0", "f"],
+            "a topic is created as the worker needs it, never with the broker's defaults because it was asked for",
+        );
         let lossless = [
-            Promise { key: "enable.idempotence", value: "true".into(), same: &["1", "t"], rule: LOSSLESS },
-            Promise { key: "request.required.acks", value: "-1".into(), same: &["all"], rule: LOSSLESS },
+            exactly("enable.idempotence", "true", &["1", "t"], LOSSLESS),
+            exactly("request.required.acks", "-1", &["all"], LOSSLESS),
+            exactly("message.send.max.retries", "2147483647", &[], LOSSLESS),
+            exactly(
+                "delivery.report.only.error",
+                "false",
+                &["0", "f"],
+                "a record counts as published only when its report says so",
+            ),
+            Promise {
+                key: "batch.size",
+                value: BATCH_BYTES.to_string(),
+                same: &[],
+                lower: true,
+                rule: "a topic's max.message.bytes is judged per batch, and a batch above it is refused with all its records",
+            },
+            no_topics.clone(),
         ];
         match self {
             Self::Producer { queue_bytes } => Vec::from(lossless)
@@ -133,6 +174,7 @@ impl Role {
                         key: "message.timeout.ms",
                         value: "0".into(),
                         same: &[],
+                        lower: false,
                         rule: "a record must not be given up while a later one goes through, and deadlines are the \
                                receiver's",
                     },
@@ -140,6 +182,7 @@ impl Role {
                         key: "transactional.id",
                         value: String::new(),
                         same: &[],
+                        lower: false,
                         rule: "the worker names its transactional producers after what they write",
                     },
                 ])
@@ -152,39 +195,52 @@ impl Role {
                         key: "transactional.id",
                         value: id.to_string(),
                         same: &[],
+                        lower: false,
                         rule: "the id names the shard, so that the broker can refuse every earlier owner",
                     },
                     Promise {
                         key: "transaction.timeout.ms",
                         value: timeout.as_millis().to_string(),
                         same: &[],
+                        lower: false,
                         rule: "a frozen owner may hold back readers of its shard no longer than this",
                     },
                 ])
                 .collect(),
             Self::Consumer { .. } => vec![
+                no_topics,
+                exactly(
+                    "client.rack",
+                    "",
+                    &[],
+                    "only a partition's leader knows its end; a follower that lags would report it early",
+                ),
                 Promise {
                     key: "isolation.level",
                     value: "read_committed".into(),
                     same: &[],
+                    lower: false,
                     rule: "what a fenced or aborted writer left behind must never be seen",
                 },
                 Promise {
                     key: "enable.auto.commit",
                     value: "false".into(),
                     same: &["0", "f"],
+                    lower: false,
                     rule: "the worker keeps its own offsets, with the records they belong to",
                 },
                 Promise {
                     key: "auto.offset.reset",
                     value: "error".into(),
                     same: &["none"],
+                    lower: false,
                     rule: "an offset out of range opens a gap and is never a silent jump",
                 },
                 Promise {
                     key: "enable.partition.eof",
                     value: "true".into(),
                     same: &["1", "t"],
+                    lower: false,
                     rule: "reading to the end needs to be told where the end is",
                 },
             ],
@@ -194,12 +250,23 @@ impl Role {
 }
 
 /// A setting our promises depend on. An empty value means that it must not be set at all.
+#[derive(Clone)]
 struct Promise {
     key: &'static str,
     value: String,
     /// Other words for the same value.
     same: &'static [&'static str],
+    /// Whether a lower number is as good, and then stays.
+    lower: bool,
     rule: &'static str,
+}
+
+impl Promise {
+    fn allows(&self, value: &str) -> bool {
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        let lower = || number(value).zip(number(&self.value)).is_some_and(|(is, most)| 0 < is && is <= most);
+        value == self.value || self.same.contains(&value) || self.lower && lower()
+    }
 }
 
 /// Everything needed to create one client.
@@ -213,10 +280,17 @@ impl Settings {
     /// The settings of a role, or the first thing that is wrong with the user's.
     pub(super) fn new(kafka: &Kafka, role: &Role) -> Result<Self, Error> {
         let client = role.client();
+        // One name for each property in each layer, before one layer covers the other.
+        let own = match role.user_settings() {
+            ClientRole::Producer => &kafka.producer,
+            ClientRole::Consumer => &kafka.consumer,
+            ClientRole::Admin => &kafka.admin,
+        };
         let mut user: BTreeMap<&str, (&str, &str)> = kafka
-            .settings(role.user_settings())
-            .into_iter()
-            .map(|(key, value)| (canonical(key), (key, value.reveal())))
+            .common
+            .iter()
+            .chain(own)
+            .map(|(key, value)| (canonical(key), (key.as_str(), value.reveal())))
             .collect();
         let token = oauth::Source::take(client.label(), &mut user)?;
 
@@ -228,23 +302,33 @@ impl Settings {
         for (key, (_, value)) in &user {
             config.set(*key, *value);
         }
+        if let Some(most) = role.queue_bytes()
+            && let Some(set) = config.get("message.max.bytes").and_then(|value| value.parse::<usize>().ok())
+        {
+            // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
+            config.set("message.max.bytes", set.min(most.max(SMALLEST_MAX)).to_string());
+        }
         for promise in role.promises() {
-            if let Some((key, value)) = user.get(promise.key)
-                && *value != promise.value
-                && !promise.same.contains(value)
-            {
-                let remedy = match promise.value.as_str() {
-                    "" => "remove it".to_owned(),
-                    value => format!("remove it or set it to {value}"),
-                };
-                let (key, value) = (key.to_string(), value.to_string());
-                return Err(Error::Refused {
-                    client: client.label(),
-                    key,
-                    value,
-                    rule: promise.rule,
-                    remedy,
-                });
+            if let Some((key, value)) = user.get(promise.key) {
+                if promise.allows(value) {
+                    if promise.lower {
+                        continue;
+                    }
+                } else {
+                    let remedy = match promise.value.as_str() {
+                        "" => "remove it".to_owned(),
+                        value if promise.lower => format!("remove it or set it to at most {value}"),
+                        value => format!("remove it or set it to {value}"),
+                    };
+                    let (key, value) = (key.to_string(), value.to_string());
+                    return Err(Error::Refused {
+                        client: client.label(),
+                        key,
+                        value,
+                        rule: promise.rule,
+                        remedy,
+                    });
+                }
             }
             if promise.value.is_empty() {
                 config.remove(promise.key);
@@ -357,7 +441,7 @@ fn remedy(key: &str) -> String {
                 .into()
         }
         "fetch.max.wait.ms" => "set fetch.wait.max.ms instead".into(),
-        "buffer.memory" | "batch.size" => "remove it; the worker bounds its memory itself".into(),
+        "buffer.memory" => "remove it; the worker bounds its memory itself".into(),
         _ => "see librdkafka's CONFIGURATION.md for its properties and their values".into(),
     }
 }
@@ -414,7 +498,8 @@ mod tests {
 
         for role in roles {
             for promise in role.promises() {
-                let other = kafka(&[(promise.key, "77")], &[(promise.key, "77")]);
+                let wrong = if promise.lower { "2000000000" } else { "77" };
+                let other = kafka(&[(promise.key, wrong)], &[(promise.key, wrong)]);
 
                 assert!(
                     matches!(Settings::new(&other, &role), Err(Error::Refused { .. })),
@@ -422,6 +507,49 @@ mod tests {
                     promise.key
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_batch_may_be_smaller_than_promised_and_stays_so() {
+        let settings = Settings::new(&kafka(&[("batch.size", "5000")], &[]), &producer()).unwrap();
+
+        assert_eq!(settings.config.get("batch.size"), Some("5000"));
+        let text = error_text(&kafka(&[("batch.size", "1000001")], &[]), &producer());
+        assert!(text.contains("remove it or set it to at most 1000000"), "{text}");
+    }
+
+    #[test]
+    fn a_roles_setting_wins_over_the_common_one_under_whichever_name() {
+        let mut kafka = kafka(&[], &[("sasl.mechanism", "SCRAM-SHA-512")]);
+        kafka.common.insert("sasl.mechanisms".into(), "PLAIN".into());
+
+        let consumer = Settings::new(&kafka, &consumer()).unwrap();
+        let producer = Settings::new(&kafka, &producer()).unwrap();
+
+        assert_eq!(consumer.config.get("sasl.mechanisms"), Some("SCRAM-SHA-512"));
+        assert_eq!(producer.config.get("sasl.mechanisms"), Some("PLAIN"));
+    }
+
+    #[test]
+    fn no_record_may_be_larger_than_the_queue_whatever_is_set() {
+        let kafka = kafka(&[("message.max.bytes", "100000000")], &[]);
+
+        let settings = Settings::new(&kafka, &producer()).unwrap();
+
+        assert_eq!(settings.config.get("message.max.bytes"), Some("1048576"));
+    }
+
+    #[test]
+    fn what_is_fetched_and_what_waits_stay_within_the_prefetch_together() {
+        for partitions in [1, 4, 48, 400] {
+            let role = Role::Consumer { partitions, prefetch_bytes: 16 << 20 };
+
+            let settings = Settings::new(&kafka(&[], &[]), &role).unwrap();
+
+            let number = |key: &str| settings.config.get(key).unwrap().parse::<usize>().unwrap();
+            let most = number("queued.max.messages.kbytes") * 1024 + number("fetch.message.max.bytes");
+            assert!(most * partitions <= 16 << 20, "{most} bytes for each of {partitions}");
         }
     }
 

@@ -27,7 +27,7 @@ mod sys;
 mod topics;
 mod transaction;
 
-pub use client::LARGEST_RECORD;
+pub use client::{LARGEST_RECORD, SMALLEST_LIMIT};
 pub use consumer::{
     Assignment, Consumer, Event, Options as ConsumerOptions, Received, Start, read_to_end, watermarks,
 };

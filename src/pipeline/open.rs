@@ -120,6 +120,7 @@ impl Layout {
             partitions,
             replication_factor: self.replication_factor,
             cleanup: topic.cleanup(),
+            min_message_bytes: kafka::SMALLEST_LIMIT,
             configs,
         }
     }
@@ -132,12 +133,15 @@ impl Layout {
         let name = self.dead_letters.as_str();
         let existing = admin.partition_counts(&[name]).await.map_err(|source| self.topics_error(source))?;
         let mut configs = self.settings.clone();
-        configs.entry("max.message.bytes".into()).or_insert_with(|| DEAD_LETTER_BYTES.to_string());
+        let largest =
+            configs.entry("max.message.bytes".into()).or_insert_with(|| DEAD_LETTER_BYTES.to_string());
+        let min_message_bytes = largest.trim().parse().unwrap_or(kafka::SMALLEST_LIMIT);
         Ok(kafka::TopicSpec {
             name: name.to_owned(),
             partitions: existing.get(name).copied().unwrap_or(partitions),
             replication_factor: self.dead_letter_replication_factor,
             cleanup: Topic::DeadLetters.cleanup(),
+            min_message_bytes,
             configs,
         })
     }
