@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -18,7 +18,13 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 
-use super::{Error, context::Context, oauth, sys};
+use super::{
+    Error,
+    context::{Context, Handle, Link},
+    oauth,
+    promise::promises,
+    sys,
+};
 use crate::{
     config::{ClientRole, Kafka},
     metrics::Client,
@@ -32,6 +38,13 @@ const STEP: Duration = Duration::from_secs(2);
 /// The largest record a producer takes, in bytes. What a topic takes is often less, and the broker's to judge; a dead
 /// letter, which carries what another topic refused, may be this large.
 pub const LARGEST_RECORD: usize = 32 << 20;
+
+/// The least `max.message.bytes` a topic may have, in bytes. The broker judges whole batches by it, and refuses all of one
+/// for what none of its records did; a batch therefore stays below.
+pub const SMALLEST_LIMIT: u64 = 1 << 20;
+
+/// The least librdkafka takes for `message.max.bytes`.
+const SMALLEST_MAX: usize = 1_000;
 
 /// A kind of client with the figures that differ from one to the next.
 #[derive(Debug, Clone)]
@@ -64,6 +77,13 @@ impl Role {
         }
     }
 
+    fn queue_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
+            Self::Consumer { .. } | Self::Admin => None,
+        }
+    }
+
     fn defaults(&self) -> Vec<(&'static str, String)> {
         let mut defaults: Vec<(&'static str, String)> = vec![
             ("client.id", format!("tributary-{}", self.client().label())),
@@ -71,9 +91,8 @@ impl Role {
             ("reconnect.backoff.ms", "50".into()),
             ("reconnect.backoff.max.ms", "250".into()),
         ];
-        // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
         let largest = |queue_bytes: &usize| {
-            ("message.max.bytes", (*queue_bytes).clamp(1_000, LARGEST_RECORD).to_string())
+            ("message.max.bytes", (*queue_bytes).clamp(SMALLEST_MAX, LARGEST_RECORD).to_string())
         };
         match self {
             Self::Producer { queue_bytes } => defaults.extend([
@@ -91,13 +110,14 @@ impl Role {
                 ("compression.codec", "lz4".into()),
             ]),
             Self::Consumer { partitions, prefetch_bytes } => {
-                let kilobytes = prefetch_bytes / 1000 / (*partitions).max(1);
+                // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
+                let share = prefetch_bytes / 2 / (*partitions).max(1);
                 defaults.extend([
+                    ("fetch.message.max.bytes", share.clamp(16 << 10, 1 << 20).to_string()),
                     ("statistics.interval.ms", "5000".into()),
                     // The end of a partition is reported one such wait after its last record.
                     ("fetch.wait.max.ms", "10".into()),
-                    // Prefetch limits hold per partition here, so the whole is divided.
-                    ("queued.max.messages.kbytes", kilobytes.clamp(16, 65_536).to_string()),
+                    ("queued.max.messages.kbytes", (share / 1024).clamp(16, 65_536).to_string()),
                     ("queued.min.messages", "1000".into()),
                     // A full local queue pauses fetching by this long; the default of a second would starve us.
                     ("fetch.queue.backoff.ms", "5".into()),
@@ -107,141 +127,6 @@ impl Role {
             Self::Admin => {}
         }
         defaults
-    }
-
-    fn promises(&self, servers: &str) -> Vec<Promise> {
-        const LOSSLESS: &str =
-            "a record counts as published only when all in-sync replicas have it, once and in order";
-        let queue = |bytes: &usize| Promise {
-            key: "queue.buffering.max.kbytes",
-            value: (bytes / 1024).max(1).to_string(),
-            accepted: &[],
-            rule: "the worker bounds its memory itself, see intake.memory.bytes",
-        };
-        let servers = Promise {
-            key: "metadata.broker.list",
-            value: servers.to_owned(),
-            accepted: &[],
-            rule: "all clients of a worker use the cluster of bootstrap.servers",
-        };
-        let lossless = [
-            Promise {
-                key: "enable.idempotence",
-                value: "true".into(),
-                accepted: &["true", "1", "t"],
-                rule: LOSSLESS,
-            },
-            Promise {
-                key: "request.required.acks",
-                value: "-1".into(),
-                accepted: &["-1", "all"],
-                rule: LOSSLESS,
-            },
-            Promise {
-                key: "partitioner",
-                value: String::new(),
-                accepted: &[],
-                rule: "the company in the key decides the partition",
-            },
-        ];
-        match self {
-            Self::Producer { queue_bytes } => Vec::from(lossless)
-                .into_iter()
-                .chain([
-                    servers,
-                    queue(queue_bytes),
-                    Promise {
-                        key: "message.timeout.ms",
-                        value: "0".into(),
-                        accepted: &["0"],
-                        rule: "a record must not be given up while a later one goes through, and deadlines are the \
-                               receiver's",
-                    },
-                    Promise {
-                        key: "transactional.id",
-                        value: String::new(),
-                        accepted: &[],
-                        rule: "the worker names its transactional producers after what they write",
-                    },
-                ])
-                .collect(),
-            Self::Transactional { id, queue_bytes, timeout } => Vec::from(lossless)
-                .into_iter()
-                .chain([
-                    servers,
-                    queue(queue_bytes),
-                    Promise {
-                        key: "transactional.id",
-                        value: id.to_string(),
-                        accepted: &[],
-                        rule: "the id names the shard, so that the broker can refuse every earlier owner",
-                    },
-                    Promise {
-                        key: "transaction.timeout.ms",
-                        value: timeout.as_millis().to_string(),
-                        accepted: &[],
-                        rule: "a frozen owner may hold back readers of its shard no longer than this",
-                    },
-                ])
-                .collect(),
-            Self::Consumer { .. } => vec![
-                servers,
-                // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
-                Promise {
-                    key: "group.id",
-                    value: "tributary-reader".into(),
-                    accepted: &[],
-                    rule: "readers are assigned their partitions and join no group",
-                },
-                Promise {
-                    key: "isolation.level",
-                    value: "read_committed".into(),
-                    accepted: &["read_committed"],
-                    rule: "what a fenced or aborted writer left behind must never be seen",
-                },
-                Promise {
-                    key: "enable.auto.commit",
-                    value: "false".into(),
-                    accepted: &["false", "0", "f"],
-                    rule: "the worker keeps its own offsets, with the records they belong to",
-                },
-                Promise {
-                    key: "auto.offset.reset",
-                    value: "error".into(),
-                    accepted: &["error", "none"],
-                    rule: "an offset out of range opens a gap and is never a silent jump",
-                },
-                Promise {
-                    key: "enable.partition.eof",
-                    value: "true".into(),
-                    accepted: &["true", "1", "t"],
-                    rule: "reading to the end needs to be told where the end is",
-                },
-            ],
-            Self::Admin => vec![servers],
-        }
-    }
-}
-
-/// A setting our promises depend on. An empty value means that it must not be set at all.
-struct Promise {
-    key: &'static str,
-    value: String,
-    /// What the user may write, in any words that mean the value; empty where it is the worker's to choose.
-    accepted: &'static [&'static str],
-    rule: &'static str,
-}
-
-impl Promise {
-    /// The user's contradiction to it, if there is one.
-    fn refusal(&self, client: Client, user: &BTreeMap<&str, (&str, &str)>) -> Option<Error> {
-        let (key, value) = user.get(self.key).filter(|(_, value)| !self.accepted.contains(value))?;
-        let remedy = match self.accepted.first() {
-            None => "remove it".to_owned(),
-            Some(value) => format!("remove it or set it to {value}"),
-        };
-        let (key, value) = (key.to_string(), value.to_string());
-        Some(Error::Refused { client: client.label(), key, value, rule: self.rule, remedy })
     }
 }
 
@@ -294,9 +179,18 @@ impl Settings {
         for (key, (_, value)) in &user {
             config.set(*key, *value);
         }
-        for promise in role.promises(&kafka.bootstrap_servers) {
+        if let Some(most) = role.queue_bytes()
+            && let Some(set) = config.get("message.max.bytes").and_then(|value| value.parse::<usize>().ok())
+        {
+            // Never above the queue: a record that can never fit must be refused, not found to be in the way for ever.
+            config.set("message.max.bytes", set.min(most.max(SMALLEST_MAX)).to_string());
+        }
+        for promise in promises(role, &kafka.bootstrap_servers) {
             if let Some(refusal) = promise.refusal(client, &user) {
                 return Err(refusal);
+            }
+            if promise.leaves_the_users() && user.contains_key(promise.key) {
+                continue;
             }
             if promise.value.is_empty() {
                 config.remove(promise.key);
@@ -312,7 +206,7 @@ impl Settings {
         let client = role.client();
         let mut user = user_settings(kafka, role);
         let token = oauth::Source::take(client.label(), &mut user);
-        let promises = role.promises(&kafka.bootstrap_servers);
+        let promises = promises(role, &kafka.bootstrap_servers);
         let refused = promises.iter().filter_map(|promise| promise.refusal(client, &user));
         let unusable = user.values().filter_map(|(key, value)| {
             // Under the user's own name for it, so that librdkafka complains about that one.
@@ -323,13 +217,34 @@ impl Settings {
     }
 
     /// Makes the client. `wrap` gives the shared context the shape this kind of client needs.
-    pub(super) fn create<C, T>(&self, wrap: impl FnOnce(Context) -> C) -> Result<T, Error>
+    pub(super) fn create<C, T>(&self, wrap: impl FnOnce(Context) -> C) -> Result<Arc<T>, Error>
     where
         C: ClientContext,
-        T: FromClientConfigAndContext<C>,
+        T: FromClientConfigAndContext<C> + Handle + 'static,
     {
-        let context = wrap(Context::new(self.client, self.token.clone()));
-        self.config.create_with_context(context).map_err(|error| explain(self.client, error))
+        self.create_with(wrap, |_| {})
+    }
+
+    /// As [`Settings::create`], with what has to be done before anybody shares the client.
+    pub(super) fn create_with<C, T>(
+        &self,
+        wrap: impl FnOnce(Context) -> C,
+        prepare: impl FnOnce(&mut T),
+    ) -> Result<Arc<T>, Error>
+    where
+        C: ClientContext,
+        T: FromClientConfigAndContext<C> + Handle + 'static,
+    {
+        let link = Link::default();
+        let context = wrap(Context::new(self.client, self.token.clone(), Arc::clone(&link)));
+        let created = self.config.create_with_context(context).map(|mut client| {
+            prepare(&mut client);
+            Arc::new(client)
+        });
+        // Also where there is none, so that nobody waits for one.
+        let client: Weak<dyn Handle> = created.as_ref().map_or_else(|_| Weak::<T>::new(), Arc::downgrade);
+        link.set(client).ok();
+        created.map_err(|error| explain(self.client, error))
     }
 
     /// Gives a client its first token, if it needs one, before anybody serves the queue on which it would ask. Blocks.
@@ -345,8 +260,14 @@ impl Settings {
 
 /// The user's settings for a role: librdkafka's name to the user's name and value.
 fn user_settings<'a>(kafka: &'a Kafka, role: &Role) -> BTreeMap<&'a str, (&'a str, &'a str)> {
-    let settings = kafka.settings(role.user_settings()).into_iter();
-    settings.map(|(key, value)| (canonical(key), (key, value.reveal()))).collect()
+    // One name for each property in each layer, before one layer covers the other.
+    let own = match role.user_settings() {
+        ClientRole::Producer => &kafka.producer,
+        ClientRole::Consumer => &kafka.consumer,
+        ClientRole::Admin => &kafka.admin,
+    };
+    let layers = kafka.common.iter().chain(own);
+    layers.map(|(key, value)| (canonical(key), (key.as_str(), value.reveal()))).collect()
 }
 
 fn explain(client: Client, error: KafkaError) -> Error {
@@ -424,7 +345,7 @@ fn remedy(key: &str) -> String {
                 .into()
         }
         "fetch.max.wait.ms" => "set fetch.wait.max.ms instead".into(),
-        "buffer.memory" | "batch.size" => "remove it; the worker bounds its memory itself".into(),
+        "buffer.memory" => "remove it; the worker bounds its memory itself".into(),
         _ => "see librdkafka's CONFIGURATION.md for its properties and their values".into(),
     }
 }
@@ -480,8 +401,9 @@ mod tests {
         ];
 
         for role in roles {
-            for promise in role.promises("127.0.0.1:1") {
-                let other = kafka(&[(promise.key, "77")], &[(promise.key, "77")]);
+            for promise in promises(&role, "127.0.0.1:1") {
+                let wrong = if promise.leaves_the_users() { "2000000000" } else { "77" };
+                let other = kafka(&[(promise.key, wrong)], &[(promise.key, wrong)]);
 
                 assert!(
                     matches!(Settings::new(&other, &role), Err(Error::Refused { .. })),
@@ -489,6 +411,49 @@ mod tests {
                     promise.key
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_batch_may_be_smaller_than_promised_and_stays_so() {
+        let settings = Settings::new(&kafka(&[("batch.size", "5000")], &[]), &producer()).unwrap();
+
+        assert_eq!(settings.config.get("batch.size"), Some("5000"));
+        let text = error_text(&kafka(&[("batch.size", "1000001")], &[]), &producer());
+        assert!(text.contains("remove it or set it to at most 1000000"), "{text}");
+    }
+
+    #[test]
+    fn a_roles_setting_wins_over_the_common_one_under_whichever_name() {
+        let mut kafka = kafka(&[], &[("sasl.mechanism", "SCRAM-SHA-512")]);
+        kafka.common.insert("sasl.mechanisms".into(), "PLAIN".into());
+
+        let consumer = Settings::new(&kafka, &consumer()).unwrap();
+        let producer = Settings::new(&kafka, &producer()).unwrap();
+
+        assert_eq!(consumer.config.get("sasl.mechanisms"), Some("SCRAM-SHA-512"));
+        assert_eq!(producer.config.get("sasl.mechanisms"), Some("PLAIN"));
+    }
+
+    #[test]
+    fn no_record_may_be_larger_than_the_queue_whatever_is_set() {
+        let kafka = kafka(&[("message.max.bytes", "100000000")], &[]);
+
+        let settings = Settings::new(&kafka, &producer()).unwrap();
+
+        assert_eq!(settings.config.get("message.max.bytes"), Some("1048576"));
+    }
+
+    #[test]
+    fn what_is_fetched_and_what_waits_stay_within_the_prefetch_together() {
+        for partitions in [1, 4, 48, 400] {
+            let role = Role::Consumer { partitions, prefetch_bytes: 16 << 20 };
+
+            let settings = Settings::new(&kafka(&[], &[]), &role).unwrap();
+
+            let number = |key: &str| settings.config.get(key).unwrap().parse::<usize>().unwrap();
+            let most = number("queued.max.messages.kbytes") * 1024 + number("fetch.message.max.bytes");
+            assert!(most * partitions <= 16 << 20, "{most} bytes for each of {partitions}");
         }
     }
 

@@ -1,20 +1,22 @@
-//! What every client shares: librdkafka's log lines become ours, its statistics become metrics, and its question for a
-//! token is answered.
+//! What every client shares: librdkafka's log lines become ours, its statistics become metrics, its question for a token
+//! is answered, and a producer that failed for good gives up what it still holds.
 
 use std::{
     collections::HashMap,
     error,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    thread,
     time::Duration,
 };
 
 use rdkafka::{
     ClientContext, IntoOpaque,
+    admin::AdminClient,
     client::OAuthToken,
     config::RDKafkaLogLevel as Level,
-    consumer::ConsumerContext,
+    consumer::{BaseConsumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode as Code},
-    producer::{DeliveryResult, ProducerContext},
+    producer::{DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
 };
 use serde::Deserialize;
 use tracing::{debug, error, info, warn};
@@ -22,17 +24,59 @@ use tracing::{debug, error, info, warn};
 use super::{Error, error::Cause, oauth};
 use crate::metrics::{self, Client, ClientStatistics};
 
+/// What callbacks want of the client they belong to.
+pub(super) trait Handle: Send + Sync {
+    /// Gives up every record without a report, if the client has failed for good: librdkafka itself gives up what is
+    /// queued, and waits for ever for an answer to what is on the wire.
+    fn end_if_fatal(&self) {}
+}
+
+impl<R: Reports + 'static> Handle for ThreadedProducer<Reporting<R>> {
+    fn end_if_fatal(&self) {
+        if self.client().fatal_error().is_some() {
+            self.purge(everything());
+        }
+    }
+}
+
+impl Handle for BaseConsumer<Context> {}
+
+impl Handle for AdminClient<Context> {}
+
+/// Records that are queued and those on the wire.
+pub(super) fn everything() -> PurgeConfig {
+    PurgeConfig::default().queue().inflight().non_blocking()
+}
+
+/// The client of a context, known once it has been made; weak, since the client owns the context.
+pub(super) type Link = Arc<OnceLock<Weak<dyn Handle>>>;
+
 /// The callbacks of one client.
 pub(super) struct Context {
     client: Client,
+    link: Link,
     token: Option<oauth::Source>,
     totals: Mutex<Totals>,
     trouble: Mutex<Option<(Code, String)>>,
 }
 
 impl Context {
-    pub(super) fn new(client: Client, token: Option<oauth::Source>) -> Self {
-        Self { client, token, totals: Mutex::default(), trouble: Mutex::default() }
+    pub(super) fn new(client: Client, token: Option<oauth::Source>, link: Link) -> Self {
+        Self { client, link, token, totals: Mutex::default(), trouble: Mutex::default() }
+    }
+
+    /// Does something with the client on a thread of its own: a callback runs on the thread that ends with the client, and
+    /// must be left alone by what blocks.
+    fn aside(&self, work: impl FnOnce(&dyn Handle) + Send + 'static) {
+        let link = Arc::clone(&self.link);
+        let spawned = thread::Builder::new().name("kafka-aside".into()).spawn(move || {
+            if let Some(client) = link.wait().upgrade() {
+                work(&*client);
+            }
+        });
+        if let Err(error) = spawned {
+            warn!(client = self.client.label(), %error, "no thread for the client's own work");
+        }
     }
 
     /// An error for a request that failed. One that only ran out of time is given the reason the connection had: a wrong
@@ -90,7 +134,12 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         // The log callback has the same news; whoever uses the client gets those that end it.
         debug!(client = self.client.label(), %error, reason, "client error");
-        match error.rdkafka_error_code() {
+        let code = error.rdkafka_error_code();
+        // A failure for good comes under the code of its cause; only lost connections are too frequent to look.
+        if !matches!(code, None | Some(Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve)) {
+            self.aside(|client| client.end_if_fatal());
+        }
+        match code {
             // Says that there is trouble, not which.
             None | Some(Code::AllBrokersDown) => {}
             Some(code) => {
@@ -301,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
-        let context = Context::new(Client::Admin, None);
+        let context = Context::new(Client::Admin, None, Link::default());
         let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
         assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
 

@@ -85,6 +85,13 @@ impl Cluster {
         })
     }
 
+    /// Lets every answer of every broker wait this long.
+    #[cfg(test)]
+    pub(super) fn delay_answers(&self, delay: Duration) {
+        const ALL: i32 = -1;
+        self.call(move |cluster| cluster.broker_round_trip_time(ALL, delay)).unwrap();
+    }
+
     /// `Err(None)` when the cluster has ended.
     fn call(
         &self,

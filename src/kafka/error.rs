@@ -76,6 +76,14 @@ pub enum Error {
         #[source]
         source: Cause,
     },
+    /// The shard stopped being ours while its producer was made; whoever has it now may write.
+    #[error(
+        "initialise transactional id {transactional_id}: the lease of its shard has ended; take the shard anew if it is assigned again"
+    )]
+    LeaseEnded {
+        /// The shard's id.
+        transactional_id: Arc<str>,
+    },
     /// The position to read from is not, or no longer, in the log.
     #[error("read {topic} partition {partition} from offset {offset}: the broker keeps {low} up to {high}")]
     OffsetOutOfRange {
@@ -128,6 +136,7 @@ impl Error {
             | Self::Setting { .. }
             | Self::Create { .. }
             | Self::Fenced { .. }
+            | Self::LeaseEnded { .. }
             | Self::OffsetOutOfRange { .. }
             | Self::Topics(_)
             | Self::Stopped { .. } => Retry::Never,
@@ -284,6 +293,8 @@ impl Cause {
             | Code::UnsupportedFeature
             | Code::UnsupportedForMessageFormat
             | Code::UnsupportedCompressionType
+            | Code::BadMessage
+            | Code::BadCompression
             | Code::InvalidArgument
             | Code::NotImplemented
             | Code::NotConfigured

@@ -23,11 +23,12 @@ mod error;
 mod oauth;
 mod partition;
 mod producer;
+mod promise;
 mod sys;
 mod topics;
 mod transaction;
 
-pub use client::{LARGEST_RECORD, check_settings};
+pub use client::{LARGEST_RECORD, SMALLEST_LIMIT, check_settings};
 pub use consumer::{
     Assignment, Consumer, Event, Options as ConsumerOptions, Received, Start, read_to_end, watermarks,
 };

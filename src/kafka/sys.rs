@@ -86,3 +86,17 @@ pub(super) fn murmur2_partition(key: &[u8], partitions: i32) -> i32 {
         )
     }
 }
+
+/// Makes a producer fail for good, as a broker's answer would.
+#[cfg(test)]
+pub(super) fn fail_for_good<C: ClientContext>(client: &Client<C>) {
+    use rdkafka::bindings::{rd_kafka_resp_err_t, rd_kafka_test_fatal_error};
+    // SAFETY: the client is alive for the whole call, which copies the text.
+    unsafe {
+        rd_kafka_test_fatal_error(
+            client.native_ptr(),
+            rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+            c"made by a test".as_ptr(),
+        );
+    }
+}

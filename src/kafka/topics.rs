@@ -21,7 +21,7 @@ use rdkafka::{
 
 use super::{
     Error,
-    client::{Role, Settings, blocking, in_steps},
+    client::{Role, SMALLEST_LIMIT, Settings, blocking, in_steps},
     context::{Context, Reporting},
     embedded::Cluster,
 };
@@ -48,6 +48,8 @@ pub struct TopicSpec {
     pub replication_factor: i32,
     /// Its cleanup policy; exactly this one, since `compact,delete` would lose keys and `compact` events.
     pub cleanup: Cleanup,
+    /// The least `max.message.bytes` it may have; see [`SMALLEST_LIMIT`].
+    pub min_message_bytes: u64,
     /// Further topic settings. Only used when the topic is created: afterwards they are the operator's.
     pub configs: BTreeMap<String, String>,
 }
@@ -60,6 +62,7 @@ impl From<&worker::Topic> for TopicSpec {
             partitions: topic.partitions,
             replication_factor: topic.replication_factor.into(),
             cleanup: Cleanup::Compact,
+            min_message_bytes: SMALLEST_LIMIT,
             configs: topic.settings.clone(),
         }
     }
@@ -135,10 +138,12 @@ impl Admin {
             .collect();
         if let (Self::Real(_), false) = (self, existing.is_empty()) {
             let names: Vec<&str> = existing.iter().map(|spec| spec.name.as_str()).collect();
-            let policies = session.cleanup_policies(&names).await?;
-            mismatches.extend(
-                existing.iter().filter_map(|spec| cleanup_mismatch(servers, spec, policies.get(&spec.name)?)),
-            );
+            let found = session.kept(&names).await?;
+            for spec in &existing {
+                let Some(kept) = found.get(&spec.name) else { continue };
+                mismatches.extend(cleanup_mismatch(servers, spec, &kept.cleanup));
+                mismatches.extend(size_mismatch(servers, spec, kept.max_message_bytes));
+            }
         }
         if mismatches.is_empty() { Ok(missing) } else { Err(Error::Topics(mismatches)) }
     }
@@ -200,10 +205,10 @@ impl Session {
         let open = move || {
             let settings = Settings::new(&kafka, &Role::Admin)?;
             let lister = settings.create(|context| Reporting::new(context, ()))?;
-            let admin: AdminClient<Context> = settings.create(|context| context)?;
+            let admin: Arc<AdminClient<Context>> = settings.create(|context| context)?;
             // librdkafka would ask for it on the queue that nobody serves.
             settings.hand_token(admin.inner())?;
-            Ok(Clients { lister: Arc::new(lister), admin: Arc::new(admin) })
+            Ok(Clients { lister, admin })
         };
         let clients = blocking("create the admin client", open).await??;
         Ok(Self { clients: Some(clients) })
@@ -265,23 +270,33 @@ impl Session {
         }
     }
 
-    async fn cleanup_policies(&self, names: &[&str]) -> Result<BTreeMap<String, String>, Error> {
+    /// The settings that decide whether a topic fits.
+    async fn kept(&self, names: &[&str]) -> Result<BTreeMap<String, Kept>, Error> {
         let resources: Vec<ResourceSpecifier<'_>> =
             names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
         let action = || format!("read the settings of topics {}", names.join(", "));
         let described = self.clients()?.admin.describe_configs(&resources, &options()).await;
         let results = described.map_err(|error| Error::request(action(), error))?;
-        let mut policies = BTreeMap::new();
+        let mut kept = BTreeMap::new();
         for (name, result) in names.iter().zip(results) {
             let action = || format!("read the settings of topic {name}");
             let resource = result.map_err(|code| Error::request(action(), KafkaError::AdminOp(code)))?;
+            let value = |key: &str| resource.get(key).and_then(|entry| entry.value.clone());
             // A topic the broker does not know yet is answered with no settings at all.
-            let policy = resource.get("cleanup.policy").and_then(|entry| entry.value.clone());
             let unknown = || Error::request(action(), KafkaError::AdminOp(Code::LeaderNotAvailable));
-            policies.insert((*name).to_owned(), policy.ok_or_else(unknown)?);
+            let cleanup = value("cleanup.policy").ok_or_else(unknown)?;
+            let max_message_bytes = value("max.message.bytes").and_then(|bytes| bytes.trim().parse().ok());
+            kept.insert((*name).to_owned(), Kept { cleanup, max_message_bytes });
         }
-        Ok(policies)
+        Ok(kept)
     }
+}
+
+/// What a topic's settings say.
+struct Kept {
+    cleanup: String,
+    /// `None` where the broker does not tell.
+    max_message_bytes: Option<u64>,
 }
 
 impl Drop for Session {
@@ -372,12 +387,33 @@ fn cleanup_mismatch(servers: &str, spec: &TopicSpec, found: &str) -> Option<Mism
     })
 }
 
+fn size_mismatch(servers: &str, spec: &TopicSpec, found: Option<u64>) -> Option<Mismatch> {
+    let (found, wanted) = (found?, spec.min_message_bytes);
+    (found < wanted).then(|| Mismatch {
+        topic: spec.name.clone(),
+        found: format!("max.message.bytes={found}"),
+        wanted: format!("at least max.message.bytes={wanted}"),
+        remedy: format!(
+            "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {} \
+             --add-config max.message.bytes={wanted}",
+            spec.name
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn spec(name: &str, partitions: i32, cleanup: Cleanup) -> TopicSpec {
-        TopicSpec { name: name.into(), partitions, replication_factor: -1, cleanup, configs: BTreeMap::new() }
+        TopicSpec {
+            name: name.into(),
+            partitions,
+            replication_factor: -1,
+            cleanup,
+            min_message_bytes: SMALLEST_LIMIT,
+            configs: BTreeMap::new(),
+        }
     }
 
     fn counts(pairs: &[(&str, i32)]) -> BTreeMap<String, i32> {
@@ -424,6 +460,21 @@ mod tests {
              kafka-configs.sh --bootstrap-server broker:9092 --alter --entity-type topics --entity-name p.fences \
              --add-config cleanup.policy=compact"
         );
+    }
+
+    #[test]
+    fn a_topic_that_takes_less_than_a_batch_is_refused_with_the_command_that_mends_it() {
+        let spec = spec("t", 1, Cleanup::Delete);
+
+        let mismatch = size_mismatch("broker:9092", &spec, Some(1_048_575)).unwrap().to_string();
+
+        assert!(
+            mismatch.starts_with("topic t has max.message.bytes=1048575 and must have at least"),
+            "{mismatch}"
+        );
+        assert!(mismatch.ends_with("--entity-name t --add-config max.message.bytes=1048576"), "{mismatch}");
+        assert_eq!(size_mismatch("b", &spec, Some(1_048_588)), None, "Kafka's own default");
+        assert_eq!(size_mismatch("b", &spec, None), None);
     }
 
     #[test]

@@ -98,6 +98,14 @@ pub enum Error {
         /// What the provider should have sent.
         member: &'static str,
     },
+    /// A record whose version has a type that versions do not have.
+    #[error("compare the version of {schema}: {member} has a type that no version has; it must be text")]
+    Unversioned {
+        /// Kind of the record.
+        schema: SchemaKind,
+        /// Where the version stands.
+        member: &'static str,
+    },
     /// A tombstone for something that is never deleted.
     #[error(
         "delete a record of {resource}: the provider only disables these, so no tombstone may be written"

@@ -158,6 +158,13 @@ impl AccountingEvent {
             .finish()
     }
 
+    /// Whether `JsonData` has a value under this name.
+    pub(super) fn data_has_value(&self, name: &str) -> bool {
+        let parsed =
+            self.json_data.as_ref().map(|json| Members::parse(SchemaKind::AccountingEvent, json.as_bytes()));
+        matches!(parsed, Some(Ok(data)) if data.has_value(name))
+    }
+
     /// What happened; `None` where the provider does not say.
     #[must_use]
     pub fn kind(&self) -> Option<EventKind> {
@@ -265,7 +272,7 @@ impl Change {
         Self {
             correlation_id: data.take_text("CorrelationId"),
             version: data.take_text("Version"),
-            sequence_version: data.take_text("SequenceVersion"),
+            sequence_version: data.take_digits("SequenceVersion"),
             source_interface: data.take_text("SvcSourceInterface"),
             process_id: data.take_text("SvcProcessId"),
             source_action: data.take_text("SvcSourceAction"),

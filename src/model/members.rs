@@ -42,6 +42,7 @@ struct Member<'a> {
 
 impl<'a> Members<'a> {
     pub(super) fn parse(schema: SchemaKind, json: &'a [u8]) -> Result<Self, Error> {
+        let json = without_mark(json);
         // Asked here because serde_json's own answer would quote the value.
         let first = json.iter().find(|byte| !byte.is_ascii_whitespace());
         if first.is_some_and(|byte| *byte != b'{') && serde_json::from_slice::<&RawValue>(json).is_ok() {
@@ -56,6 +57,20 @@ impl<'a> Members<'a> {
 
     pub(super) fn take_text(&mut self, name: &str) -> Option<String> {
         self.take(name, |value| decoded(value.get()).map(Cow::into_owned))
+    }
+
+    /// Takes text, and reads digits that stand bare without taking them: their JSON stays in `extra`, so that
+    /// [`Object::digits`] gives back a number.
+    pub(super) fn take_digits(&mut self, name: &str) -> Option<String> {
+        self.take_text(name).or_else(|| {
+            let json = self.last(name)?.value.get();
+            json.bytes().all(|byte| byte.is_ascii_digit()).then(|| json.to_owned())
+        })
+    }
+
+    /// Whether there is a value other than null, taken or not.
+    pub(super) fn has_value(&self, name: &str) -> bool {
+        self.last(name).is_some_and(|member| member.value.get() != "null")
     }
 
     /// Takes a number only if it is an `i64` that is written back the same way.
@@ -116,6 +131,10 @@ impl<'a> Members<'a> {
         extra
     }
 
+    fn last(&self, name: &str) -> Option<&Member<'a>> {
+        self.0.iter().rev().find(|member| member.label == name)
+    }
+
     fn take<T>(&mut self, name: &str, read: impl FnOnce(&'a RawValue) -> Option<T>) -> Option<T> {
         let member = self.0.iter_mut().rev().find(|member| member.label == name)?;
         let value = read(member.value)?;
@@ -164,6 +183,14 @@ impl Object {
         self.json(name, value.map(quoted))
     }
 
+    /// As [`Object::text`], unless `extra` has the member as it was sent.
+    pub(super) fn digits(mut self, name: &str, value: Option<&str>) -> Self {
+        if let Some(text) = value {
+            self.0.entry((quoted(name), LAST)).or_insert_with(|| quoted(text));
+        }
+        self
+    }
+
     pub(super) fn integer(self, name: &str, value: Option<i64>) -> Self {
         self.json(name, value.map(|number| number.to_string()))
     }
@@ -179,6 +206,11 @@ impl Object {
         let members: Vec<_> = self.0.into_iter().map(|((name, _), json)| format!("{name}:{json}")).collect();
         format!("{{{}}}", members.join(","))
     }
+}
+
+/// JSON without the byte order mark that some writers put first; it says nothing, and no JSON parser takes it.
+pub(super) fn without_mark(json: &[u8]) -> &[u8] {
+    json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json)
 }
 
 fn object(value: &RawValue) -> Option<Members<'_>> {
@@ -270,6 +302,32 @@ mod tests {
             rest,
             pairs(&[("b", "null"), ("d", "7.0"), ("e", "-0"), ("f", r#""\ud800""#), ("g", r#"{"h":1}"#)])
         );
+    }
+
+    #[test]
+    fn bare_digits_are_read_as_text_and_given_back_as_a_number() {
+        for (json, read) in [
+            (r#"{"n":42}"#, Some("42")),
+            (r#"{"n":"42"}"#, Some("42")),
+            (r#"{"n":123456789012345678901234567890}"#, Some("123456789012345678901234567890")),
+            (r#"{"n":-1}"#, None),
+            (r#"{"n":4.2}"#, None),
+            (r#"{"n":null}"#, None),
+        ] {
+            let mut object = members(json);
+
+            let digits = object.take_digits("n");
+
+            assert_eq!(digits.as_deref(), read, "{json}");
+            assert_eq!(Object::with(&object.rest()).digits("n", digits.as_deref()).finish(), json);
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        let json = "\u{feff}{\"a\":\"x\"}";
+
+        assert_eq!(members(json).take_text("a").as_deref(), Some("x"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AccountingResource, CompanyId, Error, Extra, Moment, SchemaKind,
     event::sequence,
-    members::{Members, Object},
+    members::{Members, Object, without_mark},
 };
 
 /// An accounting company. See the schema for each field.
@@ -175,7 +175,7 @@ impl Company {
             .integer("chartOfAccountId", self.chart_of_account_id)
             .integer("accountLength", self.account_length)
             .text("version", self.version.as_deref())
-            .text("sequenceVersion", self.sequence_version.as_deref())
+            .digits("sequenceVersion", self.sequence_version.as_deref())
             .finish()
     }
 }
@@ -219,7 +219,7 @@ impl Customer {
             .text("vatNumberCorrelationId", self.vat_number_correlation_id.as_deref())
             .text("accountCodeCorrelationId", self.account_code_correlation_id.as_deref())
             .text("version", self.version.as_deref())
-            .text("sequenceVersion", self.sequence_version.as_deref())
+            .digits("sequenceVersion", self.sequence_version.as_deref())
             .finish()
     }
 }
@@ -255,7 +255,7 @@ impl Account {
             .text("description", self.description.as_deref())
             .text("state", self.state.as_deref())
             .text("version", self.version.as_deref())
-            .text("sequenceVersion", self.sequence_version.as_deref())
+            .digits("sequenceVersion", self.sequence_version.as_deref())
             .finish()
     }
 }
@@ -266,6 +266,7 @@ impl Record {
     /// # Errors
     /// The text is not a JSON object.
     pub fn from_json(json: &[u8], resource: AccountingResource, company: &CompanyId) -> Result<Self, Error> {
+        let json = without_mark(json);
         let mut members = Members::parse(SchemaKind::Record, json)?;
         let revision = Revision::take(&mut members);
         Ok(Self {
@@ -286,6 +287,11 @@ impl Record {
     #[must_use]
     pub fn to_json(&self) -> String {
         self.json.clone()
+    }
+
+    /// Whether the provider sent a value under this name.
+    pub(super) fn has_value(&self, name: &str) -> bool {
+        Members::parse(SchemaKind::Record, self.json.as_bytes()).is_ok_and(|members| members.has_value(name))
     }
 }
 
@@ -330,7 +336,7 @@ struct Revision {
 impl Revision {
     fn take(members: &mut Members<'_>) -> Self {
         let version = members.take_text("version");
-        let sequence_version = members.take_text("sequenceVersion");
+        let sequence_version = members.take_digits("sequenceVersion");
         Self {
             version_at: micros(version.as_deref()),
             version,

@@ -402,3 +402,36 @@ fn every_schema_file_is_known_and_documented_to_the_last_field() {
         }
     }
 }
+
+#[test]
+fn a_version_that_is_there_and_cannot_be_used_is_an_error_and_never_no_version() {
+    let versions = |json: &str| {
+        let event = format!(r#"{{"JsonData":{}}}"#, serde_json::json!(json.replace("sequence", "Sequence")));
+        let reception = Reception { connector: "c", received_at: 0 };
+        let event =
+            AccountingEvent::from_json(event.as_bytes(), AccountingResource::Customers, reception).unwrap();
+        let of = |resource| Value::from_resource_json(json.as_bytes(), resource, &company()).unwrap();
+        [
+            of(AccountingResource::Companies).version(),
+            of(AccountingResource::Customers).version(),
+            of(AccountingResource::Accounts).version(),
+            of(AccountingResource::InputInvoices).version(),
+            Value::from(event).version(),
+        ]
+    };
+    let number = Some(Version::Sequence(SequenceVersion::parse("42").unwrap()));
+
+    assert!(versions(r#"{"sequenceVersion":42}"#).iter().all(|version| *version == Ok(number.clone())));
+    for absent in [r#"{}"#, r#"{"sequenceVersion":null}"#] {
+        assert!(versions(absent).iter().all(|version| *version == Ok(None)), "{absent}");
+    }
+    for unusable in ["-1", "4.2", "1e3", "true", "[42]", r#"{"a":1}"#] {
+        let json = format!(r#"{{"sequenceVersion":{unusable}}}"#);
+        for version in versions(&json) {
+            assert!(matches!(version, Err(Error::Unversioned { .. })), "{json}: {version:?}");
+        }
+    }
+    let payroll = |json: &[u8]| Value::from(PayrollCompany::from_json(json).unwrap()).version();
+    assert!(matches!(payroll(br#"{"lastUpdate":1714979289}"#), Err(Error::Unversioned { .. })));
+    assert_eq!(payroll(br#"{"lastUpdate":null}"#), Ok(None));
+}

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    Account, AccountingEvent, AccountingResource, Certificate, Company, CompanyId, Customer, Error,
+    Account, AccountingEvent, AccountingResource, Certificate, Company, CompanyId, Customer, Error, Extra,
     InvoicingEvent, Key, PayrollCompany, PayrollCompanyCode, Record, RecordId, SchemaKind, SequenceVersion,
     TenantId, Topic, Version,
 };
@@ -123,23 +123,39 @@ impl Value {
     /// none.
     ///
     /// # Errors
-    /// It has one that cannot be compared: a sequence that is not digits, a time that is not one.
+    /// It has one that cannot be compared: a sequence that is not digits, a time that is not one, a value of
+    /// another type.
     pub fn version(&self) -> Result<Option<Version>, Error> {
-        let sequence = match self {
-            Self::AccountingEvent(event) => &event.sequence_version,
-            Self::Company(company) => &company.sequence_version,
-            Self::Customer(customer) => &customer.sequence_version,
-            Self::Account(account) => &account.sequence_version,
-            Self::Record(record) => &record.sequence_version,
+        const SEQUENCE: &str = "sequenceVersion";
+        let sent = |extra: &Extra, name: &str| extra.get(name).is_some_and(|json| json != "null");
+        let (sequence, unusable) = match self {
+            Self::AccountingEvent(event) => {
+                let read = &event.sequence_version;
+                (read, read.is_none() && event.data_has_value("SequenceVersion"))
+            }
+            Self::Company(company) => (&company.sequence_version, sent(&company.extra, SEQUENCE)),
+            Self::Customer(customer) => (&customer.sequence_version, sent(&customer.extra, SEQUENCE)),
+            Self::Account(account) => (&account.sequence_version, sent(&account.extra, SEQUENCE)),
+            Self::Record(record) => {
+                let read = &record.sequence_version;
+                (read, read.is_none() && record.has_value(SEQUENCE))
+            }
             Self::PayrollCompany(company) => {
-                // Members are written in the order of their names, so equal content has one hash however it
-                // was sent.
-                let version = |time: &String| Version::payroll(time, company.to_json().as_bytes());
-                return company.last_update.as_ref().map(version).transpose();
+                return match &company.last_update {
+                    // Members are written in the order of their names, so equal content has one hash however
+                    // it was sent.
+                    Some(time) => Version::payroll(time, company.to_json().as_bytes()).map(Some),
+                    None if sent(&company.extra, "lastUpdate") => Err(self.unversioned("lastUpdate")),
+                    None => Ok(None),
+                };
             }
             Self::InvoicingEvent(_) | Self::Certificate(_) => return Ok(None),
         };
-        sequence.as_ref().map(|text| SequenceVersion::parse(text).map(Version::Sequence)).transpose()
+        match sequence {
+            Some(text) => SequenceVersion::parse(text).map(|version| Some(Version::Sequence(version))),
+            None if unusable => Err(self.unversioned(SEQUENCE)),
+            None => Ok(None),
+        }
     }
 
     /// What the provider sent, as JSON; of a certificate, which is ours, its own JSON.
@@ -167,6 +183,10 @@ impl Value {
 
     fn id(&self, correlation_id: Option<&str>) -> Result<RecordId, Error> {
         correlation_id.and_then(|id| RecordId::new(id).ok()).ok_or(self.unplaceable("correlationId"))
+    }
+
+    const fn unversioned(&self, member: &'static str) -> Error {
+        Error::Unversioned { schema: self.schema(), member }
     }
 
     const fn unplaceable(&self, member: &'static str) -> Error {

@@ -27,7 +27,7 @@ pub const DEFAULT_PARTITIONS: i32 = 12;
 /// A reader that was away this long (7 days) still sees every tombstone; Kafka's day is shorter than a long snapshot.
 const DELETE_RETENTION_MS: &str = "604800000";
 /// Dead letters carry bodies as they came, also those that were too large for their own topic; headers come on top.
-const DEAD_LETTER_BYTES: usize = kafka::LARGEST_RECORD + (1 << 20);
+const DEAD_LETTER_BYTES: u64 = kafka::LARGEST_RECORD as u64 + (1 << 20);
 
 /// The topics one connector needs.
 #[derive(Debug, Clone)]
@@ -123,6 +123,7 @@ impl Layout {
             partitions,
             replication_factor: self.replication_factor,
             cleanup: topic.cleanup(),
+            min_message_bytes: kafka::SMALLEST_LIMIT,
             configs,
         }
     }
@@ -135,12 +136,14 @@ impl Layout {
         let name = self.dead_letters.as_str();
         let existing = admin.partition_counts(&[name]).await.map_err(|source| self.topics_error(source))?;
         let mut configs = self.settings.clone();
-        configs.entry("max.message.bytes".into()).or_insert_with(|| DEAD_LETTER_BYTES.to_string());
+        // Whatever is set for the others: a dead letter that does not fit would stop the pipeline.
+        configs.insert("max.message.bytes".into(), DEAD_LETTER_BYTES.to_string());
         Ok(kafka::TopicSpec {
             name: name.to_owned(),
             partitions: existing.get(name).copied().unwrap_or(partitions),
             replication_factor: self.dead_letter_replication_factor,
             cleanup: Topic::DeadLetters.cleanup(),
+            min_message_bytes: DEAD_LETTER_BYTES,
             configs,
         })
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use tributary::kafka::{TopicSpec, partition_of};
+use tributary::kafka::{SMALLEST_LIMIT, TopicSpec, partition_of};
 use tributary::model::{
     AccountingEvent, AccountingResource, Cleanup, CompanyId, Meta, Origin, Outgoing, Reception, Topic, Value,
 };
@@ -25,7 +25,15 @@ async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared
     let place = Place::on(shared, "java")?;
     let topic = format!("{}.keys", place.prefix);
     let (name, cleanup, configs) = (topic.clone(), Cleanup::Delete, BTreeMap::new());
-    let spec = TopicSpec { name, partitions: PARTITIONS, replication_factor: -1, cleanup, configs };
+    let min_message_bytes = SMALLEST_LIMIT;
+    let spec = TopicSpec {
+        name,
+        partitions: PARTITIONS,
+        replication_factor: -1,
+        cleanup,
+        min_message_bytes,
+        configs,
+    };
     place.admin.ensure(&[spec]).await.unwrap();
     let keys: Vec<String> = (0..400).map(key).collect();
     let mut lines = String::new();

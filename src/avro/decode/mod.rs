@@ -2,7 +2,10 @@
 //!
 //! Old records stay readable because every registered version is: what [`super::Registry::register`] checked on the way in
 //! is used here on the way out. Anything else is [`Error::Malformed`] and final: another magic byte, an id the registry
-//! does not know, a datum that ends early or goes on. A registry that is away makes the error retriable.
+//! does not know, a writer's schema that ours cannot read or that sets no bounds, a datum that ends early or goes on. A
+//! registry that is away makes the error retriable.
+
+mod bounds;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,7 +18,7 @@ use schema_registry_converter::schema_registry_common::SchemaType;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Error, Registry,
+    Error, Registry, compatibility,
     encode::{FRAME_BYTES, MAGIC},
     schemas,
 };
@@ -33,25 +36,38 @@ pub struct Decoder {
     schemas: RwLock<Cache>,
 }
 
-/// By id. The oldest goes first when full: ids are never given twice, so any entry is as good as on its first day.
+/// By id and the kind it is read as. The oldest goes first when full: ids are never given twice, so any entry is as good
+/// as on its first day.
 #[derive(Debug, Default)]
 struct Cache {
-    schemas: HashMap<u32, Arc<Writer>>,
-    order: VecDeque<u32>,
+    writers: HashMap<(u32, SchemaKind), Verdict>,
+    order: VecDeque<(u32, SchemaKind)>,
 }
+
+/// A writer's schema that ours can read, or the rule it breaks.
+type Verdict = Result<Arc<Writer>, Arc<str>>;
 
 /// A schema that records were written with.
 #[derive(Debug)]
 struct Writer {
     schema: Schema,
-    /// The schema of ours it equals; then nothing has to be resolved. That is the usual case by far.
-    own: Option<SchemaKind>,
+    /// It equals ours; then nothing has to be resolved. That is the usual case by far.
+    own: bool,
 }
 
 impl Writer {
-    fn new(schema: Schema) -> Self {
-        let equals = |kind: &SchemaKind| schemas::embedded(*kind).is_ok_and(|ours| ours.schema == schema);
-        Self { own: SchemaKind::ALL.iter().copied().find(equals), schema }
+    /// Judges the schema once, so that every datum under it can be read within bounds.
+    fn judge(kind: SchemaKind, schema: Schema) -> Result<Verdict, Error> {
+        let ours = &schemas::embedded(kind)?.schema;
+        if schema == *ours {
+            return Ok(Ok(Arc::new(Self { schema, own: true })));
+        }
+        // Bounds first: a schema without them could keep the comparison busy for ever.
+        let judged = bounds::check(&schema).and_then(|()| match compatibility::breach(&schema, ours) {
+            None => Ok(()),
+            Some(breach) => Err(format!("its schema does not fit ours at {}: {}", breach.field, breach.rule)),
+        });
+        Ok(judged.map(|()| Arc::new(Self { schema, own: false })).map_err(Into::into))
     }
 }
 
@@ -87,12 +103,13 @@ impl Decoder {
     }
 
     async fn writer_schema(&self, kind: SchemaKind, id: u32) -> Result<Arc<Writer>, Error> {
-        let known = self.schemas.read().unwrap_or_else(PoisonError::into_inner).schemas.get(&id).cloned();
-        if let Some(writer) = known {
-            return Ok(writer);
-        }
         let malformed =
             |rule: &str, source| Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source };
+        let key = (id, kind);
+        let known = self.schemas.read().unwrap_or_else(PoisonError::into_inner).writers.get(&key).cloned();
+        if let Some(verdict) = known {
+            return verdict.map_err(|rule| malformed(&rule, None));
+        }
         let found = self.registry.schema(id).await?;
         let found = found.ok_or_else(|| malformed("the registry does not know this schema id", None))?;
         if found.schema_type != SchemaType::Avro {
@@ -100,22 +117,22 @@ impl Decoder {
         }
         let schema = Schema::parse_str(&found.schema)
             .map_err(|error| malformed("the registered schema cannot be parsed", Some(Arc::new(error))))?;
-        let writer = Arc::new(Writer::new(schema));
-        self.schemas.write().unwrap_or_else(PoisonError::into_inner).put(id, Arc::clone(&writer));
-        Ok(writer)
+        let verdict = Writer::judge(kind, schema)?;
+        self.schemas.write().unwrap_or_else(PoisonError::into_inner).put(key, verdict.clone());
+        verdict.map_err(|rule| malformed(&rule, None))
     }
 }
 
 impl Cache {
-    fn put(&mut self, id: u32, writer: Arc<Writer>) {
-        if self.schemas.insert(id, writer).is_some() {
+    fn put(&mut self, key: (u32, SchemaKind), verdict: Verdict) {
+        if self.writers.insert(key, verdict).is_some() {
             return;
         }
-        self.order.push_back(id);
+        self.order.push_back(key);
         if self.order.len() > MAX_SCHEMAS
             && let Some(oldest) = self.order.pop_front()
         {
-            self.schemas.remove(&oldest);
+            self.writers.remove(&oldest);
         }
     }
 }
@@ -138,7 +155,7 @@ fn unframe(kind: SchemaKind, framed: &[u8]) -> Result<(u32, &[u8]), Error> {
 fn read(kind: SchemaKind, id: u32, writer: &Writer, mut datum: &[u8]) -> Result<types::Value, Error> {
     let malformed =
         |rule: &str, source| Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source };
-    let result = if writer.own == Some(kind) {
+    let result = if writer.own {
         schemas::reader(kind)?.read_value(&mut datum)
     } else {
         GenericDatumReader::builder(&writer.schema)

@@ -97,6 +97,32 @@ async fn bytes_that_are_no_record_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_datum_under_a_schema_without_bounds_is_refused_before_it_is_read() {
+    let stub = Stub::start().await;
+    let customer = |junk: &str| {
+        format!(
+            r#"{{"type":"record","name":"Customer","namespace":"io.tributary","fields":[
+            {{"name":"companyId","type":"string"}},{{"name":"junk","type":{junk}}}]}}"#
+        )
+    };
+    let recursive = customer(r#"{"type":"record","name":"R","fields":[{"name":"r","type":"R"}]}"#);
+    let weightless = customer(r#"{"type":"array","items":{"type":"array","items":"null"}}"#);
+    let decoder = decoder(&stub);
+    for (schema, reason) in [(recursive, "must not refer to itself"), (weightless, "take no bytes")] {
+        let id = stub.add("customers-value", &schema);
+        let framed = [&[MAGIC], &id.to_be_bytes()[..], &[2, b'a'], &[0xfe; 14], &[0; 5]].concat();
+
+        for _ in 0..2 {
+            let error = decoder.decode(SchemaKind::Customer, &framed).await.unwrap_err();
+
+            assert!(error.to_string().contains(reason), "{error}");
+            assert_eq!(error.retry(), Retry::Never);
+        }
+    }
+    assert_eq!(stub.seen().len(), 2, "a refusal is remembered");
+}
+
+#[tokio::test]
 async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it() {
     let stub = Stub::start().await;
     let id = stub.add("customers-value", ours(SchemaKind::Customer));
@@ -115,15 +141,16 @@ async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it
 #[test]
 fn the_cache_forgets_the_oldest_and_never_grows_beyond_its_bound() {
     let mut cache = Cache::default();
-    let writer = Arc::new(Writer::new(Schema::String));
+    let verdict: Verdict = Err("a rule".into());
+    let key = |id| (id, SchemaKind::Customer);
 
     for id in 0..=MAX_SCHEMAS as u32 {
-        cache.put(id, Arc::clone(&writer));
-        cache.put(id, Arc::clone(&writer));
+        cache.put(key(id), verdict.clone());
+        cache.put(key(id), verdict.clone());
     }
 
-    assert_eq!((cache.schemas.len(), cache.order.len()), (MAX_SCHEMAS, MAX_SCHEMAS));
-    assert!(!cache.schemas.contains_key(&0) && cache.schemas.contains_key(&1));
+    assert_eq!((cache.writers.len(), cache.order.len()), (MAX_SCHEMAS, MAX_SCHEMAS));
+    assert!(!cache.writers.contains_key(&key(0)) && cache.writers.contains_key(&key(1)));
 }
 
 proptest! {
@@ -131,15 +158,15 @@ proptest! {
     fn no_journey_through_the_wire_format_loses_anything_the_provider_sent((json, value) in any_value()) {
         let kind = value.schema();
         let schema = &schemas::embedded(kind).unwrap().schema;
-        let same = Writer::new(schema.clone());
-        prop_assert_eq!(same.own, Some(kind));
-        let resolved = Writer { schema: schema.clone(), own: None };
+        let same = Writer::judge(kind, schema.clone()).unwrap().unwrap();
+        prop_assert!(same.own);
+        let resolved = Writer { schema: schema.clone(), own: false };
 
         let framed = frame_value(7, &value).unwrap();
 
-        for writer in [same, resolved] {
+        for writer in [&same, &resolved] {
             let (id, datum) = unframe(kind, &framed).unwrap();
-            let back = of_kind(kind, id, read(kind, id, &writer, datum).unwrap()).unwrap();
+            let back = of_kind(kind, id, read(kind, id, writer, datum).unwrap()).unwrap();
             prop_assert_eq!(id, 7);
             prop_assert_eq!(&back, &value);
             prop_assert_eq!(canonical(&back.to_json()), canonical(&json));

@@ -8,7 +8,8 @@
 //! - Records of open or aborted transactions are never seen.
 //! - [`Event::End`] says that everything committed up to a moment after the assignment has been handed over. Whoever waits
 //!   for "the last offset" instead may wait for ever: transaction markers and compaction leave holes.
-//! - An offset the broker no longer has is [`Error::OffsetOutOfRange`], never a jump; that partition then stands still.
+//! - An offset the broker no longer has is [`Error::OffsetOutOfRange`], never a jump; that partition then stands still. So it
+//!   does when what stands in the log is damaged.
 //!
 //! On failure: lost brokers only delay; what will not pass by itself (no such topic, no permission) comes out of
 //! [`Consumer::next`], which may be called again.

@@ -69,18 +69,21 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let Order { kafka, options, assignments, .. } = order;
     let role = Role::Consumer { partitions: assignments.len(), prefetch_bytes: options.prefetch_bytes };
     let settings = Settings::new(kafka, &role)?;
-    let mut client: Client = settings.create(|context| context)?;
-    settings.hand_token(client.client())?;
     let thread = thread::current();
-    client.set_nonempty_callback(move || thread.unpark());
-    let client = Arc::new(client);
+    let client: Arc<Client> = settings.create_with(
+        |context| context,
+        |client: &mut Client| client.set_nonempty_callback(move || thread.unpark()),
+    )?;
+    settings.hand_token(client.client())?;
 
     // Also saves the half second an assignment on a fresh client would wait.
-    find_topics(&client, assignments, options.connect_limit)?;
+    let end = Instant::now() + options.connect_limit;
+    let left = || end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    find_topics(&client, assignments, left)?;
     let mut ends = Ends::new();
     if order.ask_ends {
         for Assignment { topic, partition, .. } in assignments {
-            let asked = client.fetch_watermarks(topic, *partition, options.connect_limit);
+            let asked = client.fetch_watermarks(topic, *partition, left());
             let action = || format!("ask for the offsets of {topic} partition {partition}");
             ends.insert(
                 (Arc::clone(topic), *partition),
@@ -112,15 +115,17 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
 }
 
 /// Checks that each topic and partition exists.
-fn find_topics(client: &Client, assignments: &[Assignment], limit: Duration) -> Result<(), Error> {
-    let end = Instant::now() + limit;
+fn find_topics(
+    client: &Client,
+    assignments: &[Assignment],
+    left: impl Fn() -> Duration,
+) -> Result<(), Error> {
     let mut topics: Vec<&Arc<str>> = assignments.iter().map(|assignment| &assignment.topic).collect();
     topics.sort_unstable();
     topics.dedup();
     for topic in topics {
         let action = || format!("find topic {topic}");
-        let left = end.saturating_duration_since(Instant::now());
-        let metadata = in_steps(left, |step| {
+        let metadata = in_steps(left(), |step| {
             client.fetch_metadata(Some(topic), step).map_err(|error| {
                 // Nobody has served the queue yet, on which the reason may wait.
                 (0..QUEUED_EVENTS).for_each(|_| drop(client.poll(Duration::ZERO)));
@@ -148,7 +153,7 @@ struct Source {
     queue: PartitionQueue<Context>,
     /// The next offset we expect at the earliest, for error messages.
     position: i64,
-    /// Its offset was out of range; librdkafka fetches it no more.
+    /// Its offset was out of range, or what stands there cannot be read: nothing behind it may be taken for the next.
     failed: bool,
 }
 
@@ -259,6 +264,11 @@ impl Poller {
     fn fail(&mut self, index: usize, error: KafkaError) -> Turn {
         let Source { partition: Partition { topic, partition, .. }, position, .. } = &self.sources[index];
         let code = Cause::from(error.clone()).code();
+        if matches!(code, Some(Code::BadMessage | Code::BadCompression)) {
+            let action = format!("read {topic} partition {partition} at offset {position} or behind");
+            self.sources[index].failed = true;
+            return self.report(Error::request(action, error));
+        }
         if !matches!(code, Some(Code::AutoOffsetReset | Code::OffsetOutOfRange)) {
             return self.report(Error::request(format!("read {topic} partition {partition}"), error));
         }

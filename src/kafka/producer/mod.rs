@@ -29,7 +29,7 @@ use rdkafka::{
     Message,
     error::{KafkaError, RDKafkaErrorCode},
     message::{Header, OwnedHeaders},
-    producer::{BaseRecord, DeliveryResult, Producer as _, PurgeConfig, ThreadedProducer},
+    producer::{BaseRecord, DeliveryResult, Producer as _, ThreadedProducer},
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -39,7 +39,7 @@ use tokio::{
 use crate::kafka::{
     Error, Persisted,
     client::{Role, Settings, blocking, in_steps},
-    context::{Reporting, Reports},
+    context::{Reporting, Reports, everything},
     error::Cause,
     sys,
 };
@@ -61,7 +61,7 @@ impl Default for Options {
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {
     /// Only `None` once the producer is being dropped.
-    inner: Option<ThreadedProducer<Reporting<Arc<Outstanding>>>>,
+    inner: Option<Arc<ThreadedProducer<Reporting<Arc<Outstanding>>>>>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -77,7 +77,7 @@ impl Producer {
 
     /// Connects and learns where these topics are, so that the first record does not wait for it (up to a second).
     pub async fn warm_up(&self, topics: Vec<String>, limit: Duration) -> Result<(), Error> {
-        let producer = self.inner()?.clone();
+        let producer = Arc::clone(self.inner()?);
         let fetch = move || {
             topics.iter().try_for_each(|topic| {
                 in_steps(limit, |step| {
@@ -127,7 +127,7 @@ impl Producer {
     /// Gives up every record that is not yet reported. Those on the wire are reported as [`Persisted::Possibly`].
     pub fn purge(&self) {
         if let Some(inner) = &self.inner {
-            inner.purge(PurgeConfig::default().queue().inflight().non_blocking());
+            inner.purge(everything());
         }
     }
 
@@ -151,7 +151,7 @@ impl Producer {
         Some(Error::request(action, KafkaError::Global(RDKafkaErrorCode::Fatal)))
     }
 
-    fn inner(&self) -> Result<&ThreadedProducer<Reporting<Arc<Outstanding>>>, Error> {
+    fn inner(&self) -> Result<&Arc<ThreadedProducer<Reporting<Arc<Outstanding>>>>, Error> {
         self.inner.as_ref().ok_or_else(|| Error::Stopped { action: "publish".into() })
     }
 }

@@ -33,7 +33,7 @@ use crate::{
     retry::{Backoff, Policy, Retry},
 };
 
-/// Says whether the shard is still the caller's. Asked before each attempt to build a producer anew.
+/// Says whether the shard is still the caller's. Asked before and after each attempt to build a producer.
 pub type Lease = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Called on the shard's thread when all records of a batch are acknowledged and the commit is about to be sent. A test
@@ -106,21 +106,34 @@ impl Shards {
     }
 
     /// Takes a shard over: once this returns, the broker refuses every earlier owner of the transactional id, and nothing
-    /// they left open will ever be visible.
+    /// they left open will ever be visible. [`Error::LeaseEnded`] if the lease ended before that.
     pub async fn take(
         &self,
         transactional_id: impl Into<Arc<str>>,
         lease: Lease,
     ) -> Result<ShardProducer, Error> {
         let transactional_id = transactional_id.into();
-        let worker = self.start(&transactional_id).await?;
+        let worker = self.start(&transactional_id, &lease).await?;
         Ok(ShardProducer { shards: self.clone(), transactional_id, lease, worker: Some(worker), open: false })
     }
 
-    async fn start(&self, transactional_id: &Arc<str>) -> Result<Worker, Error> {
+    /// Asks the lease once its turn has come and once more at the end, since both take their time: a worker is only
+    /// started, and only kept, while the shard is the caller's.
+    async fn start(&self, transactional_id: &Arc<str>, lease: &Lease) -> Result<Worker, Error> {
         let stopped = || Error::Stopped { action: format!("initialise transactional id {transactional_id}") };
-        let _turn = self.inits.acquire().await.map_err(|_| stopped())?;
-        Worker::start(&self.kafka, &self.options, transactional_id).await
+        let owned = || {
+            if lease() {
+                Ok(())
+            } else {
+                Err(Error::LeaseEnded { transactional_id: Arc::clone(transactional_id) })
+            }
+        };
+        let turn = Arc::clone(&self.inits).acquire_owned().await.map_err(|_| stopped())?;
+        owned()?;
+        let worker = Worker::start(&self.kafka, &self.options, transactional_id, turn).await?;
+        // A successor that has come meanwhile is fenced now, and comes again.
+        owned()?;
+        Ok(worker)
     }
 }
 
@@ -200,12 +213,8 @@ impl ShardProducer {
         let mut backoff = Backoff::new(policy, u64::from(super::murmur2(self.transactional_id.as_bytes())));
         tracing::warn!(transactional_id = &*self.transactional_id, error = %cause, "building the shard's producer anew");
         loop {
-            if !(self.lease)() {
-                return Err(Failure::Over { source: cause });
-            }
-            let error = match self.shards.start(&self.transactional_id).await {
-                // It took its time; a successor that has come meanwhile is fenced now, and comes again.
-                Ok(_) if !(self.lease)() => return Err(Failure::Over { source: cause }),
+            let error = match self.shards.start(&self.transactional_id, &self.lease).await {
+                Err(Error::LeaseEnded { .. }) => return Err(Failure::Over { source: cause }),
                 Ok(worker) => {
                     self.worker = Some(worker);
                     self.open = false;

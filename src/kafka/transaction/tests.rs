@@ -154,3 +154,33 @@ async fn an_empty_batch_is_nothing_to_do() {
 
     producer.commit(Vec::new()).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_shard_whose_lease_has_ended_is_not_taken() {
+    let cluster = cluster();
+    let shards = Shards::new(cluster.settings(), Options::default());
+    // Ended before the turn came, and ended while the id was initialised.
+    for answers in [0, 1] {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let lease: Lease = Arc::new(move || asked.fetch_add(1, Ordering::SeqCst) < answers);
+
+        let error = timeout(LIMIT, shards.take("shard-0", lease)).await.unwrap().unwrap_err();
+
+        assert!(matches!(error, Error::LeaseEnded { .. }), "{error}");
+        assert_eq!(error.retry(), Retry::Never);
+    }
+}
+
+#[tokio::test]
+async fn a_take_that_is_dropped_keeps_its_turn_until_the_initialisation_has_ended() {
+    let cluster = cluster();
+    cluster.set_reachable(false).unwrap();
+    let shards = Shards::new(cluster.settings(), Options { concurrent_inits: 1, ..Options::default() });
+
+    let dropped = timeout(Duration::from_millis(200), shards.take("shard-0", owned())).await;
+
+    assert!(dropped.is_err(), "no broker answers");
+    assert_eq!(shards.inits.available_permits(), 0);
+    cluster.set_reachable(true).unwrap();
+    timeout(LIMIT, shards.take("shard-1", owned())).await.unwrap().unwrap();
+}

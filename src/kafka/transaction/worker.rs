@@ -13,7 +13,7 @@ use rdkafka::{
     producer::{DeliveryResult, Producer as _, ThreadedProducer},
     util::Timeout,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{Hook, Options};
 use crate::{
@@ -59,11 +59,13 @@ struct Batch {
 }
 
 impl Worker {
-    /// Starts the thread and initialises the transactional id.
+    /// Starts the thread and initialises the transactional id. The turn ends with the initialisation, also when nobody
+    /// waits for it any more.
     pub(super) async fn start(
         kafka: &Kafka,
         options: &Options,
         transactional_id: &Arc<str>,
+        turn: OwnedSemaphorePermit,
     ) -> Result<Self, Error> {
         let (batches, inbox) = mpsc::channel();
         let (started, start) = oneshot::channel();
@@ -77,11 +79,15 @@ impl Worker {
         let stopped = || Error::Stopped { action: format!("initialise transactional id {transactional_id}") };
         thread::Builder::new()
             .name("kafka-shard".into())
-            .spawn(move || match Shard::init(&settings, &options, id) {
-                Err(error) => drop(started.send(Err(error))),
-                Ok(shard) => {
-                    if started.send(Ok(())).is_ok() {
-                        shard.run(&inbox);
+            .spawn(move || {
+                let shard = Shard::init(&settings, &options, id);
+                drop(turn);
+                match shard {
+                    Err(error) => drop(started.send(Err(error))),
+                    Ok(shard) => {
+                        if started.send(Ok(())).is_ok() {
+                            shard.run(&inbox);
+                        }
                     }
                 }
             })
@@ -97,7 +103,7 @@ impl Worker {
 }
 
 struct Shard {
-    producer: ThreadedProducer<Reporting<Arc<Tally>>>,
+    producer: Arc<ThreadedProducer<Reporting<Arc<Tally>>>>,
     reports: Arc<Tally>,
     transactional_id: Arc<str>,
     report_limit: Duration,
@@ -108,7 +114,7 @@ impl Shard {
     fn init(settings: &Settings, options: &Options, transactional_id: Arc<str>) -> Result<Self, Error> {
         let reports = Arc::new(Tally::default());
         let tally = Arc::clone(&reports);
-        let producer: ThreadedProducer<Reporting<Arc<Tally>>> =
+        let producer: Arc<ThreadedProducer<Reporting<Arc<Tally>>>> =
             settings.create(|context| Reporting::new(context, tally))?;
         let shard = Self {
             producer,

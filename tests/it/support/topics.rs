@@ -20,6 +20,7 @@ pub(crate) async fn create(kafka: &Kafka, topic: &str, cleanup: Cleanup, configs
         name: topic.to_owned(),
         partitions: PARTITIONS,
         replication_factor: -1,
+        min_message_bytes: 0,
         cleanup,
         configs: configs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     };

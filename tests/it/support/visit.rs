@@ -137,6 +137,7 @@ async fn create(kafka: &Kafka, topic: &Arc<str>) -> std::result::Result<(), Erro
         name: topic.to_string(),
         partitions: PARTITIONS,
         replication_factor: -1,
+        min_message_bytes: 0,
         cleanup: Cleanup::Delete,
         configs: Default::default(),
     };
