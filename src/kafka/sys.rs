@@ -9,7 +9,7 @@ use std::ffi::{CString, c_char};
 use rdkafka::{
     ClientContext,
     bindings::{
-        rd_kafka_handle_mock_cluster, rd_kafka_message_status,
+        rd_kafka_get_watermark_offsets, rd_kafka_handle_mock_cluster, rd_kafka_message_status,
         rd_kafka_mock_group_initial_rebalance_delay_ms, rd_kafka_msg_status_t,
         rd_kafka_oauthbearer_set_token, rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR,
     },
@@ -67,6 +67,17 @@ pub(super) fn set_token<C: ClientContext>(client: &Client<C>, token: OAuthToken)
     }
     let end = reason.iter().position(|byte| *byte == 0).unwrap_or(reason.len());
     Err(String::from_utf8_lossy(&reason[..end]).into_owned())
+}
+
+/// The end of a partition as the last answer to a fetch told it; `None` before the first.
+pub(super) fn fetched_end<C: ClientContext>(client: &Client<C>, topic: &str, partition: i32) -> Option<i64> {
+    let topic = CString::new(topic).ok()?;
+    let (mut low, mut high) = (-1, -1);
+    // SAFETY: the client and the name outlive the call, which writes two numbers to places that are ours.
+    let code = unsafe {
+        rd_kafka_get_watermark_offsets(client.native_ptr(), topic.as_ptr(), partition, &mut low, &mut high)
+    };
+    (code == RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some(high)
 }
 
 /// librdkafka's own `murmur2` partitioner, to compare ours with.
