@@ -194,6 +194,18 @@ impl Error {
 }
 
 impl Error {
+    /// Whether something else answered in the registry's place, such as a proxy: nothing is known of the registry itself.
+    pub(super) fn is_foreign(&self) -> bool {
+        match self {
+            Self::Malformed { .. } => true,
+            // A registry's own codes begin with the status.
+            Self::Refused { status: 404, code, .. } => {
+                code.is_none_or(|code| !(40_400..40_500).contains(&code))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether this one record is at fault, whatever becomes of others: a dead letter, not an outage.
     #[must_use]
     pub fn concerns_one_record(&self) -> bool {

@@ -236,7 +236,8 @@ impl Settings {
         T: FromClientConfigAndContext<C> + Handle + 'static,
     {
         let link = Link::default();
-        let context = wrap(Context::new(self.client, self.token.clone(), Arc::clone(&link)));
+        let tokens = self.token.clone().map(|source| Arc::new(oauth::Tokens::new(source)));
+        let context = wrap(Context::new(self.client, tokens, Arc::clone(&link)));
         let created = self.config.create_with_context(context).map(|mut client| {
             prepare(&mut client);
             Arc::new(client)
@@ -248,12 +249,9 @@ impl Settings {
     }
 
     /// Gives a client its first token, if it needs one, before anybody serves the queue on which it would ask. Blocks.
-    pub(super) fn hand_token<C: ClientContext>(
-        &self,
-        client: &rdkafka::client::Client<C>,
-    ) -> Result<(), Error> {
-        let Some(source) = &self.token else { return Ok(()) };
-        let handed = sys::set_token(client, source.fetch()?);
+    pub(super) fn hand_token(&self, client: &rdkafka::client::Client<Context>) -> Result<(), Error> {
+        let Some(token) = client.context().first_token() else { return Ok(()) };
+        let handed = sys::set_token(client, token?);
         handed.map_err(|reason| Error::Create { client: self.client.label(), reason })
     }
 }

@@ -14,24 +14,31 @@ use rdkafka::{
     admin::AdminClient,
     client::OAuthToken,
     config::RDKafkaLogLevel as Level,
-    consumer::{BaseConsumer, ConsumerContext},
+    consumer::{BaseConsumer, Consumer as _, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode as Code},
     producer::{DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
 };
 use serde::Deserialize;
 use tracing::{debug, error, info, warn};
 
-use super::{Error, error::Cause, oauth};
+use super::{Error, error::Cause, oauth::Tokens, sys};
 use crate::metrics::{self, Client, ClientStatistics};
 
 /// What callbacks want of the client they belong to.
 pub(super) trait Handle: Send + Sync {
+    /// Hands over a token, or says why there is none.
+    fn answer(&self, token: Result<OAuthToken, Error>);
+
     /// Gives up every record without a report, if the client has failed for good: librdkafka itself gives up what is
     /// queued, and waits for ever for an answer to what is on the wire.
     fn end_if_fatal(&self) {}
 }
 
 impl<R: Reports + 'static> Handle for ThreadedProducer<Reporting<R>> {
+    fn answer(&self, token: Result<OAuthToken, Error>) {
+        sys::answer(self.client(), token);
+    }
+
     fn end_if_fatal(&self) {
         if self.client().fatal_error().is_some() {
             self.purge(everything());
@@ -39,9 +46,17 @@ impl<R: Reports + 'static> Handle for ThreadedProducer<Reporting<R>> {
     }
 }
 
-impl Handle for BaseConsumer<Context> {}
+impl Handle for BaseConsumer<Context> {
+    fn answer(&self, token: Result<OAuthToken, Error>) {
+        sys::answer(self.client(), token);
+    }
+}
 
-impl Handle for AdminClient<Context> {}
+impl Handle for AdminClient<Context> {
+    fn answer(&self, token: Result<OAuthToken, Error>) {
+        sys::answer(self.inner(), token);
+    }
+}
 
 /// Records that are queued and those on the wire.
 pub(super) fn everything() -> PurgeConfig {
@@ -51,18 +66,26 @@ pub(super) fn everything() -> PurgeConfig {
 /// The client of a context, known once it has been made; weak, since the client owns the context.
 pub(super) type Link = Arc<OnceLock<Weak<dyn Handle>>>;
 
+/// What librdkafka is told while there is no token yet; it is no trouble of the connection.
+const TOKEN_ON_ITS_WAY: &str = "the token is on its way";
+
 /// The callbacks of one client.
 pub(super) struct Context {
     client: Client,
     link: Link,
-    token: Option<oauth::Source>,
+    tokens: Option<Arc<Tokens>>,
     totals: Mutex<Totals>,
     trouble: Mutex<Option<(Code, String)>>,
 }
 
 impl Context {
-    pub(super) fn new(client: Client, token: Option<oauth::Source>, link: Link) -> Self {
-        Self { client, link, token, totals: Mutex::default(), trouble: Mutex::default() }
+    pub(super) fn new(client: Client, tokens: Option<Arc<Tokens>>, link: Link) -> Self {
+        Self { client, link, tokens, totals: Mutex::default(), trouble: Mutex::default() }
+    }
+
+    /// Fetches a token, if the client needs one and has not asked yet. Blocks.
+    pub(super) fn first_token(&self) -> Option<Result<OAuthToken, Error>> {
+        self.tokens.as_ref()?.next()
     }
 
     /// Does something with the client on a thread of its own: a callback runs on the thread that ends with the client, and
@@ -142,6 +165,7 @@ impl ClientContext for Context {
         match code {
             // Says that there is trouble, not which.
             None | Some(Code::AllBrokersDown) => {}
+            Some(Code::Authentication) if reason.contains(TOKEN_ON_ITS_WAY) => {}
             Some(code) => {
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some((code, reason.to_owned()));
@@ -160,13 +184,18 @@ impl ClientContext for Context {
     }
 
     fn generate_oauth_token(&self, _config: Option<&str>) -> Result<OAuthToken, Box<dyn error::Error>> {
-        let Some(source) = &self.token else {
+        let Some(tokens) = &self.tokens else {
             return Err("sasl.oauthbearer.token.endpoint.url is not set".into());
         };
-        source.fetch().map_err(|error| {
-            warn!(client = self.client.label(), %error, "no token for Kafka");
-            error.into()
-        })
+        let (fetcher, label) = (Arc::clone(tokens), self.client.label());
+        self.aside(move |client| {
+            let Some(token) = fetcher.next() else { return };
+            if let Err(error) = &token {
+                warn!(client = label, %error, "no token for Kafka");
+            }
+            client.answer(token);
+        });
+        tokens.at_hand().ok_or_else(|| TOKEN_ON_ITS_WAY.into())
     }
 }
 

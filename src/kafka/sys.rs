@@ -9,15 +9,16 @@ use std::ffi::{CString, c_char};
 use rdkafka::{
     ClientContext,
     bindings::{
-        rd_kafka_handle_mock_cluster, rd_kafka_message_status,
+        rd_kafka_get_watermark_offsets, rd_kafka_handle_mock_cluster, rd_kafka_message_status,
         rd_kafka_mock_group_initial_rebalance_delay_ms, rd_kafka_msg_status_t,
-        rd_kafka_oauthbearer_set_token, rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR,
+        rd_kafka_oauthbearer_set_token, rd_kafka_oauthbearer_set_token_failure,
+        rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR,
     },
     client::{Client, OAuthToken},
     message::BorrowedMessage,
 };
 
-use super::error::Persisted;
+use super::{Error, error::Persisted};
 
 /// What the producer knows about a message whose delivery is reported.
 pub(super) fn persisted(message: &BorrowedMessage<'_>) -> Persisted {
@@ -67,6 +68,26 @@ pub(super) fn set_token<C: ClientContext>(client: &Client<C>, token: OAuthToken)
     }
     let end = reason.iter().position(|byte| *byte == 0).unwrap_or(reason.len());
     Err(String::from_utf8_lossy(&reason[..end]).into_owned())
+}
+
+/// Hands a client the token it asked for, or tells it that there is none, upon which it asks again later.
+pub(super) fn answer<C: ClientContext>(client: &Client<C>, token: Result<OAuthToken, Error>) {
+    let handed = token.map_err(|error| error.to_string()).and_then(|token| set_token(client, token));
+    let Err(reason) = handed else { return };
+    let reason = CString::new(reason.replace('\0', " ")).unwrap_or_default();
+    // SAFETY: the client and the text outlive the call, which copies the text.
+    unsafe { rd_kafka_oauthbearer_set_token_failure(client.native_ptr(), reason.as_ptr()) };
+}
+
+/// The end of a partition as the last answer to a fetch told it; `None` before the first.
+pub(super) fn fetched_end<C: ClientContext>(client: &Client<C>, topic: &str, partition: i32) -> Option<i64> {
+    let topic = CString::new(topic).ok()?;
+    let (mut low, mut high) = (-1, -1);
+    // SAFETY: the client and the name outlive the call, which writes two numbers to places that are ours.
+    let code = unsafe {
+        rd_kafka_get_watermark_offsets(client.native_ptr(), topic.as_ptr(), partition, &mut low, &mut high)
+    };
+    (code == RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some(high)
 }
 
 /// librdkafka's own `murmur2` partitioner, to compare ours with.

@@ -271,7 +271,7 @@ impl Inner {
             }
             Err(error) => error,
         };
-        if error.retry().is_retriable()
+        if (error.retry().is_retriable() || error.is_foreign())
             && let Some(id) = self.slot(subject).id().or_else(|| self.state.get(&name, fingerprint))
         {
             metrics::schema_requested(Registration::Cached);

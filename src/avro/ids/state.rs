@@ -1,7 +1,8 @@
 //! `schema-ids.json`: the ids a registry gave, for a start while it is away.
 //!
 //! Written whole beside the old file, synced, renamed over it, mode 0600: a crash leaves the old file or the new one. It
-//! names the registry's addresses; a file of other addresses is not used, since another registry's ids mean other schemas.
+//! names the registry's addresses; a file that shares none with today's is not used, since another registry's ids mean
+//! other schemas.
 
 use std::{
     collections::BTreeMap,
@@ -65,7 +66,10 @@ impl State {
         let read = tokio::task::spawn_blocking(move || read(&reading)).await;
         let known = match read.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(None) => Known::new(),
-            Ok(Some(content)) if content.registry == registry => bounded(content.ids),
+            // One in common is enough: a registry gains and loses nodes.
+            Ok(Some(content)) if content.registry.iter().any(|address| registry.contains(address)) => {
+                bounded(content.ids)
+            }
             Ok(Some(content)) => {
                 let (path, theirs) = (path.display(), content.registry.join(","));
                 tracing::warn!(%path, registry = theirs, "schema ids of another registry are not used");

@@ -158,6 +158,37 @@ async fn an_id_on_disk_does_not_paper_over_a_refusal() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_not_the_registrys_own_leaves_known_ids_in_use_and_is_final_without_one() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+    for fault in [Fault::status(200, "<html>maintenance</html>"), Fault::status(404, "no such route")] {
+        stub.fault(None, "", fault);
+        let ids = open(&stub, &directory).await;
+
+        ids.prepare(&[customers()]).await.unwrap();
+        let unknown = ids.prepare(&[accounts()]).await.unwrap_err();
+
+        assert_eq!(ids.slot(&customers()).id(), Some(1));
+        assert_eq!(unknown.retry(), Retry::Never, "{unknown}");
+        stub.heal();
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_gained_an_address_keeps_its_ids() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    open(&stub, &directory).await.prepare(&[customers()]).await.unwrap();
+    stub.fault(None, "", Fault::status(503, ""));
+    let mut config = stub.config();
+    config.urls.push("http://127.0.0.1:1/".parse().unwrap());
+
+    let ids = Ids::open(Registry::new(&config).unwrap(), directory.path()).await;
+    ids.prepare(&[customers()]).await.unwrap();
+
+    assert_eq!(ids.slot(&customers()).id(), Some(1));
+}
+
+#[tokio::test]
 async fn all_problems_are_listed_together_and_one_final_one_makes_them_final() {
     let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, &customers().name(), Fault::status(401, ""));

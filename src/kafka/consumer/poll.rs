@@ -27,6 +27,7 @@ use crate::{
         client::{Role, Settings, in_steps},
         context::Context,
         error::Cause,
+        sys,
     },
     retry::Retry,
 };
@@ -108,7 +109,8 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
             .ok_or_else(|| Error::request(action(), KafkaError::Subscription("no such partition".into())))?;
         let thread = thread::current();
         queue.set_nonempty_callback(move || thread.unpark());
-        sources.push(Source { partition: partition.clone(), queue, position, failed: false });
+        let least = ends.get(&(Arc::clone(topic), *number)).map(|(_, high)| *high);
+        sources.push(Source { partition: partition.clone(), queue, position, least, failed: false });
     }
     client.assign(&list).map_err(|error| Error::request("assign partitions", error))?;
     Ok((Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) }, ends))
@@ -153,6 +155,8 @@ struct Source {
     queue: PartitionQueue<Context>,
     /// The next offset we expect at the earliest, for error messages.
     position: i64,
+    /// Where the end was before the first fetch, if it was asked for. A leader that is new to it may report an earlier one.
+    least: Option<i64>,
     /// Its offset was out of range, or what stands there cannot be read: nothing behind it may be taken for the next.
     failed: bool,
 }
@@ -232,6 +236,9 @@ impl Poller {
                     drop(message);
                     self.sources[index].position = position;
                 }
+                // Another end is reported once more is known.
+                Some(Err(KafkaError::PartitionEOF(_)))
+                    if source.least > sys::fetched_end(self.client.client(), topic, *partition) => {}
                 Some(Err(KafkaError::PartitionEOF(_))) => {
                     room.send(Ok(Event::End { topic: Arc::clone(topic), partition: *partition }));
                 }

@@ -1,14 +1,19 @@
 //! Tokens for `sasl.mechanism=OAUTHBEARER`: by client-credentials grant from an endpoint, or from a file someone else
 //! keeps fresh.
 //!
-//! librdkafka asks for a token in a callback that has to answer before it returns. The request therefore runs on a thread
-//! with a runtime of its own and is bounded in time; on failure librdkafka asks again ten seconds later. Neither token nor
-//! secret is ever part of an error.
+//! librdkafka asks for a token well before the last one ends, in a callback on the thread that also serves delivery reports.
+//! The callback therefore answers at once with the token at hand ([`Tokens`]); the request runs on a thread of its own, is
+//! bounded in time, and its token is handed over when it comes. On failure librdkafka asks again ten seconds later. Neither
+//! token nor secret is ever part of an error.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::mpsc,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -30,7 +35,13 @@ const ANSWER_LIMIT: usize = 64 * 1024;
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     /// A client-credentials grant.
-    Endpoint { url: Url, client_id: String, client_secret: Secret, scope: Option<String> },
+    Endpoint {
+        url: Url,
+        client_id: String,
+        client_secret: Secret,
+        scope: Option<String>,
+        ca: Option<PathBuf>,
+    },
     /// A file with one JWT.
     File(PathBuf),
 }
@@ -47,8 +58,11 @@ impl Source {
         let client_id = own("sasl.oauthbearer.client.id");
         let client_secret = own("sasl.oauthbearer.client.secret");
         let scope = own("sasl.oauthbearer.scope");
+        // The brokers' certificate authority unless the endpoint has its own; librdkafka does not know the latter.
+        let ca = own("https.ca.location");
         // `oidc` asks for the fetch that we do; librdkafka would refuse the word.
         own("sasl.oauthbearer.method");
+        let ca = ca.or_else(|| user.get("ssl.ca.location").map(|(_, path)| (*path).to_owned()));
         if user.get("sasl.mechanisms").is_none_or(|(_, value)| !value.eq_ignore_ascii_case("OAUTHBEARER")) {
             return Ok(None);
         }
@@ -78,6 +92,8 @@ impl Source {
                         .ok_or_else(|| missing("sasl.oauthbearer.client.secret"))?
                         .into(),
                     scope,
+                    // librdkafka's word for the system's own.
+                    ca: ca.filter(|path| path != "probe").map(Into::into),
                 }))
             }
             _ => Err(wrong(URL, "its scheme is none of https, http and file", FORMS)),
@@ -107,7 +123,7 @@ impl Source {
     }
 
     fn request(&self) -> Result<OAuthToken, String> {
-        let Self::Endpoint { url, client_id, client_secret, scope } = self else {
+        let Self::Endpoint { url, client_id, client_secret, scope, ca } = self else {
             return Err("it is not an endpoint".into());
         };
         let mut form = vec![("grant_type", "client_credentials")];
@@ -115,12 +131,14 @@ impl Source {
             form.push(("scope", scope));
         }
         let exchange = async {
-            let client = reqwest::Client::builder()
+            let mut builder = reqwest::Client::builder()
                 .timeout(REQUEST_LIMIT)
                 // A redirect would carry the secret to an address nobody configured.
-                .redirect(reqwest::redirect::Policy::none())
-                .build()
-                .map_err(|error| error.to_string())?;
+                .redirect(reqwest::redirect::Policy::none());
+            if let Some(path) = ca {
+                builder = builder.tls_certs_only(authorities(path)?);
+            }
+            let client = builder.build().map_err(|error| error.to_string())?;
             let request =
                 client.post(url.clone()).basic_auth(client_id, Some(client_secret.reveal())).form(&form);
             let mut response = request.send().await.map_err(|error| error.without_url().to_string())?;
@@ -153,12 +171,70 @@ impl Source {
     }
 }
 
+/// The tokens of one client: the last one, and whether the next is on its way.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    source: Source,
+    last: Mutex<Option<Token>>,
+    fetching: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Token {
+    text: Secret,
+    principal_name: String,
+    lifetime_ms: i64,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Token").field("lifetime_ms", &self.lifetime_ms).finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    pub(super) fn new(source: Source) -> Self {
+        Self { source, last: Mutex::default(), fetching: AtomicBool::new(false) }
+    }
+
+    /// The last token, while it lives.
+    pub(super) fn at_hand(&self) -> Option<OAuthToken> {
+        let last = self.last().clone().filter(|token| token.lifetime_ms > now_ms())?;
+        Some(OAuthToken {
+            token: last.text.reveal().to_owned(),
+            principal_name: last.principal_name,
+            lifetime_ms: last.lifetime_ms,
+        })
+    }
+
+    /// Fetches the next one, unless somebody does; `None` then. Blocks up to [`REQUEST_LIMIT`].
+    pub(super) fn next(&self) -> Option<Result<OAuthToken, Error>> {
+        if self.fetching.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let fetched = self.source.fetch();
+        if let Ok(token) = &fetched {
+            *self.last() = Some(Token {
+                text: token.token.clone().into(),
+                principal_name: token.principal_name.clone(),
+                lifetime_ms: token.lifetime_ms,
+            });
+        }
+        self.fetching.store(false, Ordering::Release);
+        Some(fetched)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Token>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What a token endpoint answers.
 #[derive(Deserialize)]
 struct Grant {
     access_token: String,
-    /// Seconds.
-    expires_in: Option<u64>,
+    /// Seconds, as a number or, from some issuers, as text.
+    expires_in: Option<serde_json::Value>,
 }
 
 impl Grant {
@@ -167,7 +243,13 @@ impl Grant {
         let claims = claims(&self.access_token).unwrap_or_default();
         let lifetime_ms = match (self.expires_in, claims.exp) {
             (Some(seconds), _) => {
-                now_ms().saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX / 1000) * 1000)
+                let seconds = match &seconds {
+                    serde_json::Value::String(text) => text.trim().parse().ok(),
+                    other => other.as_u64(),
+                };
+                let seconds: u64 =
+                    seconds.ok_or("expires_in in its answer must be a whole number of seconds")?;
+                now_ms().saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000))
             }
             (None, Some(exp)) => epoch_ms(exp),
             (None, None) => return Err("its answer has no expires_in and the token no exp".into()),
@@ -189,6 +271,18 @@ fn claims(token: &str) -> Option<Claims> {
     let payload = token.split('.').nth(1)?;
     let json = URL_SAFE_NO_PAD.decode(payload.trim_end_matches('=')).ok()?;
     serde_json::from_slice(&json).ok()
+}
+
+fn authorities(path: &Path) -> Result<Vec<reqwest::Certificate>, String> {
+    let wrong = |reason: String| {
+        let path = path.display();
+        format!(
+            "{path} must be a PEM file of certificates ({reason}); set https.ca.location for the endpoint"
+        )
+    };
+    let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(error.to_string()))?;
+    if found.is_empty() { Err(wrong("it has none".into())) } else { Ok(found) }
 }
 
 fn read(path: &Path) -> Result<OAuthToken, String> {

@@ -36,6 +36,7 @@ fn endpoint(url: Url) -> Source {
         client_id: "worker".into(),
         client_secret: "hunter2".into(),
         scope: Some("kafka".into()),
+        ca: None,
     }
 }
 
@@ -104,10 +105,10 @@ fn a_refusal_or_a_redirect_is_an_error_without_the_secret() {
 
 #[test]
 fn a_token_that_is_no_jwt_is_the_clients_own_and_needs_expires_in() {
-    let grant = |expires_in| Grant { access_token: "opaque".into(), expires_in };
+    let grant = |expires_in: Option<serde_json::Value>| Grant { access_token: "opaque".into(), expires_in };
 
     assert_eq!(
-        grant(Some(60)).into_token("worker").map(|token| token.principal_name).ok().as_deref(),
+        grant(Some(60.into())).into_token("worker").map(|token| token.principal_name).ok().as_deref(),
         Some("worker")
     );
     assert!(grant(None).into_token("worker").is_err());
@@ -128,4 +129,38 @@ fn a_file_holds_a_jwt_and_is_read_anew_each_time() {
     assert_eq!((second.principal_name.as_str(), second.lifetime_ms), ("second", 4_000_000_001_500));
     assert!(!first.token.ends_with('\n'));
     assert!(source.fetch().is_err(), "the file is gone");
+}
+
+#[test]
+fn expires_in_may_be_text_or_enormous_and_must_be_seconds() {
+    let lifetime = |json: &str| {
+        let grant: Grant =
+            serde_json::from_str(&format!(r#"{{"access_token":"opaque","expires_in":{json}}}"#)).unwrap();
+        grant.into_token("worker").map(|token| token.lifetime_ms - now_ms())
+    };
+
+    assert!((50_000..=60_000).contains(&lifetime("\"60\"").unwrap()));
+    assert!(lifetime("18446744073709551615").unwrap() > 1 << 60);
+    assert!(lifetime("\"soon\"").unwrap_err().contains("whole number of seconds"));
+}
+
+#[test]
+fn the_token_at_hand_is_given_at_once_while_the_next_is_fetched() {
+    let router = Router::new().route("/token", post(|| async { std::future::pending::<String>().await }));
+    let tokens = Arc::new(Tokens::new(endpoint(serve(router))));
+    assert!(tokens.at_hand().is_none());
+    let token = |lifetime_ms| Token { text: "t".into(), principal_name: "p".into(), lifetime_ms };
+    *tokens.last() = Some(token(now_ms() + 60_000));
+    let fetcher = Arc::clone(&tokens);
+    thread::spawn(move || fetcher.next());
+    while !tokens.fetching.load(Ordering::Acquire) {
+        thread::yield_now();
+    }
+
+    let at_hand = tokens.at_hand();
+
+    assert_eq!(at_hand.map(|token| token.principal_name).as_deref(), Some("p"));
+    assert!(tokens.next().is_none(), "one request at a time");
+    *tokens.last() = Some(token(now_ms() - 1));
+    assert!(tokens.at_hand().is_none(), "it has ended");
 }

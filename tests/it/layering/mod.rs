@@ -101,6 +101,8 @@ async fn an_import_sideways_is_found_unless_the_table_allows_it() {
         ("auth/token.rs", "use crate::api::Client;"),
         ("model/record.rs", "use crate::retry::Retry;"),
         ("simulator/mod.rs", "use crate::model::ids;"),
+        ("cli/mod.rs", "use crate::*;"),
+        ("cli/mod.rs", "use crate::{model, *};"),
         ("worker/mod.rs", "use crate::simulator::Provider;"),
     ] {
         assert_eq!(check(path, text).len(), 1, "{path}: {text}");
@@ -172,6 +174,10 @@ fn check(path: &str, text: &str) -> Vec<String> {
     for Mention { line, name } in source.modules() {
         let allowed = match self::level(&name) {
             _ if name == module => true,
+            None if name == "*" => {
+                faults.push(format!("src/{path}:{line}: crate::* hides which modules are meant: name them"));
+                continue;
+            }
             None => {
                 faults.push(format!(
                     "src/{path}:{line}: crate::{name} has no level: give it one in tests/it/layering"

@@ -83,7 +83,7 @@ impl Source {
             ("super", None) => here.saturating_sub(1),
             ("self", Some(place)) => place,
             ("super", Some(place)) => place.saturating_sub(1),
-            (name, Some(0)) if name.starts_with(|letter: char| letter.is_alphabetic()) => {
+            (name, Some(0)) if name == "*" || name.starts_with(|letter: char| letter.is_alphabetic()) => {
                 mentions.push(Mention { line: self.tokens[index].line, name: name.to_owned() });
                 return;
             }
