@@ -2,6 +2,7 @@
 //! runs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -68,6 +69,8 @@ async fn a_commit_that_hangs_is_unknown_and_the_producer_is_built_anew_while_the
     let (asked, mut lease_asked) = mpsc::unbounded_channel();
     let lease: Lease = Arc::new(move || asked.send(()).is_ok());
     let mut producer = shard.take_with(impatient(hook), lease).await;
+    // Taking the shard has asked as well.
+    while lease_asked.try_recv().is_ok() {}
 
     let disturbance = async {
         held.reached().await;
@@ -94,7 +97,11 @@ async fn a_commit_that_hangs_ends_the_writer_when_the_lease_is_gone_and_its_succ
     let shard = Shard::create(&broker.bootstrap(), "fencing-over", &[]).await;
     let past_proxy = Shard::new(&broker.bootstrap_past_proxy(), &shard.prefix);
     let (hook, held) = gate();
-    let mut producer = shard.take_with(impatient(hook), Arc::new(|| false)).await;
+    let owned = Arc::new(AtomicBool::new(true));
+    let lease = Arc::clone(&owned);
+    let mut producer =
+        shard.take_with(impatient(hook), Arc::new(move || lease.load(Ordering::Acquire))).await;
+    owned.store(false, Ordering::Release);
 
     let disturbance = async {
         held.reached().await;
