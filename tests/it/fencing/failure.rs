@@ -27,7 +27,8 @@ async fn a_batch_with_a_record_too_large_leaves_nothing_and_the_same_producer_go
     let shard = Shard::create(shared.bootstrap(), "fencing-large", &[]).await;
     let mut producer = shard.take().await;
 
-    let failure = producer.commit(oversized(&shard, 2_000_000)).await.unwrap_err();
+    let failure =
+        producer.commit(oversized(&shard, TransactionOptions::default().queue_bytes + 1)).await.unwrap_err();
     producer.commit(shard.batch("next")).await.unwrap();
 
     assert!(matches!(failure, Failure::Aborted { .. }), "{failure:?}");
