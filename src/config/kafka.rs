@@ -38,26 +38,24 @@ impl Kafka {
         Self { bootstrap_servers: bootstrap_servers.into(), ..Self::default() }
     }
 
-    /// The user's settings for one role: what all clients share, overridden by what is set for the role.
-    #[must_use]
-    pub fn settings(&self, role: ClientRole) -> BTreeMap<&str, &Secret> {
-        let own = match role {
-            ClientRole::Producer => &self.producer,
-            ClientRole::Consumer => &self.consumer,
-            ClientRole::Admin => &self.admin,
-        };
-        self.common.iter().chain(own).map(|(key, value)| (key.as_str(), value)).collect()
+    /// The user's settings for one role: what all clients share, then what is set for the role, which wins.
+    pub fn layers(&self, role: ClientRole) -> impl Iterator<Item = (&str, &Secret)> {
+        self.common.iter().chain(self.own(role).1).map(|(key, value)| (key.as_str(), value))
     }
 
     /// The key under which a setting of a role stands in the worker's file.
     #[must_use]
     pub fn key_of(&self, role: ClientRole, setting: &str) -> String {
-        let (prefix, own) = match role {
+        let (prefix, own) = self.own(role);
+        if own.contains_key(setting) { format!("{prefix}.{setting}") } else { setting.to_owned() }
+    }
+
+    fn own(&self, role: ClientRole) -> (&'static str, &BTreeMap<String, Secret>) {
+        match role {
             ClientRole::Producer => ("producer", &self.producer),
             ClientRole::Consumer => ("consumer", &self.consumer),
             ClientRole::Admin => ("admin", &self.admin),
-        };
-        if own.contains_key(setting) { format!("{prefix}.{setting}") } else { setting.to_owned() }
+        }
     }
 }
 
@@ -71,8 +69,8 @@ mod tests {
         kafka.common.insert("security.protocol".into(), "SSL".into());
         kafka.producer.insert("security.protocol".into(), "SASL_SSL".into());
 
-        let producer = kafka.settings(ClientRole::Producer);
-        let consumer = kafka.settings(ClientRole::Consumer);
+        let producer: BTreeMap<_, _> = kafka.layers(ClientRole::Producer).collect();
+        let consumer: BTreeMap<_, _> = kafka.layers(ClientRole::Consumer).collect();
 
         assert_eq!(producer["security.protocol"].reveal(), "SASL_SSL");
         assert_eq!(consumer["security.protocol"].reveal(), "SSL");

@@ -18,7 +18,7 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 
-use super::{
+use crate::kafka::{
     Error,
     context::{Context, Handle, Link},
     oauth,
@@ -259,13 +259,8 @@ impl Settings {
 /// The user's settings for a role: librdkafka's name to the user's name and value.
 fn user_settings<'a>(kafka: &'a Kafka, role: &Role) -> BTreeMap<&'a str, (&'a str, &'a str)> {
     // One name for each property in each layer, before one layer covers the other.
-    let own = match role.user_settings() {
-        ClientRole::Producer => &kafka.producer,
-        ClientRole::Consumer => &kafka.consumer,
-        ClientRole::Admin => &kafka.admin,
-    };
-    let layers = kafka.common.iter().chain(own);
-    layers.map(|(key, value)| (canonical(key), (key.as_str(), value.reveal()))).collect()
+    let layers = kafka.layers(role.user_settings());
+    layers.map(|(key, value)| (canonical(key), (key, value.reveal()))).collect()
 }
 
 fn explain(client: Client, error: KafkaError) -> Error {
@@ -349,174 +344,4 @@ fn remedy(key: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn producer() -> Role {
-        Role::Producer { queue_bytes: 1 << 20 }
-    }
-
-    fn consumer() -> Role {
-        Role::Consumer { partitions: 4, prefetch_bytes: 16 << 20 }
-    }
-
-    fn kafka(producer: &[(&str, &str)], consumer: &[(&str, &str)]) -> Kafka {
-        let owned =
-            |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect();
-        let plain = Kafka::plaintext("127.0.0.1:1");
-        Kafka { producer: owned(producer), consumer: owned(consumer), ..plain }
-    }
-
-    fn error_text(kafka: &Kafka, role: &Role) -> String {
-        Settings::new(kafka, role).map(|_| ()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_user_may_change_a_default_under_either_of_its_names() {
-        let kafka = kafka(&[("linger.ms", "7"), ("compression.type", "zstd")], &[]);
-
-        let settings = Settings::new(&kafka, &producer()).unwrap();
-
-        assert_eq!(settings.config.get("queue.buffering.max.ms"), Some("7"));
-        assert_eq!(settings.config.get("compression.codec"), Some("zstd"));
-    }
-
-    #[test]
-    fn a_setting_against_a_promise_is_refused_with_rule_and_remedy() {
-        let text = error_text(&kafka(&[("acks", "1")], &[]), &producer());
-
-        assert!(text.contains("producer setting acks=1 is refused"), "{text}");
-        assert!(text.contains("all in-sync replicas"), "{text}");
-        assert!(text.contains("remove it or set it to -1"), "{text}");
-    }
-
-    #[test]
-    fn every_promise_holds_against_a_user_who_sets_something_else() {
-        let roles = [
-            producer(),
-            Role::Transactional { id: "t".into(), queue_bytes: 1024, timeout: Duration::from_secs(15) },
-            consumer(),
-        ];
-
-        for role in roles {
-            for promise in promises(&role, "127.0.0.1:1") {
-                let wrong = if promise.leaves_the_users() { "2000000000" } else { "77" };
-                let other = kafka(&[(promise.key, wrong)], &[(promise.key, wrong)]);
-
-                assert!(
-                    matches!(Settings::new(&other, &role), Err(Error::Refused { .. })),
-                    "{}",
-                    promise.key
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_batch_may_be_smaller_than_promised_and_stays_so() {
-        let settings = Settings::new(&kafka(&[("batch.size", "5000")], &[]), &producer()).unwrap();
-
-        assert_eq!(settings.config.get("batch.size"), Some("5000"));
-        let text = error_text(&kafka(&[("batch.size", "1000001")], &[]), &producer());
-        assert!(text.contains("remove it or set it to at most 1000000"), "{text}");
-    }
-
-    #[test]
-    fn a_roles_setting_wins_over_the_common_one_under_whichever_name() {
-        let mut kafka = kafka(&[], &[("sasl.mechanism", "SCRAM-SHA-512")]);
-        kafka.common.insert("sasl.mechanisms".into(), "PLAIN".into());
-
-        let consumer = Settings::new(&kafka, &consumer()).unwrap();
-        let producer = Settings::new(&kafka, &producer()).unwrap();
-
-        assert_eq!(consumer.config.get("sasl.mechanisms"), Some("SCRAM-SHA-512"));
-        assert_eq!(producer.config.get("sasl.mechanisms"), Some("PLAIN"));
-    }
-
-    #[test]
-    fn no_record_may_be_larger_than_the_queue_whatever_is_set() {
-        let kafka = kafka(&[("message.max.bytes", "100000000")], &[]);
-
-        let settings = Settings::new(&kafka, &producer()).unwrap();
-
-        assert_eq!(settings.config.get("message.max.bytes"), Some("1048576"));
-    }
-
-    #[test]
-    fn what_is_fetched_and_what_waits_stay_within_the_prefetch_together() {
-        for partitions in [1, 4, 48, 400] {
-            let role = Role::Consumer { partitions, prefetch_bytes: 16 << 20 };
-
-            let settings = Settings::new(&kafka(&[], &[]), &role).unwrap();
-
-            let number = |key: &str| settings.config.get(key).unwrap().parse::<usize>().unwrap();
-            let most = number("queued.max.messages.kbytes") * 1024 + number("fetch.message.max.bytes");
-            assert!(most * partitions <= 16 << 20, "{most} bytes for each of {partitions}");
-        }
-    }
-
-    #[test]
-    fn a_promise_in_other_words_is_no_contradiction() {
-        let kafka =
-            kafka(&[("acks", "all"), ("enable.idempotence", "true")], &[("auto.offset.reset", "none")]);
-
-        assert!(Settings::new(&kafka, &producer()).is_ok());
-        assert!(Settings::new(&kafka, &consumer()).is_ok());
-    }
-
-    #[test]
-    fn an_unknown_property_is_named_and_a_java_one_is_translated() {
-        let java = kafka(&[("sasl.jaas.config", "password=\"hunter2\"")], &[]);
-
-        let error = super::super::Producer::new(&java, &Default::default()).unwrap_err();
-
-        let text = error.to_string();
-        assert!(text.contains("sasl.jaas.config") && text.contains("sasl.username"), "{text}");
-        assert!(!text.contains("hunter2"), "{text}");
-    }
-
-    #[test]
-    fn a_question_is_repeated_until_it_is_answered_or_can_never_be() {
-        let silence = || Error::Deadline { action: "ask".into(), limit: STEP };
-        let limit = Duration::from_secs(60);
-        let mut answers = [Err(silence()), Err(silence()), Ok(7)].into_iter();
-        let mut refusals = [Err(silence()), Err(Error::Stopped { action: "ask".into() })].into_iter();
-
-        let answered = in_steps(limit, |_| answers.next().unwrap());
-        let refused: Result<i32, Error> = in_steps(limit, |_| refusals.next().unwrap());
-        let late: Result<i32, Error> = in_steps(Duration::ZERO, |_| Err(silence()));
-
-        assert_eq!(answered.ok(), Some(7));
-        assert!(matches!(refused, Err(Error::Stopped { .. })), "{refused:?}");
-        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
-    }
-
-    #[test]
-    fn every_fault_shows_without_a_broker_and_once() {
-        let mut bad = kafka(
-            &[("linger.ms", "soon"), ("acks", "1"), ("lingr.ms", "5"), ("transactional.id", "mine")],
-            &[("bootstrap.servers", "other:9092"), ("fetch.wait.max.ms", "10")],
-        );
-        bad.common.insert("security.protocol".into(), "TELNET".into());
-
-        let told: Vec<String> = check_settings(&bad).iter().map(Error::to_string).collect();
-
-        assert_eq!(told.len(), 6, "{told:#?}");
-        for setting in
-            ["linger.ms", "acks", "lingr.ms", "transactional.id", "bootstrap.servers", "security.protocol"]
-        {
-            let about = |text: &&String| text.contains(&format!("setting {setting}"));
-            assert_eq!(told.iter().filter(about).count(), 1, "{setting}: {told:#?}");
-        }
-        assert!(check_settings(&Kafka::plaintext("127.0.0.1:1")).is_empty());
-    }
-
-    #[test]
-    fn a_bad_value_is_an_error_that_names_the_key() {
-        let bad = kafka(&[("linger.ms", "soon")], &[]);
-
-        let error = super::super::Producer::new(&bad, &Default::default()).unwrap_err();
-
-        assert!(matches!(&error, Error::Setting { key, .. } if key == "queue.buffering.max.ms"), "{error}");
-    }
-}
+mod tests;
