@@ -77,22 +77,28 @@ async fn answers_lost_with_their_connections_again_and_again_repeat_no_record() 
     let topic = prefix("outage-cut");
     let mut publishing = Publishing::start(Kafka::plaintext(broker.bootstrap()), &topic).await;
 
-    for _ in 0..cycles(3) {
+    let mut lost = 0;
+    // An answer to something else may be the one held back, and records wait behind it: then there is nothing to lose.
+    for _ in 0..cycles(3) * 10 {
         publishing.flush().await;
         broker.proxy()?.stall_responses();
         publishing.send(500);
-        has_more_than(&past_proxy, &topic, publishing.acknowledged()).await;
+        lost += u32::from(has_more_than(&past_proxy, &topic, publishing.acknowledged()).await);
         broker.proxy()?.cut();
         publishing.outage(Duration::from_millis(200)).await;
         broker.proxy()?.heal();
+        if lost == cycles(3) {
+            break;
+        }
     }
+    assert_eq!(lost, cycles(3), "answers were lost in so many rounds only");
 
     publishing.finish("lost answers").await;
     Ok(())
 }
 
-/// Waits until the broker has more records than that.
-async fn has_more_than(kafka: &Kafka, topic: &str, count: usize) {
+/// Whether the broker comes to have more records than that, in a time that is long where nothing holds them back.
+async fn has_more_than(kafka: &Kafka, topic: &str, count: usize) -> bool {
     let partitions: Vec<i32> = (0..PARTITIONS).collect();
     let grown = async {
         loop {
@@ -102,5 +108,5 @@ async fn has_more_than(kafka: &Kafka, topic: &str, count: usize) {
             }
         }
     };
-    timeout(LIMIT, grown).await.unwrap();
+    timeout(Duration::from_secs(5), grown).await.is_ok()
 }
