@@ -7,9 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Chain, Failure, load::Loaded, outside};
+use super::{Chain, Failure, load::Loaded, outside, schemas};
 use crate::{
-    avro::{self, Registry, schemas},
+    avro::Registry,
     kafka::{Admin, TopicSpec},
     pipeline::Layout,
 };
@@ -54,7 +54,8 @@ async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W
     }
     for connector in &loaded.connectors {
         let subject = format!("schemas of {}", connector.common().name);
-        report.result(&subject, schema_subjects(&Layout::of(connector), &registry).await)?;
+        let (fitting, asked) = schemas::ask(&registry, &Layout::of(connector).subjects(), false).await;
+        report.result(&subject, asked.map(|()| format!("{} subjects fit", fitting.len())))?;
     }
     Ok(())
 }
@@ -71,25 +72,6 @@ async fn inspect(specs: &[TopicSpec], admin: &Admin, create: bool) -> Result<Str
         return Err(format!("missing, and topic.creation.enable is false: {names}; create them").into());
     }
     Ok(format!("{} exist and fit, {} would be created", specs.len() - missing.len(), missing.len()))
-}
-
-async fn schema_subjects(layout: &Layout, registry: &Registry) -> Result<String, Box<dyn Error>> {
-    let subjects = layout.subjects();
-    let mut refused = Vec::new();
-    for subject in &subjects {
-        let schema = schemas::embedded(subject.kind())?;
-        match registry.check(&subject.name(), schema.text, &schema.schema).await {
-            Ok(()) => {}
-            // The others would only wait for the same silence.
-            Err(error @ avro::Error::Transport { .. }) => return Err(error.into()),
-            Err(error) => refused.push(error),
-        }
-    }
-    if refused.is_empty() {
-        Ok(format!("{} subjects fit", subjects.len()))
-    } else {
-        Err(avro::Error::Several(avro::Several(refused)).into())
-    }
 }
 
 /// Deliveries that were answered may exist only there for a while, so it must be writable and survive a restart. What

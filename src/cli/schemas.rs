@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 use super::{Environment, Failure, Files, Loaded, block_on, outside, start};
 use crate::{
-    avro::{self, Registry, schemas},
+    avro::{self, Registry, Several, Subject, schemas},
     config::Problem,
     model::SchemaKind,
     pipeline::Layout,
@@ -52,22 +52,41 @@ fn list(out: &mut impl Write) -> Result<(), Failure> {
 
 async fn against_registry(loaded: &Loaded, register: bool, out: &mut impl Write) -> Result<(), Failure> {
     let registry = Registry::new(&loaded.worker.registry).map_err(outside)?;
-    let mut refused = Vec::new();
-    let subjects: Vec<avro::Subject> =
+    let subjects: Vec<Subject> =
         loaded.connectors.iter().flat_map(|connector| Layout::of(connector).subjects()).collect();
+    let (told, asked) = ask(&registry, &subjects, register).await;
+    for line in told {
+        writeln!(out, "{line}").map_err(outside)?;
+    }
+    asked.map_err(outside)
+}
+
+/// What the registry says of each subject that it takes, and why it does not take the others: all of them, unless it is
+/// silent, since the others would only wait for the same silence.
+pub(super) async fn ask(
+    registry: &Registry,
+    subjects: &[Subject],
+    register: bool,
+) -> (Vec<String>, Result<(), avro::Error>) {
+    let mut told = Vec::new();
+    let mut refused = Vec::new();
     for subject in subjects {
-        let schema = schemas::embedded(subject.kind()).map_err(outside)?;
-        let name = subject.name();
-        let answer = if register {
-            registry.register(&name, schema.text, &schema.schema).await.map(|id| format!("id {id}"))
-        } else {
-            registry.check(&name, schema.text, &schema.schema).await.map(|()| "fits".to_owned())
-        };
-        match answer {
-            Ok(text) => writeln!(out, "{name} {text}").map_err(outside)?,
-            Err(error @ avro::Error::Transport { .. }) => return Err(outside(error)),
+        match ask_one(registry, subject, register).await {
+            Ok(text) => told.push(format!("{} {text}", subject.name())),
+            Err(error @ avro::Error::Transport { .. }) => return (told, Err(error)),
             Err(error) => refused.push(error),
         }
     }
-    if refused.is_empty() { Ok(()) } else { Err(outside(avro::Error::Several(avro::Several(refused)))) }
+    let refused = if refused.is_empty() { Ok(()) } else { Err(avro::Error::Several(Several(refused))) };
+    (told, refused)
+}
+
+async fn ask_one(registry: &Registry, subject: &Subject, register: bool) -> Result<String, avro::Error> {
+    let schema = schemas::embedded(subject.kind())?;
+    let name = subject.name();
+    if register {
+        registry.register(&name, schema.text, &schema.schema).await.map(|id| format!("id {id}"))
+    } else {
+        registry.check(&name, schema.text, &schema.schema).await.map(|()| "fits".to_owned())
+    }
 }
