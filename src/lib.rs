@@ -24,4 +24,7 @@ pub mod model;
 pub mod pipeline;
 pub mod retry;
 pub mod secret;
+pub mod server;
+#[cfg(feature = "simulator")]
+pub mod simulator;
 pub mod telemetry;

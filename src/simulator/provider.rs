@@ -1,0 +1,88 @@
+//! What all parts of one simulated provider share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::{
+    accounting::Accounting,
+    clock::Clock,
+    deliveries::Deliveries,
+    gateway::Gateway,
+    identity::Identity,
+    invoicing::Invoicing,
+    knobs::Knobs,
+    settings::Settings,
+    world::{Change, World},
+};
+
+/// One provider. Handlers get it as `State<Arc<Provider>>`.
+#[derive(Debug)]
+pub struct Provider {
+    /// As started.
+    pub settings: Settings,
+    /// Its time.
+    pub clock: Clock,
+    /// Login, codes, tokens, keys.
+    pub identity: Identity,
+    /// Limits, faults and the journal of requests.
+    pub gateway: Gateway,
+    /// Webhooks of the accounting family.
+    pub accounting: Accounting,
+    /// Login and webhooks of the invoicing API.
+    pub invoicing: Invoicing,
+    /// Deliveries on their way, and the journal of all.
+    pub deliveries: Deliveries,
+    knobs: RwLock<Arc<Knobs>>,
+    world: Mutex<World>,
+}
+
+impl Provider {
+    /// A provider with the first world of its settings. It answers nobody and delivers nothing by itself.
+    ///
+    /// # Errors
+    /// A key, certificate or setting cannot be used.
+    pub fn new(settings: Settings) -> Result<Arc<Self>, super::Error> {
+        let clock = Clock::new(settings.frozen_at);
+        Ok(Arc::new(Self {
+            identity: Identity::new(&settings)?,
+            gateway: Gateway::new(&settings),
+            accounting: Accounting::new(&settings),
+            invoicing: Invoicing::new(&settings),
+            deliveries: Deliveries::new(&settings)?,
+            knobs: RwLock::new(Arc::new(settings.knobs.clone())),
+            world: Mutex::new(World::new(&settings.world, &clock)),
+            clock,
+            settings,
+        }))
+    }
+
+    /// The knobs as they stand.
+    pub fn knobs(&self) -> Arc<Knobs> {
+        Arc::clone(&self.knobs.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Turns knobs; whoever reads them next sees all of the change or none.
+    pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
+        let mut knobs = self.knobs.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut knobs));
+    }
+
+    /// The world, for reading. Do not hold it across an await, nor while rendering much.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the world and hands what changed to the webhooks, in the order it happened: the deliveries of two changes
+    /// are never numbered the other way round.
+    pub fn change<T>(&self, act: impl FnOnce(&mut World, &Clock) -> (T, Vec<Change>)) -> T {
+        let mut world = self.world();
+        let (result, changes) = act(&mut world, &self.clock);
+        for change in &changes {
+            match change {
+                Change::Record(change) => self.accounting.announce(self, &world, change),
+                Change::Payroll => {}
+                Change::Invoicing(change) => self.invoicing.announce(self, change),
+            }
+        }
+        result
+    }
+}
