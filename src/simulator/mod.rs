@@ -31,9 +31,10 @@ mod provider;
 pub mod random;
 pub mod reads;
 pub mod settings;
+mod start;
 pub mod world;
 
-pub use provider::Provider;
+pub use self::{provider::Provider, start::Simulator};
 
 /// Why a simulator did not start, or could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,153 @@
+//! `tributary simulate`: the provider, alone, until interrupted.
+
+use std::{
+    fs,
+    io::Write,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Failure, outside};
+use crate::{
+    config::Problem,
+    simulator::{
+        Simulator,
+        knobs::Knobs,
+        settings::{Settings, Tls, WorldSettings},
+    },
+};
+
+#[derive(Args)]
+pub(super) struct Options {
+    /// Address to listen on
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    address: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 8090)]
+    port: u16,
+    /// Everything that looks random follows from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Accounting companies
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    companies: u32,
+    /// Customers of each company
+    #[arg(long, default_value_t = 20)]
+    customers: u32,
+    /// Accounts of each company
+    #[arg(long, default_value_t = 20)]
+    accounts: u32,
+    /// Records of every other resource in each company
+    #[arg(long, default_value_t = 1)]
+    others: u32,
+    /// Payroll companies
+    #[arg(long, default_value_t = 100)]
+    payroll_companies: u32,
+    /// Changes the world makes by itself; 1 unless the knobs say otherwise
+    #[arg(long)]
+    changes_per_second: Option<f64>,
+    /// Serve HTTPS with a certificate made for localhost, which is printed
+    #[arg(long)]
+    tls: bool,
+    /// Serve HTTPS with this certificate chain (PEM)
+    #[arg(long, requires = "key", conflicts_with = "tls", value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, requires = "certificate", value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Certificate (PEM) by which webhook receivers are trusted
+    #[arg(long, value_name = "FILE")]
+    receiver_root: Vec<PathBuf>,
+    /// Knobs (JSON, as GET /_control/knobs shows them; what is left out keeps its default)
+    #[arg(long, value_name = "FILE")]
+    knobs: Option<PathBuf>,
+}
+
+pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+    let settings = settings(options)?;
+    let (client, keys) = (settings.client.clone(), settings.subscription_keys.clone());
+    let invoicing = settings.invoicing.clone();
+    // Signals are taken before the start, so that an early one still stops it in order.
+    let mut terminated = signal(SignalKind::terminate()).map_err(outside)?;
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(outside)?;
+    let simulator = Simulator::start(settings).await.map_err(outside)?;
+    let base = simulator.base_url();
+    let base = base.as_str().trim_end_matches('/');
+    let auth = simulator.auth_url();
+    if let (Some(certificate), true) = (simulator.certificate(), options.tls) {
+        writeln!(out, "{certificate}").map_err(outside)?;
+    }
+    writeln!(
+        out,
+        "provider.base.url          {base}\n\
+         provider.auth.url          {}\n\
+         provider.subscription.key  {}\n\
+         oauth.client.id            {}\n\
+         oauth.client.secret        {}\n\
+         invoicing login            {} / {}\n\
+         knobs and truth            {base}/_control",
+        auth.as_str().trim_end_matches('/'),
+        keys.join(", "),
+        client.id,
+        client.secret,
+        invoicing.mail,
+        invoicing.password,
+    )
+    .map_err(outside)?;
+    out.flush().map_err(outside)?;
+    tokio::select! {
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+    }
+    simulator.stop().await;
+    Ok(())
+}
+
+fn settings(options: &Options) -> Result<Settings, Failure> {
+    let mut knobs = match &options.knobs {
+        None => Knobs { changes_per_second: 1.0, ..Knobs::default() },
+        Some(path) => serde_json::from_str(&read("--knobs", path)?)
+            .map_err(|error| problem("--knobs", path, &error, "GET /_control/knobs shows every knob"))?,
+    };
+    if let Some(rate) = options.changes_per_second {
+        knobs.changes_per_second = rate;
+    }
+    let tls = match (&options.certificate, &options.key) {
+        (Some(certificate), Some(key)) => {
+            Tls::Given { certificate: read("--certificate", certificate)?, key: read("--key", key)? }
+        }
+        _ if options.tls => Tls::Generated,
+        _ => Tls::Off,
+    };
+    let receiver_roots =
+        options.receiver_root.iter().map(|path| read("--receiver-root", path)).collect::<Result<_, _>>()?;
+    Ok(Settings {
+        address: SocketAddr::new(options.address, options.port),
+        tls,
+        world: WorldSettings {
+            seed: options.seed,
+            companies: options.companies,
+            customers: options.customers,
+            accounts: options.accounts,
+            others: options.others,
+            payroll_companies: options.payroll_companies,
+            ..WorldSettings::default()
+        },
+        receiver_roots,
+        knobs,
+        ..Settings::default()
+    })
+}
+
+fn read(option: &str, path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path)
+        .map_err(|error| problem(option, path, &error, "name a file that can be read").into())
+}
+
+fn problem(option: &str, path: &Path, error: &dyn std::error::Error, remedy: &str) -> Problem {
+    let value = Some(path.display().to_string());
+    Problem { key: option.to_owned(), value, rule: error.to_string(), remedy: remedy.to_owned() }
+}

@@ -1,0 +1,74 @@
+//! Reading and answering control calls.
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::simulator::answer::json_answer;
+
+/// Bytes of one piece of a long list.
+const PIECE: usize = 64 * 1024;
+
+/// An answer, or why there is none.
+pub(super) type Answer = Result<Response, Refusal>;
+
+/// A call that was not understood, or names what is not there.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: u16,
+    message: String,
+}
+
+impl Refusal {
+    pub(super) fn bad(message: &str) -> Self {
+        Self { status: 400, message: message.to_owned() }
+    }
+
+    pub(super) fn missing(message: &str) -> Self {
+        Self { status: 404, message: message.to_owned() }
+    }
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
+        Self::bad(&error.to_string())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        json_answer(self.status, &json!({ "message": self.message }))
+    }
+}
+
+pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
+    Ok(serde_json::from_slice(body)?)
+}
+
+pub(super) fn done(body: &Value) -> Response {
+    json_answer(200, body)
+}
+
+/// One JSON object a line, written piece by piece while it is read, so that a million of them never stand in memory.
+pub(super) fn lines<T: Serialize>(items: impl Iterator<Item = T> + Send + 'static) -> Response {
+    let mut items = items.fuse();
+    let pieces = std::iter::from_fn(move || {
+        let mut piece = Vec::with_capacity(PIECE + PIECE / 8);
+        for item in items.by_ref() {
+            if let Err(error) = serde_json::to_writer(&mut piece, &item) {
+                return Some(Err(error));
+            }
+            piece.push(b'\n');
+            if piece.len() >= PIECE {
+                break;
+            }
+        }
+        (!piece.is_empty()).then(|| Ok(Bytes::from(piece)))
+    });
+    let kind = HeaderValue::from_static("application/x-ndjson");
+    ([(header::CONTENT_TYPE, kind)], Body::from_stream(futures::stream::iter(pieces))).into_response()
+}

@@ -1,0 +1,208 @@
+//! What is true now: every record with its version, every delivery with its answers, every token and webhook.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{Path, Query, State},
+    response::Response,
+    routing::get,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+
+use super::body::{Answer, Refusal, lines};
+use crate::simulator::{
+    Provider,
+    catalog::Resource,
+    knobs::ListOrder,
+    reads,
+    world::{Place, RecordState, Row, World},
+};
+
+pub(super) fn router() -> Router<Arc<Provider>> {
+    Router::new()
+        .route("/_control/truth/records/{resource}", get(record_lines))
+        .route("/_control/truth/payroll", get(payroll_lines))
+        .route("/_control/truth/deliveries", get(deliveries))
+        .route("/_control/truth/requests", get(requests))
+        .route("/_control/truth/tokens", get(tokens))
+        .route("/_control/truth/webhooks", get(webhooks))
+        .route("/_control/truth/hooks", get(hooks))
+}
+
+/// A record as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordTruth {
+    /// Correlation id of its company; none for tenant-wide records.
+    pub company: Option<String>,
+    /// Its own.
+    pub id: String,
+    /// `version`.
+    pub version: String,
+    /// `sequenceVersion`.
+    pub sequence_version: u64,
+    /// `Enabled`, `Disabled` or `Deleted`.
+    pub state: RecordState,
+    /// Whether a read finds it: it and its company have not been deleted.
+    pub readable: bool,
+}
+
+/// A payroll company as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PayrollTruth {
+    /// `companyCode`.
+    pub company_code: i64,
+    /// `lastUpdate`.
+    pub last_update: String,
+}
+
+/// Every record of a resource, deleted ones included.
+#[must_use]
+pub fn records(provider: &Provider, resource: Resource) -> Vec<RecordTruth> {
+    let world = provider.world();
+    world.records(resource).map(|(place, row)| truth_of(&world, place, row)).collect()
+}
+
+/// Every payroll company that is listed.
+#[must_use]
+pub fn payroll(provider: &Provider) -> Vec<PayrollTruth> {
+    let (rows, seed) = {
+        let world = provider.world();
+        (world.payroll(ListOrder::Created), world.seed())
+    };
+    rows.into_iter()
+        .map(|row| PayrollTruth {
+            company_code: reads::payroll_code(seed, row.index),
+            last_update: row.updated.iso_milliseconds(),
+        })
+        .collect()
+}
+
+fn truth_of(world: &World, place: Place, row: Row) -> RecordTruth {
+    let company = match place.resource {
+        Resource::Companies => Some(world.id(place)),
+        _ => place.company.map(|number| world.company_id(number)),
+    };
+    let lives = place.company.is_none_or(|number| world.company_lives(number));
+    RecordTruth {
+        company,
+        id: world.id(place),
+        version: row.changed.iso(),
+        sequence_version: row.sequence,
+        state: row.state,
+        readable: lives && row.state != RecordState::Deleted,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Filter {
+    /// Only this company's.
+    company: Option<String>,
+    /// With the record itself, as a read by id shows it.
+    full: bool,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self { company: None, full: false }
+    }
+}
+
+#[derive(Serialize)]
+struct RecordLine {
+    #[serde(flatten)]
+    truth: RecordTruth,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<Box<RawValue>>,
+}
+
+async fn record_lines(
+    State(provider): State<Arc<Provider>>,
+    Path(resource): Path<String>,
+    Query(filter): Query<Filter>,
+) -> Answer {
+    let resource = resource_named(&resource)?;
+    let world = provider.world();
+    let company = match &filter.company {
+        None => None,
+        Some(id) => {
+            Some(world.company(id).ok_or_else(|| Refusal::missing(&format!("no company {id:?}")))?)
+        }
+    };
+    let belongs = |place: Place| match (company, resource) {
+        (None, _) => true,
+        (Some(number), Resource::Companies) => place.index == number,
+        (Some(number), _) => place.company == Some(number),
+    };
+    let found: Vec<(Place, Row)> = world.records(resource).filter(|(place, _)| belongs(*place)).collect();
+    drop(world);
+    // The rows are copied so that the list shows one moment; their texts are made while they are sent.
+    let thrown = Arc::clone(&provider);
+    Ok(lines(found.into_iter().map(move |(place, row)| {
+        let world = thrown.world();
+        let truth = truth_of(&world, place, row);
+        let record = filter.full.then(|| reads::record_json(&world, place, row, &thrown.knobs().reads));
+        drop(world);
+        let record = record.and_then(|text| String::from_utf8(text).ok());
+        RecordLine { truth, record: record.and_then(|text| RawValue::from_string(text).ok()) }
+    })))
+}
+
+async fn payroll_lines(State(provider): State<Arc<Provider>>) -> Response {
+    lines(payroll(&provider).into_iter())
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Range {
+    /// Number of the first entry.
+    from: u64,
+    /// The most entries.
+    limit: usize,
+}
+
+impl Default for Range {
+    fn default() -> Self {
+        Self { from: 0, limit: 100_000 }
+    }
+}
+
+#[derive(Serialize)]
+struct Numbered<T> {
+    number: u64,
+    #[serde(flatten)]
+    entry: T,
+}
+
+fn numbered<T: Serialize + Send + 'static>(entries: Vec<(u64, T)>) -> Response {
+    lines(entries.into_iter().map(|(number, entry)| Numbered { number, entry }))
+}
+
+async fn deliveries(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
+    numbered(provider.deliveries.entries(range.from, range.limit))
+}
+
+async fn requests(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
+    numbered(provider.gateway.requests(range.from, range.limit))
+}
+
+async fn tokens(State(provider): State<Arc<Provider>>) -> Response {
+    lines(provider.identity.issued().into_iter())
+}
+
+async fn webhooks(State(provider): State<Arc<Provider>>) -> Response {
+    lines(provider.accounting.webhooks().into_iter())
+}
+
+async fn hooks(State(provider): State<Arc<Provider>>) -> Response {
+    lines(provider.invoicing.hooks().into_iter())
+}
+
+/// A resource by the name it has in knobs and paths: `inputInvoices`, `estimations`.
+pub(super) fn resource_named(name: &str) -> Result<Resource, Refusal> {
+    serde_json::from_value(Value::from(name)).map_err(|error| Refusal::bad(&error.to_string()))
+}
