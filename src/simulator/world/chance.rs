@@ -10,8 +10,7 @@ const GUESSES: usize = 8;
 /// A count with this average: the whole part, and one more in the share of cases that the rest says.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 10,000")]
 pub(super) fn draw(random: &mut Random, average: f64) -> u32 {
-    // No number at all counts as none.
-    let average = average.max(0.0).min(MOST);
+    let average = if average.is_nan() { 0.0 } else { average.clamp(0.0, MOST) };
     average as u32 + u32::from(random.chance(average.fract()))
 }
 

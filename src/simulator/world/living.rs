@@ -52,9 +52,9 @@ impl World {
             kind => self
                 .act_on_some(resource, company, kind, clock)
                 .or_else(|| self.act_on_some(resource, company, Kind::Updated, clock))
-                .or_else(|| self.create(resource, company, clock)),
+                .or_else(|| if self.may_grow() { self.create(resource, company, clock) } else { None }),
         };
-        // There is no room left to grow, and nothing of that resource here: the company itself changes.
+        // The world may not grow, and there is nothing of that resource here: the company itself changes.
         let own = Place { resource: Resource::Companies, company: None, index: living };
         change.or_else(|| self.act(own, Kind::Updated, clock)).unwrap_or_else(|| self.first_company(clock))
     }
@@ -80,14 +80,19 @@ impl World {
         } else {
             end
         };
-        let too_few_companies = u64::from(self.companies.living()) * 2 <= u64::from(self.first_companies);
-        match kind {
-            _ if self.room == 0 => Kind::Updated,
-            Kind::Created if self.living >= 2 * self.first_living.max(SMALL) => Kind::Updated,
-            Kind::Deleted if resource == Resource::Companies && too_few_companies => Kind::Created,
+        let few_companies = u64::from(self.companies.living()) * 2 <= u64::from(self.first_companies);
+        let kind = match kind {
             _ if self.living * 2 < self.first_living => Kind::Created,
+            Kind::Deleted if resource == Resource::Companies && few_companies => Kind::Created,
             kind => kind,
-        }
+        };
+        // Without room, what goes could not come back.
+        let possible = if kind == Kind::Created { self.may_grow() } else { self.room > 0 };
+        if possible { kind } else { Kind::Updated }
+    }
+
+    fn may_grow(&self) -> bool {
+        self.room > 0 && self.living < 2 * self.first_living.max(SMALL)
     }
 
     /// A company that has not been deleted; the first ones are drawn far more often.

@@ -342,3 +342,8 @@ impl Partition {
         self.tables.iter().map(|(_, table)| u64::from(table.living())).sum()
     }
 }
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

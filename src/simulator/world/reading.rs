@@ -117,17 +117,13 @@ impl World {
         moment: Ticks,
     ) -> (Vec<(u32, Row)>, u64) {
         let Some(table) = self.table(resource, company) else { return (Vec::new(), 0) };
-        let mut rows: Vec<(u32, Row)> = table
+        let rows = table
             .rows()
             .filter_map(|(index, row)| {
                 self.state(Place { resource, company, index }, row, Some(moment)).map(|row| (index, row))
             })
             .collect();
-        arrangement.arrange(&mut rows);
-        let total = rows.len() as u64;
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(rows.len());
-        let end = start.saturating_add(limit).min(rows.len());
-        (rows[start..end].to_vec(), total)
+        arrangement.slice(rows, offset, limit)
     }
 
     /// The latest change of anything in a list, or later.

@@ -1,14 +1,18 @@
 //! The records of one resource in one company, and the order in which they are listed.
 //!
 //! Rows stay where they were put: an index is never used again. A list that shows every row in the order of its making needs
-//! nothing else. Any other list keeps the indexes it shows, sorted, and each change moves one of them, so that a page costs
-//! what it shows, however many rows there are or are gone.
+//! nothing else, and a short one is sorted when asked for. Any other list keeps the indexes it shows, sorted, and each change
+//! moves one of them, so that a page costs what it shows, however many rows there are or are gone.
 
 use super::{RecordState, Row};
 use crate::simulator::{
     knobs::{DisabledShows, ListOrder},
     random::mix,
 };
+
+/// Up to so many rows are sorted for each page: most companies have no more, and keeping their orders would cost more
+/// memory than their rows.
+const FEW: usize = 16;
 
 /// Rows by index; `None` is a row that a restore has undone.
 #[derive(Debug, Default)]
@@ -114,17 +118,18 @@ impl Table {
         limit: usize,
         arrangement: Arrangement,
     ) -> (Vec<(u32, Row)>, u64) {
-        let hides_disabled = arrangement.disabled != DisabledShows::Everywhere;
+        let hides_disabled = arrangement.hides_disabled();
         let sorting = Sorting::of(arrangement);
         let plain = sorting == Sorting::Index && self.absent == 0 && (self.disabled == 0 || !hides_disabled);
+        if !plain && self.rows.len() <= FEW {
+            return arrangement.slice(self.rows().collect(), offset, limit);
+        }
         if !plain && !self.listing.as_ref().is_some_and(|listing| listing.fits(sorting, hides_disabled)) {
             self.listing = Some(Box::new(Listing::new(&self.rows, sorting, hides_disabled)));
         }
         let listing = self.listing.as_ref().filter(|_| !plain);
         let total = listing.map_or(self.rows.len(), |listing| listing.indexes.len());
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(total);
-        let end = start.saturating_add(limit).min(total);
-        let rows = (start..end)
+        let rows = within(total, offset, limit)
             .filter_map(|at| {
                 let at = if arrangement.order == ListOrder::Newest { total - 1 - at } else { at };
                 let index = match listing {
@@ -139,18 +144,27 @@ impl Table {
 }
 
 impl Arrangement {
-    /// The same for rows that are not a table's: keeps those that the list shows and sorts them.
-    pub(super) fn arrange(self, rows: &mut Vec<(u32, Row)>) {
-        let hides_disabled = self.disabled != DisabledShows::Everywhere;
+    /// The same of any rows, which come in the order of their index: keeps those that the list shows and sorts them.
+    pub(super) fn slice(
+        self,
+        mut rows: Vec<(u32, Row)>,
+        offset: u64,
+        limit: usize,
+    ) -> (Vec<(u32, Row)>, u64) {
         let sorting = Sorting::of(self);
-        rows.retain(|(_, row)| shows(Some(row), hides_disabled));
-        // Rows come in the order of their index, which needs no sorting.
+        rows.retain(|(_, row)| shows(Some(row), self.hides_disabled()));
         if sorting != Sorting::Index {
             rows.sort_unstable_by_key(|(index, row)| sorting.key(*index, row));
         }
         if self.order == ListOrder::Newest {
             rows.reverse();
         }
+        let total = rows.len();
+        (rows[within(total, offset, limit)].to_vec(), total as u64)
+    }
+
+    fn hides_disabled(self) -> bool {
+        self.disabled != DisabledShows::Everywhere
     }
 }
 
@@ -215,8 +229,15 @@ impl Sorting {
     }
 }
 
+/// The part of so many that `offset..offset + limit` covers.
+fn within(total: usize, offset: u64, limit: usize) -> std::ops::Range<usize> {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(total);
+    start..start.saturating_add(limit).min(total)
+}
+
 fn shows(row: Option<&Row>, hides_disabled: bool) -> bool {
-    !is_absent(row) && !(hides_disabled && is_disabled(row))
+    let hidden = hides_disabled && is_disabled(row);
+    !hidden && !is_absent(row)
 }
 
 fn is_absent(row: Option<&Row>) -> bool {
@@ -225,4 +246,76 @@ fn is_absent(row: Option<&Row>) -> bool {
 
 fn is_disabled(row: Option<&Row>) -> bool {
     row.is_some_and(|row| row.state == RecordState::Disabled)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::simulator::{clock::Ticks, random::Random};
+
+    fn row(changed: i64, state: RecordState) -> Row {
+        Row { sequence: 1, changed: Ticks(changed), revision: 0, lineage: 0, state }
+    }
+
+    #[test]
+    fn a_kept_order_stays_what_sorting_afresh_would_give() {
+        use DisabledShows::{ById, Everywhere};
+        use ListOrder::{Changed, Created, Newest, Scattered};
+        use RecordState::{Deleted, Disabled, Enabled};
+
+        for (order, disabled) in [Created, Newest, Scattered, Changed]
+            .into_iter()
+            .flat_map(|order| [(order, Everywhere), (order, ById)])
+        {
+            let arrangement = Arrangement { order, disabled, salt: 9 };
+            let mut random = Random::new(1, 1);
+            let mut table = Table::new((0..100).map(|at| Some(row(at - 50, Enabled))).collect());
+            for moment in 1_000..1_500 {
+                let index = random.below(u64::from(table.len()) + 5) as u32;
+                let state = [Enabled, Disabled, Deleted][random.below(3) as usize];
+                match random.below(10) {
+                    0 => assert_eq!(table.push(row(moment, Enabled)), Some(table.len() - 1)),
+                    1 => table.set(index, None),
+                    _ => table.set(index, Some(row(moment, state))),
+                }
+
+                let (rows, total) = table.slice(3, 40, arrangement);
+
+                let (expected, expected_total) = arrangement.slice(table.rows().collect(), 3, 40);
+                assert_eq!((rows, total), (expected, expected_total), "{order:?} {disabled:?} {moment}");
+                let count = |state| table.rows().filter(|(_, row)| row.state == state).count();
+                assert_eq!(table.enabled() as usize, count(Enabled));
+                assert_eq!(table.living() as usize, count(Enabled) + count(Disabled));
+            }
+            assert!(table.listing.is_some());
+        }
+    }
+
+    #[test]
+    fn a_change_moves_one_index_and_does_not_sort_again() {
+        let arrangement =
+            Arrangement { order: ListOrder::Changed, disabled: DisabledShows::Everywhere, salt: 0 };
+        let mut table = Table::new((0..100).map(|at| Some(row(at, RecordState::Enabled))).collect());
+        table.slice(0, 1, arrangement);
+        let kept = std::ptr::from_ref(table.listing.as_deref().unwrap());
+
+        table.set(5, Some(row(500, RecordState::Enabled)));
+        let (rows, _) = table.slice(98, 10, arrangement);
+
+        assert_eq!(rows.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [99, 5]);
+        assert_eq!(std::ptr::from_ref(table.listing.as_deref().unwrap()), kept);
+    }
+
+    #[test]
+    fn a_list_of_all_rows_in_the_order_of_their_making_keeps_nothing() {
+        let arrangement = Arrangement { order: ListOrder::Newest, disabled: DisabledShows::ById, salt: 0 };
+        let mut table = Table::new((0..100).map(|at| Some(row(at, RecordState::Enabled))).collect());
+
+        let (rows, total) = table.slice(98, 10, arrangement);
+
+        assert_eq!(rows.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!((total, table.listing.is_none()), (100, true));
+        assert_eq!(table.slice(u64::MAX, usize::MAX, arrangement), (Vec::new(), 100));
+    }
 }
