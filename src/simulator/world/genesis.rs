@@ -57,7 +57,7 @@ impl Genesis {
     }
 }
 
-/// Whether a resource's records belong to no company. Companies never do; customers and accounts always belong to one,
+/// Whether a resource's records belong to no company. Companies themselves never belong to one; customers and accounts always belong to one,
 /// because their lists are a company's.
 pub(super) fn is_tenant_wide(settings: &WorldSettings, resource: Resource) -> bool {
     match resource {

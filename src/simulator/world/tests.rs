@@ -280,6 +280,7 @@ fn a_restore_brings_back_the_exact_rows_and_versions_then_come_again_with_other_
     assert_eq!(world.row(customer(2, 0)).unwrap().revision, 1);
     assert_eq!(world.find(Resource::Customers, &world.id(created)), None);
     assert_eq!(world.restore(1, moment), 0);
+    assert_eq!(world.history.states(customer(1, 0)).count(), 1, "what was undone is still remembered");
     let second_life = world.act(customer(1, 0), Kind::Updated, &clock).unwrap().row;
     assert_eq!(
         (first_life.sequence, first_life.revision),
