@@ -119,7 +119,8 @@ impl Hooks {
 
     /// Adds one; `None` if there are too many.
     pub(super) fn add(&self, company: u32, subscription: Subscription, effective: bool) -> Option<Hook> {
-        let Subscription { uri, url, entity, action, secret, paused, application, description } = subscription;
+        let Subscription { uri, url, entity, action, secret, paused, application, description } =
+            subscription;
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let mut inner = self.lock();
         if inner.hooks.len() >= self.limit {
