@@ -136,7 +136,7 @@ impl Invoicing {
     pub fn announce(&self, provider: &Provider, change: &InvoicingChange) {
         for outcome in self.outcomes(provider, change) {
             match outcome {
-                Outcome::Send(order) => provider.deliveries.send(provider, order),
+                Outcome::Send(order) => provider.deliveries.send(provider, *order),
                 Outcome::Missed(hook, about) => {
                     provider.deliveries.missed(provider, Family::Invoicing, hook, about)
                 }

@@ -32,7 +32,7 @@ const APPLICATIONS: [&str; 3] = ["Web", "Mobile", "Api"];
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It is told.
-    Send(Order),
+    Send(Box<Order>),
     /// It is not active.
     Missed(Guid, About),
 }
@@ -64,7 +64,9 @@ impl Writer<'_> {
         let header = HeaderName::from_bytes(self.knobs.signature_header.as_bytes()).ok();
         let retries: Arc<[u64]> = self.knobs.retries.as_slice().into();
         let notification = Arc::new(self.notification(change));
-        let flat: Bytes = serde_json::to_vec(&*notification).unwrap_or_default().into();
+        // The same bytes for every hook; only their signatures differ.
+        let flat: Option<Bytes> = (self.knobs.body == InvoicingBody::Flat)
+            .then(|| serde_json::to_vec(&*notification).unwrap_or_default().into());
 
         let outcome = |hook: Hook| {
             if !hook.active() {
@@ -72,16 +74,14 @@ impl Writer<'_> {
             }
             let hook = hook.subscribed;
             let signed = header.is_some();
-            let body = match self.knobs.body {
-                InvoicingBody::Flat => {
-                    Body::Same(flat.clone(), signed.then(|| signature(&hook.key, &flat)).flatten())
-                }
-                InvoicingBody::Wrapped => {
+            let body = match &flat {
+                Some(flat) => Body::Same(flat.clone(), signed.then(|| signature(&hook.key, flat)).flatten()),
+                None => {
                     let id = Guid::nth(self.seed ^ mix(hook.id.0 as u64), MESSAGES, change.number);
                     wrapped(id, Arc::clone(&notification), Arc::clone(&hook), signed)
                 }
             };
-            Outcome::Send(Order {
+            Outcome::Send(Box::new(Order {
                 family: Family::Invoicing,
                 webhook: hook.id,
                 purpose: Purpose::Event,
@@ -93,7 +93,7 @@ impl Writer<'_> {
                 retries: Arc::clone(&retries),
                 gone_ends: true,
                 about: about.clone(),
-            })
+            }))
         };
         hooks.into_iter().map(outcome).collect()
     }

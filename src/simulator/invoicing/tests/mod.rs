@@ -1,6 +1,7 @@
 //! The invoicing API through its routes, with a receiver on a loopback socket where one is called.
 
 mod create;
+mod deliver;
 mod echo;
 mod login;
 mod notify;

@@ -34,7 +34,7 @@ fn change(company: u32, entity: Entity, action: Action) -> InvoicingChange {
 
 fn orders(provider: &Provider, change: &InvoicingChange) -> Vec<Order> {
     let sent = |outcome| match outcome {
-        Outcome::Send(order) => Some(order),
+        Outcome::Send(order) => Some(*order),
         Outcome::Missed(..) => None,
     };
     provider.invoicing.outcomes(provider, change).into_iter().filter_map(sent).collect()
