@@ -87,22 +87,28 @@ pub(super) fn parse(body: &[u8], knobs: &Knobs) -> Result<Subscription, String> 
 /// It is elsewhere, or nobody knows where.
 pub(super) async fn check_origin(url: &Url, peer: SocketAddr, knobs: &DeliveryKnobs) -> Result<(), String> {
     let peer = peer.ip().to_canonical();
-    let at_peer = |address: IpAddr| address.to_canonical() == peer;
-    let known = url.host_str().and_then(|host| knobs.resolve.get(host));
-    let found = match (known, url.host()) {
-        (Some(address), _) => at_peer(address.ip()),
-        (None, Some(Host::Ipv4(address))) => at_peer(address.into()),
-        (None, Some(Host::Ipv6(address))) => at_peer(address.into()),
-        (None, Some(Host::Domain(host))) => {
-            let limit = Duration::from_millis(knobs.time_limit);
-            match timeout(limit, lookup_host((host, 0))).await {
-                Ok(Ok(mut addresses)) => addresses.any(|address| at_peer(address.ip())),
-                Ok(Err(_)) | Err(_) => false,
-            }
-        }
-        (None, None) => false,
+    if addresses(url, knobs).await.iter().any(|address| address.to_canonical() == peer) {
+        return Ok(());
+    }
+    Err(format!("uri: the host is not {peer}, which the request comes from"))
+}
+
+/// Where a receiver is: by the knob, by its own name, or by DNS; nowhere if that does not know in time.
+async fn addresses(url: &Url, knobs: &DeliveryKnobs) -> Vec<IpAddr> {
+    let host = match url.host() {
+        Some(Host::Domain(host)) => host,
+        Some(Host::Ipv4(address)) => return vec![address.into()],
+        Some(Host::Ipv6(address)) => return vec![address.into()],
+        None => return Vec::new(),
     };
-    if found { Ok(()) } else { Err(format!("uri: the host is not {peer}, which the request comes from")) }
+    // Hosts of addresses are lower case, whatever the knob is.
+    if let Some((_, known)) = knobs.resolve.iter().find(|(name, _)| name.eq_ignore_ascii_case(host)) {
+        return vec![known.ip()];
+    }
+    match timeout(Duration::from_millis(knobs.time_limit), lookup_host((host, 0))).await {
+        Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
 }
 
 /// An optional text.

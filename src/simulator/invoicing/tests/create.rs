@@ -178,7 +178,7 @@ async fn the_receivers_host_is_the_address_the_request_comes_from() {
     for (host, peer, accepted) in cases {
         let provider = provider_with(|knobs| {
             let address: SocketAddr = "10.1.2.3:443".parse().unwrap();
-            knobs.delivery.resolve.insert("receiver.example".to_owned(), address);
+            knobs.delivery.resolve.insert("Receiver.example".to_owned(), address);
         });
         let uri = format!("https://{host}/api/webhooks/incoming/Invoicing");
         let body = subscription(&uri, "Customer", "Created").to_string();
