@@ -509,6 +509,10 @@ pub struct InvoicingKnobs {
     pub retries: Vec<u64>,
     /// Seconds a token lives.
     pub token_seconds: u64,
+    /// Seconds a refresh token lives.
+    pub refresh_seconds: u64,
+    /// A refresh token chooses one company and is refused after that.
+    pub refresh_once: bool,
 }
 
 impl Default for InvoicingKnobs {
@@ -527,6 +531,8 @@ impl Default for InvoicingKnobs {
             extra_members: false,
             retries: vec![60_000, 240_000],
             token_seconds: 3_600,
+            refresh_seconds: 30 * 86_400,
+            refresh_once: false,
         }
     }
 }

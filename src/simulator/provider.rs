@@ -62,8 +62,9 @@ impl Provider {
 
     /// Turns knobs; whoever reads them next sees all of the change or none.
     pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
-        let mut knobs = self.knobs.write().unwrap_or_else(PoisonError::into_inner);
-        change(Arc::make_mut(&mut knobs));
+        change(Arc::make_mut(&mut self.knobs.write().unwrap_or_else(PoisonError::into_inner)));
+        // Deliveries that a knob held back are due now, and nothing else would tell their loop.
+        self.deliveries.wake();
     }
 
     /// The world, for reading. Do not hold it across an await, nor while rendering much.

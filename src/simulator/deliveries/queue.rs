@@ -1,0 +1,234 @@
+//! What waits to be sent: lanes for first attempts, a timer for everything that is due later.
+//!
+//! Pure bookkeeping: the time is given, nothing is sent here. Everything in it is counted by `admit` and `finish`, so the
+//! limit of waiting deliveries bounds the lanes, the timer and the ready list together.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::Order;
+
+/// How long one that is held back waits for later ones that do not come.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One delivery under way.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Number in the journal.
+    pub(super) number: u64,
+    pub(super) order: Arc<Order>,
+    /// Attempts made.
+    pub(super) attempts: u32,
+    /// Not before this, for the first attempt.
+    pub(super) due: Option<Instant>,
+    /// Told when the first attempt is over.
+    pub(super) first: Option<oneshot::Sender<()>>,
+}
+
+impl Job {
+    pub(super) fn new(number: u64, order: Arc<Order>) -> Self {
+        Self { number, order, attempts: 0, due: None, first: None }
+    }
+}
+
+/// Lanes, timer and ready list.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// Lanes that have something waiting, held back or on its way; others are not kept.
+    lanes: HashMap<u64, Lane>,
+    ready: VecDeque<Ready>,
+    timers: BinaryHeap<Reverse<Timer>>,
+    /// Tells timers of one moment apart, first come first.
+    timer_number: u64,
+    /// Admitted and not finished.
+    outstanding: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    waiting: VecDeque<Job>,
+    /// Held back, each with how many later ones it still lets go first.
+    held: Vec<(u64, Job)>,
+    position: Position,
+}
+
+/// Where a lane stands.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Position {
+    /// Nothing of it is ready, due or on its way.
+    #[default]
+    Idle,
+    /// In the ready list, or in the timer until its first is due.
+    Listed,
+    /// Its first attempt is on its way.
+    Busy,
+}
+
+#[derive(Debug)]
+enum Ready {
+    Lane(u64),
+    Retry(Job),
+}
+
+#[derive(Debug)]
+struct Timer {
+    at: Instant,
+    number: u64,
+    what: Timed,
+}
+
+#[derive(Debug)]
+enum Timed {
+    /// The first of a lane is due.
+    Lane(u64),
+    /// A further attempt is due.
+    Retry(Job),
+    /// The delivery with this number has been held back long enough.
+    Held { lane: u64, number: u64 },
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl Queue {
+    /// Counts one more, if there is room.
+    pub(super) fn admit(&mut self, limit: usize) -> bool {
+        let room = self.outstanding < limit;
+        self.outstanding += usize::from(room);
+        room
+    }
+
+    /// One that was admitted has ended. Whether it was the last.
+    pub(super) fn finish(&mut self) -> bool {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        self.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.outstanding == 0
+    }
+
+    /// Puts one at the end of its lane, or holds it back until so many later ones have passed it. They are counted as they
+    /// are put here, not as they go: the order in a lane so follows from the order of the calls alone.
+    pub(super) fn push(&mut self, job: Job, hold_back: Option<u64>, now: Instant) {
+        let id = job.order.lane;
+        let lane = self.lanes.entry(id).or_default();
+        for (left, _) in &mut lane.held {
+            *left = left.saturating_sub(1);
+        }
+        let released: Vec<(u64, Job)> = lane.held.extract_if(.., |(left, _)| *left == 0).collect();
+        if let Some(behind) = hold_back {
+            let what = Timed::Held { lane: id, number: job.number };
+            lane.held.push((behind, job));
+            self.time(now + PATIENCE, what);
+        } else {
+            lane.waiting.push_back(job);
+        }
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.waiting.extend(released.into_iter().map(|(_, job)| job));
+        }
+        self.list(id, now);
+    }
+
+    /// The next one to send. Its lane is busy until [`Self::free`], unless it is a retry.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Job> {
+        self.tick(now);
+        while let Some(ready) = self.ready.pop_front() {
+            let id = match ready {
+                Ready::Retry(job) => return Some(job),
+                Ready::Lane(id) => id,
+            };
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            if let Some(job) = lane.waiting.pop_front() {
+                lane.position = Position::Busy;
+                return Some(job);
+            }
+            lane.position = Position::Idle;
+            self.list(id, now);
+        }
+        None
+    }
+
+    /// The first attempt of a lane is over: its next one may go.
+    pub(super) fn free(&mut self, lane: u64, now: Instant) {
+        if let Some(found) = self.lanes.get_mut(&lane) {
+            found.position = Position::Idle;
+            self.list(lane, now);
+        }
+    }
+
+    /// Tries again at a moment.
+    pub(super) fn retry(&mut self, job: Job, at: Instant) {
+        self.time(at, Timed::Retry(job));
+    }
+
+    /// When something that waits for a moment is due next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse(timer)| timer.at)
+    }
+
+    fn time(&mut self, at: Instant, what: Timed) {
+        self.timer_number += 1;
+        self.timers.push(Reverse(Timer { at, number: self.timer_number, what }));
+    }
+
+    fn tick(&mut self, now: Instant) {
+        while self.next_due().is_some_and(|at| at <= now) {
+            let Some(Reverse(timer)) = self.timers.pop() else { return };
+            match timer.what {
+                Timed::Lane(id) => self.ready.push_back(Ready::Lane(id)),
+                Timed::Retry(job) => self.ready.push_back(Ready::Retry(job)),
+                Timed::Held { lane: id, number } => {
+                    let Some(lane) = self.lanes.get_mut(&id) else { continue };
+                    if let Some(at) = lane.held.iter().position(|(_, job)| job.number == number) {
+                        let (_, job) = lane.held.remove(at);
+                        lane.waiting.push_back(job);
+                        self.list(id, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lists an idle lane where its first one will be found, or forgets it when it is empty.
+    fn list(&mut self, id: u64, now: Instant) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.position != Position::Idle {
+            return;
+        }
+        let Some(first) = lane.waiting.front() else {
+            if lane.held.is_empty() {
+                self.lanes.remove(&id);
+            }
+            return;
+        };
+        lane.position = Position::Listed;
+        match first.due {
+            Some(due) if due > now => self.time(due, Timed::Lane(id)),
+            _ => self.ready.push_back(Ready::Lane(id)),
+        }
+    }
+}
