@@ -4,7 +4,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use aws_lc_rs::{
@@ -49,9 +49,9 @@ impl fmt::Debug for Key {
 }
 
 impl Keys {
-    /// One fresh key.
+    /// The first key, shared by all of this process.
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self { keys: RwLock::new(vec![Arc::new(Key::generate()?)]) })
+        Ok(Self { keys: RwLock::new(vec![first()?]) })
     }
 
     /// Signs with a fresh key from now on.
@@ -77,6 +77,19 @@ impl Keys {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         json!({ "keys": keys.iter().map(|key| &key.published).collect::<Vec<_>>() })
     }
+}
+
+/// The first key of every simulator of this process: making one takes a good part of a second, and a test run starts
+/// hundreds of simulators. Rotation still makes a fresh one.
+fn first() -> Result<Arc<Key>, Error> {
+    static FIRST: Mutex<Option<Arc<Key>>> = Mutex::new(None);
+    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(key) = first.as_ref() {
+        return Ok(Arc::clone(key));
+    }
+    let key = Arc::new(Key::generate()?);
+    *first = Some(Arc::clone(&key));
+    Ok(key)
 }
 
 impl Key {
