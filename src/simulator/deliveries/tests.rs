@@ -12,7 +12,7 @@ use super::{
 use crate::simulator::{
     Error, Provider,
     accounting::WebhookState,
-    knobs::{Accepts, Latency},
+    knobs::{Accepts, AcknowledgeTime, Latency},
     random::Guid,
     settings::Settings,
 };
@@ -122,8 +122,7 @@ async fn what_an_answer_is_worth_follows_from_status_purpose_and_cookies() {
         if purpose == Purpose::Acknowledge {
             // Awaits a contract again, on the same address.
             rig.provider.turn(|knobs| knobs.accounting.strict_transitions = false);
-            rig.provider
-                .turn(|knobs| knobs.accounting.acknowledge = super::super::knobs::AcknowledgeTime::Never);
+            rig.provider.turn(|knobs| knobs.accounting.acknowledge = AcknowledgeTime::Never);
             let path = format!("/accounting/api/customers/webhooks/change/{webhook}");
             let body = format!(r#"{{"webhookId":"{webhook}","url":"{}"}}"#, receiver.url());
             assert_eq!(rig.call("PUT", &path, &body).await.0, 200);
@@ -216,7 +215,7 @@ async fn reordering_moves_some_and_loses_none_and_the_seed_decides_which() {
         texts.into_iter().map(|text| text.parse().unwrap()).collect::<Vec<u32>>()
     };
 
-    let (first, second, other) = (run(1).await, run(1).await, run(2).await);
+    let (first, second, other) = tokio::join!(run(1), run(1), run(2));
 
     let mut sorted = first.clone();
     sorted.sort_unstable();
