@@ -1,5 +1,7 @@
 //! Each row of the document's state table, over the wire on both sides.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::{CUSTOMERS, act, delete, entries, events, id, move_to, post, record, subscribe, switch};
@@ -52,6 +54,27 @@ async fn the_acknowledge_leaves_only_after_the_answer() {
     assert_eq!(states[0], WebhookState::AwaitingContract);
     assert_eq!(receiver.received().len(), 2);
     assert!(rig.provider.accounting.webhooks().iter().all(|webhook| webhook.state == WebhookState::Active));
+}
+
+#[tokio::test]
+async fn the_acknowledge_follows_an_answer_on_a_connection_that_stays_open() {
+    let receiver = Receiver::always(200).await;
+    let rig = Rig::start(|_| {});
+    let router = crate::simulator::accounting::router().with_state(Arc::clone(&rig.provider));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}{CUSTOMERS}/subscribe", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, router).await });
+    let client = rig.provider.deliveries.client(&rig.provider);
+
+    let answer = client.post(address).body(subscription("customers", &receiver.url())).send().await.unwrap();
+    let came = receiver.wait_for(1).await;
+    rig.idle().await;
+
+    assert_eq!(answer.status(), 200);
+    assert!(answer.headers().contains_key("content-length"), "{answer:?}");
+    assert_eq!(events(&came), ["Acknowledge"]);
+    assert_eq!(rig.provider.accounting.webhooks()[0].state, WebhookState::Active);
+    server.abort();
 }
 
 #[tokio::test]
