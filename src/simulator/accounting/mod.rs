@@ -301,7 +301,11 @@ impl Accounting {
         .write();
         let signature = envelope::sign(&webhook.key, &body);
         let purpose = if message.partition.is_none() { Purpose::Acknowledge } else { Purpose::Event };
-        let company = hash(about.company.as_deref().unwrap_or_default().as_bytes());
+        // An Acknowledge goes beside the events, and does not wait for one that a former url still keeps.
+        let lane = match purpose {
+            Purpose::Acknowledge => !hash(webhook.url.as_str().as_bytes()),
+            Purpose::Event => hash(about.company.as_deref().unwrap_or_default().as_bytes()),
+        };
         Order {
             family: Family::Accounting,
             webhook: webhook.id,
@@ -309,7 +313,7 @@ impl Accounting {
             url: webhook.url.clone(),
             body: Body::Same(body.into(), signature),
             signature_header: Some(SIGNATURE),
-            lane: mix(webhook.lane ^ mix(company)),
+            lane: mix(webhook.lane ^ mix(lane)),
             retries,
             gone_ends: false,
             about: About { outgoing: Some(outgoing), ..about },

@@ -92,3 +92,41 @@ impl Registry {
         self.get(id).is_some_and(|webhook| webhook.subscription.kinds.contains(&kind))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::simulator::{accounting::request::Subscription, clock::Ticks};
+
+    fn webhook(number: u64) -> Webhook {
+        let url = "https://hooks.example/".to_owned();
+        let parsed = url::Url::parse(&url).unwrap();
+        let subscription =
+            Subscription { application: "a".to_owned(), url, secret: "s".to_owned(), kinds: vec![0] };
+        Webhook::new(Guid(number.into()), number, Resource::Charges, subscription, parsed, Guid(0))
+    }
+
+    #[test]
+    fn a_full_registry_forgets_what_has_ended_first_and_never_what_lives() {
+        let mut registry = Registry::default();
+        for number in 0..MOST_WEBHOOKS as u64 {
+            assert!(registry.make_room());
+            registry.insert(webhook(number));
+        }
+        let full = registry.make_room();
+        for number in [7, 3] {
+            registry.get_mut(Guid(number)).unwrap().delete(Ticks(0));
+            registry.retire(Guid(number));
+            registry.retire(Guid(number));
+        }
+
+        let room = registry.make_room();
+
+        assert_eq!((full, room), (false, true));
+        assert!(registry.get(Guid(7)).is_none() && registry.get(Guid(3)).is_some());
+        assert_eq!(registry.living(Resource::Charges).len(), MOST_WEBHOOKS - 2);
+        assert!(registry.concerns(Resource::Charges, 0) && !registry.concerns(Resource::Charges, 1));
+        assert_eq!(registry.in_order().len(), MOST_WEBHOOKS - 1);
+    }
+}

@@ -57,37 +57,38 @@ pub(super) fn router() -> Router<Arc<Provider>> {
 
 fn family(resource: Resource) -> Router<Arc<Provider>> {
     let subscribe = move |State(provider): Shared, call: Option<Extension<Call>>, body: Content| async move {
-        match content(body) {
+        match body {
             Ok(body) => subscribe(&provider, resource, call, &body).await,
-            Err(refused) => refused,
+            Err(rejection) => unread(&rejection),
         }
     };
     let unsubscribe = move |State(provider): Shared, body: Content| async move {
-        content(body).map_or_else(
-            |refused| refused,
-            |body| {
+        match body {
+            Ok(body) => {
                 answer(&provider, UNSUBSCRIBED, provider.accounting.unsubscribe(&provider, resource, &body))
-            },
-        )
+            }
+            Err(rejection) => unread(&rejection),
+        }
     };
     let record = move |State(provider): Shared, id: Id| async move {
-        match id.ok().and_then(|Path(id)| provider.accounting.record(resource, &id)) {
+        match provider.accounting.record(resource, &text(id)) {
             Some(record) => written(200, &record),
             None => unknown_webhook(),
         }
     };
     let status = move |State(provider): Shared, id: Id, body: Content| async move {
-        content(body).map_or_else(
-            |refused| refused,
-            |body| {
-                answer(&provider, SWITCHED, provider.accounting.status(&provider, resource, &text(id), &body))
-            },
-        )
+        match body {
+            Ok(body) => {
+                let switched = provider.accounting.status(&provider, resource, &text(id), &body);
+                answer(&provider, SWITCHED, switched)
+            }
+            Err(rejection) => unread(&rejection),
+        }
     };
     let change = move |State(provider): Shared, id: Id, body: Content| async move {
-        match content(body) {
+        match body {
             Ok(body) => change(&provider, resource, &text(id), &body).await,
-            Err(refused) => refused,
+            Err(rejection) => unread(&rejection),
         }
     };
     let end = move |State(provider): Shared, id: Id| async move {
@@ -204,8 +205,9 @@ fn unknown_webhook() -> Response {
     api_error(404, "there is no such webhook")
 }
 
-fn content(body: Content) -> Result<Bytes, Response> {
-    body.map_err(|rejection| api_error(rejection.status().as_u16(), "the body is too large or was cut off"))
+/// The body is too large, or ended before its end.
+fn unread(rejection: &BytesRejection) -> Response {
+    api_error(rejection.status().as_u16(), &rejection.body_text())
 }
 
 /// An id that is no text is no GUID either.

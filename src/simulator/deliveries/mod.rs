@@ -13,7 +13,7 @@
 //! - A delivery ends once: its family hears of it (accepted, given up) before it stops counting for [`Deliveries::idle`].
 //! - Waiting deliveries cost memory up to a limit and nothing else: no task, no timer of their own.
 //!
-//! A failed attempt is tried again after the order's waits; after the last the delivery is given up. When [`run`] is stopped,
+//! A failed attempt is tried again after the order's waits; after the last the delivery is given up. When [`run()`] is stopped,
 //! attempts on their way are dropped and what waits is forgotten; the journal then shows them without an end.
 
 use std::{

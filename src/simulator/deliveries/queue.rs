@@ -232,3 +232,122 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::simulator::{
+        deliveries::{About, Body, Family, Purpose},
+        random::Guid,
+    };
+
+    fn job(number: u64, lane: u64) -> Job {
+        let about = About { event: "e".into(), company: None, record: None, sequence: None, outgoing: None };
+        let order = Order {
+            family: Family::Accounting,
+            webhook: Guid(0),
+            purpose: Purpose::Event,
+            url: url::Url::parse("http://receiver.example/").unwrap(),
+            body: Body::Same(bytes::Bytes::new(), None),
+            signature_header: None,
+            lane,
+            retries: Arc::new([]),
+            gone_ends: false,
+            about,
+        };
+        Job::new(number, Arc::new(order))
+    }
+
+    fn push(queue: &mut Queue, job: Job, hold_back: Option<u64>, now: Instant) {
+        assert!(queue.admit(usize::MAX));
+        queue.push(job, hold_back, now);
+    }
+
+    /// Everything that can be taken now, each attempt over at once.
+    fn drain(queue: &mut Queue, now: Instant) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while let Some(job) = queue.take(now) {
+            numbers.push(job.number);
+            if job.attempts == 0 {
+                queue.free(job.order.lane, now);
+            }
+            queue.finish();
+        }
+        numbers
+    }
+
+    #[test]
+    fn a_busy_lane_gives_nothing_until_it_is_free_and_others_go_on() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for (number, lane) in [(0, 1), (1, 1), (2, 2)] {
+            push(&mut queue, job(number, lane), None, now);
+        }
+
+        let taken: Vec<_> = std::iter::from_fn(|| queue.take(now)).map(|job| job.number).collect();
+        queue.free(1, now);
+        let after = queue.take(now).map(|job| job.number);
+
+        assert_eq!((taken, after), (vec![0, 2], Some(1)));
+    }
+
+    #[test]
+    fn one_held_back_goes_after_as_many_later_ones_of_its_lane_as_drawn() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+
+        push(&mut queue, job(0, 1), Some(2), now);
+        for number in 1..=3 {
+            push(&mut queue, job(number, 2), None, now);
+            push(&mut queue, job(10 + number, 1), None, now);
+        }
+
+        let of_the_lane: Vec<u64> =
+            drain(&mut queue, now).into_iter().filter(|number| !(1..=3).contains(number)).collect();
+        assert_eq!(of_the_lane, [11, 12, 0, 13]);
+    }
+
+    #[test]
+    fn one_held_back_goes_by_itself_when_no_later_ones_come() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        push(&mut queue, job(0, 1), Some(1), now);
+
+        let before = drain(&mut queue, now);
+        let due = queue.next_due().unwrap();
+        let after = drain(&mut queue, due);
+
+        assert_eq!((before, due - now, after), (vec![], PATIENCE, vec![0]));
+    }
+
+    #[test]
+    fn a_delayed_first_holds_its_lane_and_a_retry_holds_nothing() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let soon = now + Duration::from_secs(1);
+        let late = now + Duration::from_secs(2);
+        push(&mut queue, Job { due: Some(late), ..job(0, 1) }, None, now);
+        push(&mut queue, job(1, 1), None, now);
+        assert!(queue.admit(usize::MAX));
+        queue.retry(Job { attempts: 1, ..job(2, 1) }, soon);
+
+        let at_once = drain(&mut queue, now);
+        let then = (queue.next_due(), drain(&mut queue, soon));
+        let last = (queue.next_due(), drain(&mut queue, late));
+
+        assert_eq!(at_once, [0; 0]);
+        assert_eq!((then, last), ((Some(soon), vec![2]), (Some(late), vec![0, 1])));
+    }
+
+    #[test]
+    fn what_has_ended_leaves_nothing_behind() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for number in 0..100 {
+            push(&mut queue, job(number, number % 7), (number % 3 == 0).then_some(2), now);
+        }
+
+        let ended = drain(&mut queue, now).len() + drain(&mut queue, now + PATIENCE).len();
+
+        assert_eq!(ended, 100);
+        assert!(
+            queue.is_empty() && queue.lanes.is_empty() && queue.ready.is_empty() && queue.timers.is_empty()
+        );
+    }
+}
