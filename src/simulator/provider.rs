@@ -63,7 +63,12 @@ impl Provider {
     /// Turns knobs; whoever reads them next sees all of the change or none.
     pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
         let mut knobs = self.knobs.write().unwrap_or_else(PoisonError::into_inner);
-        change(Arc::make_mut(&mut knobs));
+        let knobs = Arc::make_mut(&mut knobs);
+        let faults = knobs.faults.clone();
+        change(knobs);
+        if knobs.faults != faults {
+            self.gateway.forget_faults();
+        }
     }
 
     /// The world, for reading. Do not hold it across an await, nor while rendering much.
