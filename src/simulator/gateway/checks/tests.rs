@@ -17,6 +17,8 @@ const PAY: &str = "/payroll/api/companies";
 const INV: &str = "/invoicing/api/webhooks";
 const LOGIN: &str = "/invoicing/api/users/login";
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 /// The scopes of a token are its text, with commas between.
 fn judge(_: &Provider, _: Area, bearer: &str, _: Ticks) -> Standing {
     match bearer {
@@ -65,7 +67,7 @@ async fn the_first_thing_that_is_missing_decides() {
     let webhooks = token("Bearer SVC.ES.NEWPOL.ACC.API,SVC.ES.Webhooks");
     let text = ("Content-Type", "text/plain");
 
-    let table: &[(&str, &str, &[(&str, &str)], u16, &str)] = &[
+    let table: &[(&str, &str, Headers<'_>, u16, &str)] = &[
         (
             "GET",
             ACC,
