@@ -62,7 +62,15 @@ impl Provider {
 
     /// Turns knobs; whoever reads them next sees all of the change or none.
     pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
-        change(Arc::make_mut(&mut self.knobs.write().unwrap_or_else(PoisonError::into_inner)));
+        {
+            let mut knobs = self.knobs.write().unwrap_or_else(PoisonError::into_inner);
+            let knobs = Arc::make_mut(&mut knobs);
+            let faults = knobs.faults.clone();
+            change(knobs);
+            if knobs.faults != faults {
+                self.gateway.forget_faults();
+            }
+        }
         // Deliveries that a knob held back are due now, and nothing else would tell their loop.
         self.deliveries.wake();
     }

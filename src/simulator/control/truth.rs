@@ -54,7 +54,7 @@ pub struct RecordTruth {
 #[serde(rename_all = "camelCase")]
 pub struct PayrollTruth {
     /// `companyCode`.
-    pub company_code: i64,
+    pub company_code: u32,
     /// `lastUpdate`.
     pub last_update: String,
 }
@@ -141,12 +141,12 @@ async fn record_lines(
     let found: Vec<(Place, Row)> = world.records(resource).filter(|(place, _)| belongs(*place)).collect();
     drop(world);
     // The rows are copied so that the list shows one moment; their texts are made while they are sent.
-    let thrown = Arc::clone(&provider);
+    let provider = Arc::clone(&provider);
     Ok(lines(found.into_iter().map(move |(place, row)| {
-        let world = thrown.world();
-        let truth = truth_of(&world, place, row);
-        let record = filter.full.then(|| reads::record_json(&world, place, row, &thrown.knobs().reads));
+        let world = provider.world();
+        let (truth, naming) = (truth_of(&world, place, row), world.naming());
         drop(world);
+        let record = filter.full.then(|| reads::record_json(&naming, place, &row));
         let record = record.and_then(|text| String::from_utf8(text).ok());
         RecordLine { truth, record: record.and_then(|text| RawValue::from_string(text).ok()) }
     })))

@@ -20,6 +20,7 @@ use crate::simulator::{
     Provider,
     catalog::{Action, Entity, Kind, Resource},
     clock::Ticks,
+    knobs::ListOrder,
     reads,
     world::Change,
 };
@@ -139,12 +140,15 @@ async fn create_payroll(State(provider): State<Arc<Provider>>) -> Answer {
 
 async fn act_payroll(
     State(provider): State<Arc<Provider>>,
-    Path((code, kind)): Path<(i64, String)>,
+    Path((code, kind)): Path<(u32, String)>,
 ) -> Answer {
     let kind = kind_named(&kind)?;
-    let seed = provider.world().seed();
-    let index = reads::payroll_index(seed, code)
-        .ok_or_else(|| Refusal::missing(&format!("no payroll company {code}")))?;
+    let index = {
+        let world = provider.world();
+        let rows = world.payroll(ListOrder::Created);
+        rows.iter().map(|row| row.index).find(|&index| reads::payroll_code(world.seed(), index) == code)
+    };
+    let index = index.ok_or_else(|| Refusal::missing(&format!("no payroll company {code}")))?;
     payroll_change(&provider, Some(index), kind)
 }
 

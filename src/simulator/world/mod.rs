@@ -18,6 +18,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::{
     catalog::{Action, Entity, Kind, Resource},
     clock::{Clock, Ticks},
@@ -79,7 +81,7 @@ pub struct Row {
 }
 
 /// Whether a record is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum RecordState {
     /// In use.
     Enabled,
@@ -258,6 +260,12 @@ impl World {
     #[must_use]
     pub fn id(&self, place: Place) -> String {
         self.naming.id(place)
+    }
+
+    /// Correlation id of a company.
+    #[must_use]
+    pub fn company_id(&self, company: CompanyNumber) -> String {
+        self.id(Place { resource: Resource::Companies, company: None, index: company })
     }
 
     /// Whether records of a resource belong to no company: companies, and the tenant-wide resources of the settings
