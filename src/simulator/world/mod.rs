@@ -1,11 +1,48 @@
 //! The provider's data: records that are made, changed, disabled and deleted, and what they once were.
+//!
+//! ```text
+//! genesis ──▶ tables of rows, by company ──▶ reading: records, slices of lists, the truth
+//!                  ▲              │ states that end
+//!   step, churn ──▶ changing      ▼
+//!                  └── restore ── history ──▶ reading as of a moment
+//! ```
+//!
+//! - A row is 24 bytes; ids and contents follow from the seed, the place and the row ([`Naming`]) and are kept nowhere.
+//! - An index is never used again: a deleted record keeps its row, one undone by a restore its empty place.
+//! - Every change is dated later than all before it and raises the counter that [`SequenceScope`] names. Only a restore
+//!   goes back; the counters of records and companies then go on from what was restored, the service's does not.
+//! - The records of a deleted company are out of reach: no read shows them, nothing happens to them.
+//! - Everything drawn comes from one stream of the seed: the same calls under the same dates give the same world.
+//! - What was asked for and cannot be is `None`; nothing fails. Growth ends at [`GROWTH`] records beyond the first world,
+//!   after which the world only changes what it has.
+
+use std::fmt;
 
 use super::{
     catalog::{Action, Entity, Kind, Resource},
     clock::{Clock, Ticks},
-    knobs::{Churn, DisabledShows, ListOrder},
-    settings::WorldSettings,
+    knobs::{DisabledShows, ListOrder},
+    random::Random,
+    settings::{SequenceScope, WorldSettings},
 };
+
+mod chance;
+mod changing;
+mod genesis;
+mod history;
+mod naming;
+mod payroll;
+mod reading;
+mod table;
+
+pub use naming::Naming;
+
+use self::{genesis::Genesis, history::History, payroll::Payroll, table::Table};
+
+/// The most records, of all kinds together, that are ever made after the first world.
+pub const GROWTH: u64 = 10_000_000;
+/// Purpose of the stream of numbers that decides what happens.
+const HAPPENINGS: u64 = 0x776F_726C_6420_676F;
 
 /// Number of a company, from 0. Never used again after a delete.
 pub type CompanyNumber = u32;
@@ -21,7 +58,8 @@ pub struct Place {
     pub index: u32,
 }
 
-/// One state of one record. Its other fields follow from the seed, the place and the revision.
+/// One state of one record. Its other fields follow from the seed, the place, the revision and the lineage: see
+/// [`Naming::content`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// `sequenceVersion`.
@@ -30,6 +68,9 @@ pub struct Row {
     pub changed: Ticks,
     /// States before this one.
     pub revision: u32,
+    /// How often its company had been set back when this state began. After a restore revisions and sequences come a second
+    /// time, with another lineage and therefore with other content.
+    pub lineage: u16,
     /// Enabled, disabled or deleted.
     pub state: RecordState,
 }
@@ -133,136 +174,156 @@ pub struct Slice {
 }
 
 /// The world.
-#[derive(Debug)]
-pub struct World {}
+pub struct World {
+    settings: WorldSettings,
+    naming: Naming,
+    /// Companies by number.
+    companies: Table,
+    /// The latest change of a company's own record.
+    companies_changed: Ticks,
+    /// The records of each company, by number.
+    partitions: Vec<Partition>,
+    /// The records of no company.
+    tenant: Partition,
+    /// Counter under [`SequenceScope::Service`].
+    service: u64,
+    history: History<Place, Row>,
+    payroll: Payroll,
+    random: Random,
+    changes: u64,
+    /// Records that may still be made.
+    room: u64,
+    /// Records that can be reached: neither deleted nor of a deleted company.
+    living: u64,
+    /// The same of the first world.
+    first_living: u64,
+}
+
+/// The records of one company, or of none.
+#[derive(Debug, Default)]
+struct Partition {
+    /// Only of resources that ever had a record; sorted.
+    tables: Vec<(Resource, Table)>,
+    /// Counter under [`SequenceScope::Company`].
+    counter: u64,
+    /// The latest change of a record in it.
+    changed: Ticks,
+    /// How often it was set back.
+    lineage: u16,
+}
 
 impl World {
     /// The first world of these settings: every record at revision 0, dated before `clock`'s now.
     #[must_use]
     pub fn new(settings: &WorldSettings, clock: &Clock) -> Self {
-        Self {}
+        let now = clock.now();
+        let Genesis { companies, partitions, tenant, service } = Genesis::new(settings, now);
+        let living = partitions.iter().map(Partition::living).sum::<u64>()
+            + tenant.living()
+            + u64::from(companies.living());
+        Self {
+            naming: Naming::new(settings.seed),
+            companies,
+            companies_changed: tenant.changed,
+            partitions,
+            tenant,
+            service,
+            history: History::new(settings.history, history::LIMIT),
+            payroll: Payroll::new(settings, now),
+            random: Random::new(settings.seed, HAPPENINGS),
+            changes: 0,
+            room: GROWTH,
+            living,
+            first_living: living,
+            settings: settings.clone(),
+        }
+    }
+
+    /// What turns places into ids and rows into contents, to be used without holding the world.
+    #[must_use]
+    pub const fn naming(&self) -> Naming {
+        self.naming
     }
 
     /// Correlation id of a record (for companies: `<prefix>:<number>:CM:<guid>`, otherwise a GUID).
     #[must_use]
     pub fn id(&self, place: Place) -> String {
-        todo!()
+        self.naming.id(place)
     }
 
-    /// The company with this correlation id, deleted ones included; with `as_of`, only if it existed then.
+    /// Whether records of a resource belong to no company: companies, and the tenant-wide resources of the settings
+    /// (customers and accounts are always a company's, because their lists are).
     #[must_use]
-    pub fn company(&self, id: &str) -> Option<CompanyNumber> {
-        todo!()
-    }
-
-    /// Whether the company exists and has not been deleted.
-    #[must_use]
-    pub fn company_lives(&self, company: CompanyNumber) -> bool {
-        todo!()
-    }
-
-    /// The record with this id in this resource of this company, in the state the view shows; deleted ones, hidden ones
-    /// and those the view's moment does not have yet are `None`.
-    #[must_use]
-    pub fn record(
-        &self,
-        resource: Resource,
-        company: Option<CompanyNumber>,
-        id: &str,
-        view: &View,
-    ) -> Option<(Place, Row)> {
-        todo!()
-    }
-
-    /// Rows `offset..offset + limit` of a list as the view shows it. Cheap: no work for rows outside the slice when the
-    /// view looks at now, except after the order was switched.
-    #[must_use]
-    pub fn slice(&mut self, list: List, offset: u64, limit: usize, view: &View) -> Slice {
-        todo!()
-    }
-
-    /// Every payroll company that has not left, in the order of the view.
-    #[must_use]
-    pub fn payroll(&self, order: ListOrder) -> Vec<PayrollRow> {
-        todo!()
-    }
-
-    /// What happens next by the seed: mostly updates, some creates, a few disables and deletes, over all resources,
-    /// payroll and invoicing; a few companies get most of it. Always one change.
-    pub fn step(&mut self, clock: &Clock) -> Change {
-        todo!()
-    }
-
-    /// Adds a record. `None` where there is no such company, or it has been deleted.
-    pub fn create(
-        &mut self,
-        resource: Resource,
-        company: Option<CompanyNumber>,
-        clock: &Clock,
-    ) -> Option<RecordChange> {
-        todo!()
-    }
-
-    /// Changes, disables, deletes or fails a write on a record. `None` where it is gone, or the resource does not offer
-    /// that kind. An update of a disabled record enables it.
-    pub fn act(&mut self, place: Place, kind: Kind, clock: &Clock) -> Option<RecordChange> {
-        todo!()
-    }
-
-    /// Sets a company and all its records back to how they were at a moment, versions and all: what came later is gone,
-    /// what was deleted since is back. Nobody is told. How many records changed; history that was not kept ends at the
-    /// oldest state known.
-    pub fn restore(&mut self, company: CompanyNumber, to: Ticks) -> u64 {
-        todo!()
-    }
-
-    /// What happens to a list between two of its pages. Average counts, drawn by the seed; records that can only be
-    /// disabled leave a list by that, when the view hides disabled ones.
-    pub fn churn(&mut self, list: List, churn: &Churn, clock: &Clock) -> Vec<RecordChange> {
-        todo!()
-    }
-
-    /// Adds, changes or removes a payroll company.
-    pub fn act_payroll(&mut self, index: Option<u32>, kind: Kind, clock: &Clock) -> Option<PayrollRow> {
-        todo!()
-    }
-
-    /// The same between two pages of the payroll list.
-    pub fn churn_payroll(&mut self, churn: &Churn, clock: &Clock) {
-        todo!()
-    }
-
-    /// Changes an entity of an invoicing company: a new one is created, or one is picked by the seed.
-    pub fn act_invoicing(
-        &mut self,
-        company: u32,
-        entity: Entity,
-        action: Action,
-        clock: &Clock,
-    ) -> Option<InvoicingChange> {
-        todo!()
-    }
-
-    /// Every record of a resource, with its company, deleted ones included: the truth.
-    pub fn records(&self, resource: Resource) -> impl Iterator<Item = (Place, Row)> + '_ {
-        std::iter::empty()
-    }
-
-    /// The record with this id, in whatever state, deleted included.
-    #[must_use]
-    pub fn find(&self, resource: Resource, id: &str) -> Option<(Place, Row)> {
-        todo!()
+    pub fn is_tenant_wide(&self, resource: Resource) -> bool {
+        genesis::is_tenant_wide(&self.settings, resource)
     }
 
     /// Changes so far.
     #[must_use]
-    pub fn changes(&self) -> u64 {
-        todo!()
+    pub const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The seed.
     #[must_use]
-    pub fn seed(&self) -> u64 {
-        todo!()
+    pub const fn seed(&self) -> u64 {
+        self.naming.seed()
+    }
+
+    fn table(&self, resource: Resource, company: Option<CompanyNumber>) -> Option<&Table> {
+        match company {
+            None if resource == Resource::Companies => Some(&self.companies),
+            None => self.tenant.table(resource),
+            Some(company) => self.partitions.get(company as usize)?.table(resource),
+        }
+    }
+
+    fn table_mut(&mut self, resource: Resource, company: Option<CompanyNumber>) -> Option<&mut Table> {
+        match company {
+            None if resource == Resource::Companies => Some(&mut self.companies),
+            None => self.tenant.existing(resource),
+            Some(company) => self.partitions.get_mut(company as usize)?.existing(resource),
+        }
+    }
+
+    /// The number of the next change.
+    const fn number(&mut self) -> u64 {
+        let number = self.changes;
+        self.changes += 1;
+        number
+    }
+}
+
+impl fmt::Debug for World {
+    /// Not the rows, of which there may be millions.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("seed", &self.seed())
+            .field("living", &self.living)
+            .field("changes", &self.changes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Partition {
+    fn table(&self, resource: Resource) -> Option<&Table> {
+        self.tables.iter().find(|(of, _)| *of == resource).map(|(_, table)| table)
+    }
+
+    fn existing(&mut self, resource: Resource) -> Option<&mut Table> {
+        self.tables.iter_mut().find(|(of, _)| *of == resource).map(|(_, table)| table)
+    }
+
+    /// The table of a resource, made if it is not there yet.
+    fn table_mut(&mut self, resource: Resource) -> &mut Table {
+        let at = self.tables.binary_search_by_key(&resource, |(of, _)| *of).unwrap_or_else(|at| {
+            self.tables.insert(at, (resource, Table::default()));
+            at
+        });
+        &mut self.tables[at].1
+    }
+
+    fn living(&self) -> u64 {
+        self.tables.iter().map(|(_, table)| u64::from(table.living())).sum()
     }
 }
