@@ -1,7 +1,8 @@
-//! What happens to single records, and to a company that is set back.
+//! What happens to single records.
 
 use super::{
-    CompanyNumber, Kind, Partition, Place, RecordChange, RecordState, Row, SequenceScope, World, genesis,
+    CompanyNumber, Kind, Partition, Place, RecordChange, RecordState, Row, SequenceScope, Table, World,
+    genesis,
 };
 use crate::simulator::{catalog::Resource, clock::Clock};
 
@@ -14,12 +15,16 @@ impl World {
         company: Option<CompanyNumber>,
         clock: &Clock,
     ) -> Option<RecordChange> {
-        if self.room == 0 {
+        let unfit = company.is_none() != self.is_tenant_wide(resource);
+        if unfit || company.is_some_and(|company| !self.company_lives(company)) {
             return None;
         }
-        let change = self.insert(resource, company, clock)?;
+        let full = self.table(resource, company).is_some_and(|table| table.len() == u32::MAX);
+        if full || self.room == 0 {
+            return None;
+        }
         self.room -= 1;
-        Some(change)
+        Some(self.append(resource, company, clock))
     }
 
     /// Changes, disables, deletes or fails a write on a record. `None` where it is gone, or the resource does not offer
@@ -56,22 +61,14 @@ impl World {
         Some(RecordChange { number: self.number(), place, kind, row: next })
     }
 
-    /// Adds a record whether or not there is room for growth.
-    pub(super) fn insert(
+    /// Adds a record where one can be added.
+    pub(super) fn append(
         &mut self,
         resource: Resource,
         company: Option<CompanyNumber>,
         clock: &Clock,
-    ) -> Option<RecordChange> {
-        if company.is_none() != self.is_tenant_wide(resource)
-            || company.is_some_and(|company| !self.company_lives(company))
-        {
-            return None;
-        }
-        let index = self.table(resource, company).map_or(0, |table| table.len());
-        if index == u32::MAX {
-            return None;
-        }
+    ) -> RecordChange {
+        let index = self.table(resource, company).map_or(0, Table::len);
         let place = Place { resource, company, index };
         if resource == Resource::Companies {
             let counter = genesis::company_start(self.seed(), u64::from(index) + 1);
@@ -86,7 +83,7 @@ impl World {
         };
         self.put(place, row);
         self.living += 1;
-        Some(RecordChange { number: self.number(), place, kind: Kind::Created, row })
+        RecordChange { number: self.number(), place, kind: Kind::Created, row }
     }
 
     /// The next number of the counter that covers a place; `row` is the state before, if there is one.

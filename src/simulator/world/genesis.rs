@@ -91,8 +91,10 @@ impl Maker<'_> {
                 tables.push((resource, Table::new(rows)));
             }
         }
-        let counter = company_start(self.settings.seed, ordinal) + self.stride;
-        (self.row(ordinal, 0), Partition { tables, counter, changed: self.last, lineage: 0 })
+        let own = self.row(ordinal, 0);
+        let mut partition = Partition { tables, counter: 0, changed: self.last, lineage: 0 };
+        partition.counter = partition.highest_sequence().max(own.sequence);
+        (own, partition)
     }
 
     fn count(&self, resource: Resource) -> u32 {

@@ -30,14 +30,17 @@ mod chance;
 mod changing;
 mod genesis;
 mod history;
+mod invoicing;
+mod living;
 mod naming;
 mod payroll;
 mod reading;
+mod restoring;
 mod table;
 
 pub use naming::Naming;
 
-use self::{genesis::Genesis, history::History, payroll::Payroll, table::Table};
+use self::{genesis::Genesis, history::History, invoicing::Entities, payroll::Payroll, table::Table};
 
 /// The most records, of all kinds together, that are ever made after the first world.
 pub const GROWTH: u64 = 10_000_000;
@@ -189,6 +192,7 @@ pub struct World {
     service: u64,
     history: History<Place, Row>,
     payroll: Payroll,
+    invoicing: Entities,
     random: Random,
     changes: u64,
     /// Records that may still be made.
@@ -197,6 +201,8 @@ pub struct World {
     living: u64,
     /// The same of the first world.
     first_living: u64,
+    /// Companies of the first world.
+    first_companies: u32,
 }
 
 /// The records of one company, or of none.
@@ -218,9 +224,10 @@ impl World {
     pub fn new(settings: &WorldSettings, clock: &Clock) -> Self {
         let now = clock.now();
         let Genesis { companies, partitions, tenant, service } = Genesis::new(settings, now);
+        let first_companies = companies.living();
         let living = partitions.iter().map(Partition::living).sum::<u64>()
             + tenant.living()
-            + u64::from(companies.living());
+            + u64::from(first_companies);
         Self {
             naming: Naming::new(settings.seed),
             companies,
@@ -230,11 +237,13 @@ impl World {
             service,
             history: History::new(settings.history, history::LIMIT),
             payroll: Payroll::new(settings, now),
+            invoicing: Entities::new(settings),
             random: Random::new(settings.seed, HAPPENINGS),
             changes: 0,
             room: GROWTH,
             living,
             first_living: living,
+            first_companies,
             settings: settings.clone(),
         }
     }
@@ -321,6 +330,12 @@ impl Partition {
             at
         });
         &mut self.tables[at].1
+    }
+
+    /// Of its records, the company's own not counted.
+    fn highest_sequence(&self) -> u64 {
+        let rows = self.tables.iter().flat_map(|(_, table)| table.rows());
+        rows.map(|(_, row)| row.sequence).max().unwrap_or(0)
     }
 
     fn living(&self) -> u64 {

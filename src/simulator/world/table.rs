@@ -101,6 +101,11 @@ impl Table {
         self.rows[index as usize] = row;
     }
 
+    /// Sorts anew when the list is next asked for.
+    pub(super) fn forget_order(&mut self) {
+        self.listing = None;
+    }
+
     /// Rows `offset..offset + limit` of the list, and how many there are in all. Only the first call after the arrangement
     /// was switched sorts.
     pub(super) fn slice(
