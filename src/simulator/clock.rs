@@ -4,7 +4,6 @@
 //! ahead or set wrong: a token expires and a code grows old without anybody waiting.
 
 use std::{
-    fmt::Write as _,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -67,10 +66,33 @@ impl Ticks {
 
     /// The same, appended.
     pub fn write_iso(self, out: &mut String) {
+        out.extend(self.iso_bytes().map(char::from));
+    }
+
+    /// The same, as bytes. Written digit by digit: every record of every list has one.
+    #[must_use]
+    pub fn iso_bytes(self) -> [u8; 28] {
+        let mut text = *b"0000-00-00T00:00:00.0000000Z";
         let (year, month, day) = self.date();
         let (hour, minute, second) = self.time();
         let fraction = self.0.rem_euclid(SECOND);
-        write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:07}Z").ok();
+        let parts = [
+            (0, 4, year),
+            (5, 2, month),
+            (8, 2, day),
+            (11, 2, hour),
+            (14, 2, minute),
+            (17, 2, second),
+            (20, 7, fraction),
+        ];
+        for (from, width, mut value) in parts {
+            for digit in text[from..from + width].iter_mut().rev() {
+                // Years beyond four digits, which only an absurd clock has, lose the upper ones.
+                *digit = b'0' + value.rem_euclid(10) as u8;
+                value = value.div_euclid(10);
+            }
+        }
+        text
     }
 
     /// `2026-11-15T09:00:00.123Z`, as payroll carries it.
@@ -207,6 +229,7 @@ mod tests {
             Ticks(midnight(2026, 11, 15).unwrap().0 + (13 * 3_600 + 5 * 60 + 9) * SECOND + 1_234_567);
 
         assert_eq!(moment.iso(), "2026-11-15T13:05:09.1234567Z");
+        assert_eq!(moment.iso_bytes(), *b"2026-11-15T13:05:09.1234567Z");
         assert_eq!(moment.iso_milliseconds(), "2026-11-15T13:05:09.123Z");
         assert_eq!(moment.month_first(), "11/15/2026 1:05:09 PM");
         assert_eq!(moment.http_date(), "Sun, 15 Nov 2026 13:05:09 GMT");
