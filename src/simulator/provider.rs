@@ -10,6 +10,7 @@ use super::{
     identity::Identity,
     invoicing::Invoicing,
     knobs::Knobs,
+    reads::Reads,
     settings::Settings,
     world::{Change, World},
 };
@@ -25,6 +26,8 @@ pub struct Provider {
     pub identity: Identity,
     /// Limits, faults and the journal of requests.
     pub gateway: Gateway,
+    /// Which reads see a replica that lags.
+    pub reads: Reads,
     /// Webhooks of the accounting family.
     pub accounting: Accounting,
     /// Login and webhooks of the invoicing API.
@@ -45,6 +48,7 @@ impl Provider {
         Ok(Arc::new(Self {
             identity: Identity::new(&settings)?,
             gateway: Gateway::new(&settings),
+            reads: Reads::default(),
             accounting: Accounting::new(&settings),
             invoicing: Invoicing::new(&settings),
             deliveries: Deliveries::new(&settings)?,
