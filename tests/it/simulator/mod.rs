@@ -4,7 +4,12 @@
 //! Each test starts a simulator of its own ([`start`]) with a small world and a standing clock, and talks to it as any
 //! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
 
-use std::time::Duration;
+mod identity;
+mod lists;
+mod reads;
+mod tokens;
+
+use std::{fmt::Write as _, time::Duration};
 
 use reqwest::{Method, header::HeaderMap, redirect};
 use serde_json::{Value, json};
@@ -14,12 +19,13 @@ use tributary::simulator::{
     settings::{Settings, WorldSettings},
 };
 
+use url::form_urlencoded;
+
 use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    let parts: [Vec<Test>; 0] = [];
-    parts.into_iter().flatten().collect()
+    [identity::tests(), lists::tests(), reads::tests(), tokens::tests()].into_iter().flatten().collect()
 }
 
 /// The key every simulator knows.
@@ -181,6 +187,14 @@ impl Client {
         self.send(Method::DELETE, path, None).await
     }
 
+    /// POST of a form, with no header but its own.
+    pub(crate) async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Result<Answer, reqwest::Error> {
+        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let request = self.http.post(format!("{}{path}", self.base));
+        let request = request.header("content-type", "application/x-www-form-urlencoded").body(body);
+        Answer::read(request.send().await?).await
+    }
+
     /// Any request, which must be answered.
     pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         self.try_send(method.clone(), path, body.map(ToString::to_string))
@@ -218,9 +232,24 @@ impl Client {
 
     /// Correlation ids of the companies, as the list tells them.
     pub(crate) async fn companies(&self) -> Vec<String> {
-        let rows = self.context("none").get("/accounting/api/companies").await.rows();
-        rows.iter().map(|row| row["correlationId"].as_str().unwrap().to_owned()).collect()
+        ids(&self.context("none").get("/accounting/api/companies").await.rows())
     }
+}
+
+/// One segment of a path: ids are opaque and may hold anything.
+pub(crate) fn segment(id: &str) -> String {
+    id.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),
+            byte => write!(text, "%{byte:02X}").unwrap(),
+        }
+        text
+    })
+}
+
+/// Correlation ids of the rows of a list.
+pub(crate) fn ids(rows: &[Value]) -> Vec<String> {
+    rows.iter().map(|row| row["correlationId"].as_str().unwrap().to_owned()).collect()
 }
 
 /// `Authorization` for an access token.
