@@ -4,10 +4,14 @@
 //! Each test starts a simulator of its own ([`start`]) with a small world and a standing clock, and talks to it as any
 //! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
 
+mod admission;
+mod gateway;
 mod identity;
 mod lists;
+mod moving;
 mod reads;
 mod tokens;
+mod world;
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -25,7 +29,17 @@ use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    [identity::tests(), lists::tests(), reads::tests(), tokens::tests()].into_iter().flatten().collect()
+    let parts = [
+        admission::tests(),
+        gateway::tests(),
+        identity::tests(),
+        lists::tests(),
+        moving::tests(),
+        reads::tests(),
+        tokens::tests(),
+        world::tests(),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 /// The key every simulator knows.
