@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{Path, Query, State},
+    extract::State,
     response::Response,
     routing::get,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use super::body::{Answer, Refusal, lines};
+use super::body::{Answer, Path, Query, Refusal, lines};
 use crate::simulator::{
     Provider,
     catalog::Resource,
