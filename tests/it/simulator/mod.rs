@@ -5,10 +5,12 @@
 //! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
 
 mod admission;
+mod control;
 mod gateway;
 mod identity;
 mod lists;
 mod moving;
+mod process;
 mod reads;
 mod tokens;
 mod world;
@@ -31,10 +33,12 @@ use crate::support::harness::Test;
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         admission::tests(),
+        control::tests(),
         gateway::tests(),
         identity::tests(),
         lists::tests(),
         moving::tests(),
+        process::tests(),
         reads::tests(),
         tokens::tests(),
         world::tests(),
