@@ -96,6 +96,12 @@ pub(super) async fn code(client: &Client, scopes: &[&str]) -> String {
     named(&query, "code").unwrap_or_else(|| panic!("no code in {query:?}")).to_owned()
 }
 
+/// `id_token` of a callback.
+pub(super) async fn callback_token(client: &Client) -> Option<String> {
+    let (_, query) = callback(&authorize(client, &[&request("openid")[..], &[("auto", "")]].concat()).await);
+    named(&query, "id_token").map(str::to_owned)
+}
+
 /// Redeems a code.
 pub(super) async fn exchange(client: &Client, code: &str) -> Result<Answer, reqwest::Error> {
     client.form(TOKEN, &exchange_of(code)).await

@@ -11,13 +11,15 @@ use url::Url;
 
 use super::{
     ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES,
-    identity::{NONCE, code, exchange, log_in, refresh, refused},
+    identity::{NONCE, callback_token, code, exchange, log_in, refresh, refused},
     noon, pass, start,
 };
 
 crate::tests! {
     plain access_tokens_carry_exactly_the_claims_of_the_documents_table;
     plain tokens_verify_with_the_keys_that_discovery_leads_to;
+    plain the_callback_carries_an_identity_token_when_asked_to;
+    plain lifetimes_are_what_their_knobs_say;
     plain the_issuer_is_on_another_host_than_the_identity_provider;
     plain a_rotated_key_signs_alone_and_the_old_one_verifies_while_it_is_kept;
     plain a_payload_begins_with_its_id_twice_when_asked_to;
@@ -169,6 +171,21 @@ async fn tokens_verify_with_the_keys_that_discovery_leads_to() {
     assert_eq!(misused.get("/accounting/api/companies").await.status, 401);
 }
 
+async fn the_callback_carries_an_identity_token_when_asked_to() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+
+    assert_eq!(callback_token(&client).await, None);
+    simulator.provider().turn(|knobs| knobs.identity.callback_id_token = true);
+    let token = callback_token(&client).await.unwrap();
+
+    assert!(verifies(&token, &keys(&client).await));
+    assert_eq!(claims(&token)["nonce"], NONCE);
+    // It is not an access token.
+    let api = Client::accounting(&simulator).token(&token);
+    assert_eq!(api.get("/accounting/api/companies").await.status, 401);
+}
+
 async fn the_issuer_is_on_another_host_than_the_identity_provider() {
     let simulator = start(|_| {}).await;
     let client = login_client(&simulator);
@@ -257,6 +274,30 @@ async fn an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_
     answer = refresh(&client, text(&answer, "refresh_token")).await.unwrap().ok();
     pass(&simulator, 1);
 
+    refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
+}
+
+async fn lifetimes_are_what_their_knobs_say() {
+    let simulator = start(|settings| {
+        let knobs = &mut settings.knobs.identity;
+        (knobs.code_seconds, knobs.access_seconds, knobs.absolute_seconds) = (10, 20, 30);
+    })
+    .await;
+    let client = login_client(&simulator);
+    let late = code(&client, &ACCOUNTING_SCOPES).await;
+    let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+    let api = Client::accounting(&simulator).token(text(&answer, "access_token"));
+    let read = async || api.get("/accounting/api/companies").await.status;
+
+    assert_eq!(answer["expires_in"], 20);
+    assert_eq!(claims(text(&answer, "access_token"))["exp"], noon().seconds() + 20);
+    pass(&simulator, 10);
+    refused(&exchange(&client, &late).await.unwrap(), 400, "invalid_grant");
+    pass(&simulator, 9);
+    assert_eq!(read().await, 200);
+    pass(&simulator, 1);
+    assert_eq!(read().await, 401);
+    pass(&simulator, 10);
     refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
 }
 
