@@ -19,14 +19,9 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
 use self::body::{Answer, Refusal, done, parse};
-use super::{
-    Provider,
-    clock::SECOND,
-    knobs::Knobs,
-    random::Guid,
-};
+pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
+use super::{Provider, clock::SECOND, knobs::Knobs, random::Guid};
 
 /// The longest a call waits for deliveries to be done.
 const LONGEST_WAIT: f64 = 600.0;
@@ -80,7 +75,9 @@ async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> An
 async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let patch: Value = parse(&body)?;
     if !patch.is_object() {
-        return Err(Refusal::bad("a patch of the knobs is a JSON object, for example {\"changesPerSecond\": 5}"));
+        return Err(Refusal::bad(
+            "a patch of the knobs is a JSON object, for example {\"changesPerSecond\": 5}",
+        ));
     }
     // Read, merged and written under one lock, so that two patches at once both count.
     let mut refused = None;
