@@ -135,7 +135,7 @@ fn what_is_not_understood_is_refused_with_what_would_be() {
         ("companyCode eq true", "no number"),
         ("companyName eq x", "no text in single quotes"),
         ("companyName eq 'x", "no closing quote"),
-        ("companyName eq 'x'''", "no closing quote"),
+        ("companyName eq 'x''", "no closing quote"),
         ("companyName eq ('x')", "expected a value"),
         ("companyCode eq 1 AND companyCode eq 2", "expected and, or, or the end"),
         ("companyCode eq 1 and", "expected a field"),
