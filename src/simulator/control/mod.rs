@@ -242,14 +242,15 @@ impl Default for Wait {
     }
 }
 
-/// Answers once every delivery has ended: `idle` says whether that was in time.
+/// Answers once every delivery and every echo has ended: `idle` says whether that was in time.
 async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let wait: Wait = if body.is_empty() { Wait::default() } else { parse(&body)? };
     if !(0.0..=LONGEST_WAIT).contains(&wait.seconds) {
         return Err(Refusal::bad(&format!("seconds is from 0 to {LONGEST_WAIT}")));
     }
     let limit = Duration::from_secs_f64(wait.seconds);
-    let idle = tokio::time::timeout(limit, provider.deliveries.idle()).await.is_ok();
+    let all_done = async { tokio::join!(provider.deliveries.idle(), provider.invoicing.idle()) };
+    let idle = tokio::time::timeout(limit, all_done).await.is_ok();
     Ok(done(&json!({ "idle": idle, "deliveries": provider.deliveries.count() })))
 }
 

@@ -183,7 +183,7 @@ async fn requests(State(provider): State<Arc<Provider>>, Query(range): Query<Ran
 }
 
 async fn tokens(State(provider): State<Arc<Provider>>) -> Response {
-    lines(provider.identity.issued().into_iter())
+    lines(provider.identity.issued().into_iter().chain(provider.invoicing.issued()))
 }
 
 async fn webhooks(State(provider): State<Arc<Provider>>) -> Response {
