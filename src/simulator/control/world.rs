@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    body::Bytes,
-    extract::State,
-    routing::post,
-};
+use axum::{Router, body::Bytes, extract::State, routing::post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
