@@ -31,3 +31,4 @@ pub mod server;
 #[cfg(feature = "simulator")]
 pub mod simulator;
 pub mod telemetry;
+pub mod worker;

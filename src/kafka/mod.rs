@@ -20,6 +20,7 @@ mod consumer;
 mod context;
 pub mod embedded;
 mod error;
+mod group;
 mod oauth;
 mod partition;
 mod producer;
@@ -35,6 +36,7 @@ pub use consumer::{
 #[cfg(test)]
 pub(crate) use error::samples;
 pub use error::{Cause, Error, Persisted};
+pub use group::{Membership, Options as GroupOptions, Owned};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
 pub use topics::{Admin, Mismatch, TopicSpec};
