@@ -4,6 +4,9 @@
 //! Each test starts a simulator of its own ([`start`]) with a small world and a standing clock, and talks to it as any
 //! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
 
+pub(crate) mod receiver;
+pub(crate) mod webhooks;
+
 use std::time::Duration;
 
 use reqwest::{Method, header::HeaderMap, redirect};
@@ -18,7 +21,7 @@ use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    let parts: [Vec<Test>; 0] = [];
+    let parts: [Vec<Test>; 1] = [webhooks::tests()];
     parts.into_iter().flatten().collect()
 }
 
