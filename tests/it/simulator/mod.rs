@@ -4,6 +4,7 @@
 //! Each test starts a simulator of its own ([`start`]) with a small world and a standing clock, and talks to it as any
 //! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
 
+mod delivery;
 pub(crate) mod receiver;
 pub(crate) mod webhooks;
 
@@ -21,7 +22,7 @@ use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    let parts: [Vec<Test>; 1] = [webhooks::tests()];
+    let parts: [Vec<Test>; 2] = [delivery::tests(), webhooks::tests()];
     parts.into_iter().flatten().collect()
 }
 
