@@ -5,6 +5,7 @@
 //! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
 
 mod delivery;
+mod invoicing;
 pub(crate) mod receiver;
 pub(crate) mod webhooks;
 
@@ -22,7 +23,7 @@ use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    let parts: [Vec<Test>; 2] = [delivery::tests(), webhooks::tests()];
+    let parts: [Vec<Test>; 3] = [delivery::tests(), invoicing::tests(), webhooks::tests()];
     parts.into_iter().flatten().collect()
 }
 
