@@ -2,7 +2,8 @@
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderValue, header},
+    extract::{self, FromRequestParts},
+    http::{HeaderValue, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -42,6 +43,30 @@ impl From<serde_json::Error> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         json_answer(self.status, &json!({ "message": self.message }))
+    }
+}
+
+/// What stands in the path; axum's own would refuse with bare text.
+pub(super) struct Path<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let read = extract::Path::from_request_parts(parts, state).await;
+        read.map(|extract::Path(value)| Self(value)).map_err(|refusal| Refusal::bad(&refusal.body_text()))
+    }
+}
+
+/// What stands in the query; axum's own would refuse with bare text.
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let read = extract::Query::from_request_parts(parts, state).await;
+        read.map(|extract::Query(value)| Self(value)).map_err(|refusal| Refusal::bad(&refusal.body_text()))
     }
 }
 

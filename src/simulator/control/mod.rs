@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     body::Bytes,
-    extract::{Path, State},
+    extract::State,
     response::Response,
     routing::{get, post},
 };
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
-use self::body::{Answer, Refusal, done, parse};
+use self::body::{Answer, Path, Refusal, done, parse};
 use super::{
     Provider,
     clock::SECOND,

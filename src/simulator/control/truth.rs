@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{Path, Query, State},
+    extract::State,
     response::Response,
     routing::get,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use super::body::{Answer, Refusal, lines};
+use super::body::{Answer, Path, Query, Refusal, lines};
 use crate::simulator::{
     Provider,
     catalog::Resource,
+    identity::Issued,
     knobs::ListOrder,
     reads,
     world::{Place, RecordState, Row, World},
@@ -190,8 +191,19 @@ async fn requests(State(provider): State<Arc<Provider>>, Query(range): Query<Ran
     numbered(provider.gateway.requests(range.from, range.limit))
 }
 
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TokenLine {
+    /// `identity` or `invoicing`; each numbers its grants from 0.
+    issued_by: &'static str,
+    #[serde(flatten)]
+    token: Issued,
+}
+
 async fn tokens(State(provider): State<Arc<Provider>>) -> Response {
-    lines(provider.identity.issued().into_iter())
+    let by = |issued_by| move |token| TokenLine { issued_by, token };
+    let identity = provider.identity.issued().into_iter().map(by("identity"));
+    lines(identity.chain(provider.invoicing.issued().into_iter().map(by("invoicing"))))
 }
 
 async fn webhooks(State(provider): State<Arc<Provider>>) -> Response {

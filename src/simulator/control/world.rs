@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Bytes,
-    extract::{Path, State},
+    extract::State,
     routing::post,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    body::{Answer, Refusal, done, parse},
+    body::{Answer, Path, Refusal, done, parse},
     seconds,
     truth::resource_named,
 };

@@ -4,12 +4,22 @@
 //! Each test starts a simulator of its own ([`start`]) with a small world and a standing clock, and talks to it as any
 //! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
 
+mod admission;
+mod control;
 mod delivery;
+mod gateway;
+mod identity;
 mod invoicing;
-pub(crate) mod receiver;
-pub(crate) mod webhooks;
+mod lists;
+mod moving;
+mod process;
+mod reads;
+mod receiver;
+mod tokens;
+mod webhooks;
+mod world;
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use reqwest::{Method, header::HeaderMap, redirect};
 use serde_json::{Value, json};
@@ -19,11 +29,27 @@ use tributary::simulator::{
     settings::{Settings, WorldSettings},
 };
 
+use url::form_urlencoded;
+
 use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    let parts: [Vec<Test>; 3] = [delivery::tests(), invoicing::tests(), webhooks::tests()];
+    let parts = [
+        admission::tests(),
+        control::tests(),
+        delivery::tests(),
+        gateway::tests(),
+        identity::tests(),
+        invoicing::tests(),
+        lists::tests(),
+        moving::tests(),
+        process::tests(),
+        reads::tests(),
+        tokens::tests(),
+        webhooks::tests(),
+        world::tests(),
+    ];
     parts.into_iter().flatten().collect()
 }
 
@@ -186,6 +212,14 @@ impl Client {
         self.send(Method::DELETE, path, None).await
     }
 
+    /// POST of a form, with no header but its own.
+    pub(crate) async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Result<Answer, reqwest::Error> {
+        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let request = self.http.post(format!("{}{path}", self.base));
+        let request = request.header("content-type", "application/x-www-form-urlencoded").body(body);
+        Answer::read(request.send().await?).await
+    }
+
     /// Any request, which must be answered.
     pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         self.try_send(method.clone(), path, body.map(ToString::to_string))
@@ -223,9 +257,24 @@ impl Client {
 
     /// Correlation ids of the companies, as the list tells them.
     pub(crate) async fn companies(&self) -> Vec<String> {
-        let rows = self.context("none").get("/accounting/api/companies").await.rows();
-        rows.iter().map(|row| row["correlationId"].as_str().unwrap().to_owned()).collect()
+        ids(&self.context("none").get("/accounting/api/companies").await.rows())
     }
+}
+
+/// One segment of a path: ids are opaque and may hold anything.
+pub(crate) fn segment(id: &str) -> String {
+    id.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),
+            byte => write!(text, "%{byte:02X}").unwrap(),
+        }
+        text
+    })
+}
+
+/// Correlation ids of the rows of a list.
+pub(crate) fn ids(rows: &[Value]) -> Vec<String> {
+    rows.iter().map(|row| row["correlationId"].as_str().unwrap().to_owned()).collect()
 }
 
 /// `Authorization` for an access token.
