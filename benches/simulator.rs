@@ -89,7 +89,13 @@ impl OneCore {
         answer.await.unwrap()
     }
 
-    fn get(&self, client: &reqwest::Client, path: &str, token: &str, context: &str) -> reqwest::RequestBuilder {
+    fn get(
+        &self,
+        client: &reqwest::Client,
+        path: &str,
+        token: &str,
+        context: &str,
+    ) -> reqwest::RequestBuilder {
         client
             .get(format!("http://{}{path}", self.address))
             .header("Ocp-Apim-Subscription-Key", &self.provider.settings.subscription_keys[0])
@@ -146,7 +152,8 @@ fn pages() {
     let context = json!({ "clientId": company }).to_string();
     let (rate, per_core, rows) = client_runtime().block_on(async {
         let client = reqwest::Client::new();
-        let first = simulator.get(&client, "/accounting/api/customers?pageNumber=1&pageSize=100", &token, &context);
+        let first =
+            simulator.get(&client, "/accounting/api/customers?pageNumber=1&pageSize=100", &token, &context);
         let rows = first.send().await.unwrap().json::<Vec<Value>>().await.unwrap().len();
         let count = Arc::new(AtomicU64::new(0));
         let (begun, used) = (Instant::now(), simulator.used().await);
@@ -215,7 +222,8 @@ fn deliveries() {
             .unwrap();
         assert_eq!(subscribed.status(), 200, "{}", subscribed.text().await.unwrap());
         simulator.provider.deliveries.idle().await;
-        let places: Vec<_> = simulator.provider.world().records(Resource::Customers).map(|(place, _)| place).collect();
+        let places: Vec<_> =
+            simulator.provider.world().records(Resource::Customers).map(|(place, _)| place).collect();
         let (begun, used) = (Instant::now(), simulator.used().await);
         let provider = Arc::clone(&simulator.provider);
         // Changes are made on a third thread, a batch at a time, as the world's own pace would.

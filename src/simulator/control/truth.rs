@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    extract::State,
-    response::Response,
-    routing::get,
-};
+use axum::{Router, extract::State, response::Response, routing::get};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
@@ -98,19 +93,13 @@ fn truth_of(world: &World, place: Place, row: Row) -> RecordTruth {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Filter {
     /// Only this company's.
     company: Option<String>,
     /// With the record itself, as a read by id shows it.
     full: bool,
-}
-
-impl Default for Filter {
-    fn default() -> Self {
-        Self { company: None, full: false }
-    }
 }
 
 #[derive(Serialize)]
@@ -130,9 +119,7 @@ async fn record_lines(
     let world = provider.world();
     let company = match &filter.company {
         None => None,
-        Some(id) => {
-            Some(world.company(id).ok_or_else(|| Refusal::missing(&format!("no company {id:?}")))?)
-        }
+        Some(id) => Some(world.company(id).ok_or_else(|| Refusal::missing(&format!("no company {id:?}")))?),
     };
     let belongs = |place: Place| match (company, resource) {
         (None, _) => true,
