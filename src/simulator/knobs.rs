@@ -379,7 +379,7 @@ pub struct AccountingKnobs {
     pub retries: Vec<u64>,
     /// When the Acknowledge is sent.
     pub acknowledge: AcknowledgeTime,
-    /// What happens when the first Acknowledge fails for good.
+    /// What happens when an Acknowledge, of a subscribe or of a change, fails for good.
     pub failed_acknowledge: FailedAcknowledge,
     /// Only the transitions of the document's table; otherwise also those a generous provider might allow.
     pub strict_transitions: bool,
@@ -429,7 +429,7 @@ pub enum AcknowledgeTime {
     AfterAnswer,
     /// First, and the answer waits for its first attempt.
     BeforeAnswer,
-    /// Never, so the webhook stays as it is.
+    /// Never, so the webhook awaits its contract for ever.
     Never,
 }
 
@@ -575,11 +575,11 @@ pub struct DeliveryKnobs {
     pub trust_any: bool,
     /// Deliveries on their way at once.
     pub concurrency: usize,
-    /// Deliveries waiting at most; more are lost, and the journal says so.
+    /// Deliveries waiting or on their way at most; more are lost, and the journal says so.
     pub pending_limit: usize,
     /// Share sent twice.
     pub duplicate: f64,
-    /// Share held back until some later ones of the same webhook have gone.
+    /// Share held back until some later ones of the same webhook and company have gone, or for two seconds.
     pub reorder: f64,
     /// Share never sent.
     pub lose: f64,
