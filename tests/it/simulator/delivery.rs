@@ -37,11 +37,14 @@ async fn events_of_one_company_come_in_order_however_many_companies_change_at_on
     stage.active(CUSTOMERS, &mut receiver).await;
     let companies = stage.companies();
 
+    // Let go all at once, so that only their order keeps them apart.
+    stage.turn(|knobs| knobs.delivery.hold = true);
     for _ in 0..10 {
         for company in &companies {
             stage.happen_in(Some(company), "customers", "updated").await;
         }
     }
+    stage.turn(|knobs| knobs.delivery.hold = false);
     let received = receiver.several(10 * companies.len()).await;
 
     let mut by_company: BTreeMap<String, Vec<u64>> = BTreeMap::new();

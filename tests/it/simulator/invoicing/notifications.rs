@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tributary::simulator::{deliveries::End, knobs::InvoicingBody};
+use tributary::simulator::{
+    deliveries::End,
+    knobs::{Accepts, InvoicingBody},
+};
 
 use super::{HOOKS, SECRET, Stage, answering, chosen, log_in, receiver, subscription};
 use crate::simulator::receiver::{Receiver, Reply, signature};
@@ -17,6 +20,8 @@ crate::tests! {
     plain only_the_hooks_of_the_company_the_entity_and_the_action_are_told;
     plain a_message_is_given_up_after_the_last_retry_and_the_hook_stays;
     plain a_410_ends_the_retries_and_the_hook_stays;
+    plain only_a_200_without_cookies_is_taken_unless_any_2xx_will_do;
+    plain the_faults_of_deliveries_meet_notifications_too;
     plain a_paused_hook_misses_what_happens_until_it_is_resumed;
 }
 
@@ -204,6 +209,47 @@ async fn a_410_ends_the_retries_and_the_hook_stays() {
     assert_eq!(receiver.taken().len(), 2, "one attempt for each");
     assert_eq!(stage.ends(), [End::GivenUp, End::GivenUp]);
     assert!(stage.truth()[0].effective);
+}
+
+async fn only_a_200_without_cookies_is_taken_unless_any_2xx_will_do() {
+    let stage = Stage::start(|knobs| knobs.invoicing.retries = vec![]).await;
+
+    for (reply, only_200, any_2xx) in [
+        (Reply::Status(200), End::Accepted, End::Accepted),
+        (Reply::Status(204), End::GivenUp, End::Accepted),
+        (Reply::Header(200, "set-cookie", "a=b"), End::GivenUp, End::GivenUp),
+        (Reply::Header(302, "location", "/elsewhere"), End::GivenUp, End::GivenUp),
+        (Reply::Status(401), End::GivenUp, End::GivenUp),
+    ] {
+        let mut receiver = answering(move |_| reply).await;
+        let id = hook(&stage, &mut receiver, "Due", "Updated").await;
+        for (accepts, expected) in [(Accepts::Only200, only_200), (Accepts::Any2xx, any_2xx)] {
+            stage.turn(|knobs| knobs.delivery.accepts = accepts);
+            stage.happen(0, "Due", "Updated").await;
+            stage.idle().await;
+
+            assert_eq!(stage.ends().last(), Some(&expected), "{reply:?} where {accepts:?}");
+        }
+        stage.client.delete(&format!("{HOOKS}/{id}")).await.ok();
+    }
+}
+
+async fn the_faults_of_deliveries_meet_notifications_too() {
+    let mut receiver = receiver().await;
+    let stage = Stage::start(|_| {}).await;
+    hook(&stage, &mut receiver, "Customer", "Updated").await;
+
+    stage.turn(|knobs| knobs.delivery.duplicate = 1.0);
+    let twice = stage.happen(0, "Customer", "Updated").await;
+    stage.idle().await;
+    stage.turn(|knobs| knobs.delivery.lose = 1.0);
+    stage.happen(0, "Customer", "Updated").await;
+    stage.idle().await;
+
+    let received = receiver.taken();
+    assert_eq!(received.len(), 2);
+    assert!(received.iter().all(|one| one.json()["EntityId"] == twice && one.body == received[0].body));
+    assert_eq!(stage.ends(), [End::Accepted, End::Accepted, End::Lost]);
 }
 
 async fn a_paused_hook_misses_what_happens_until_it_is_resumed() {

@@ -91,18 +91,23 @@ async fn without_an_acknowledge_a_webhook_awaits_its_contract_for_ever() {
 }
 
 async fn a_webhook_whose_acknowledge_failed_is_deleted_where_the_knob_says_so() {
-    let receiver = Receiver::scripted(|_| Reply::Status(204)).await;
+    let mut accepting = Receiver::accepting().await;
+    let refusing = Receiver::scripted(|_| Reply::Status(204)).await;
     let stage = Stage::start(|_| {}).await;
 
     for (becomes, deleted) in [(FailedAcknowledge::StaysAwaiting, false), (FailedAcknowledge::Deleted, true)]
     {
         stage.turn(|knobs| knobs.accounting.failed_acknowledge = becomes);
-        let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
+        let subscribed = stage.subscribe(CUSTOMERS, &refusing.url("/hook")).await;
+        let moved = stage.active(CUSTOMERS, &mut accepting).await;
+        stage.change(CUSTOMERS, &moved, &refusing.url("/moved")).await.ok();
         stage.idle().await;
 
-        let record = stage.record(CUSTOMERS, &id).await;
-        assert_eq!((&record["isActive"], &record["isDeleted"]), (&json!(false), &json!(deleted)));
-        assert_eq!(record.get("deletedAt").is_some(), deleted, "{becomes:?}");
+        for id in [subscribed, moved] {
+            let record = stage.record(CUSTOMERS, &id).await;
+            assert_eq!((&record["isActive"], &record["isDeleted"]), (&json!(false), &json!(deleted)));
+            assert_eq!(record.get("deletedAt").is_some(), deleted, "{becomes:?}");
+        }
     }
 }
 

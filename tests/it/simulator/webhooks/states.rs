@@ -196,7 +196,7 @@ async fn a_deleted_webhook_is_told_of_nothing_more_and_still_reads_as_deleted() 
 }
 
 const STATES: [&str; 5] = ["awaiting", "active", "disabled", "unsubscribed", "deleted"];
-const OPERATIONS: [&str; 5] = ["enable", "disable", "change", "delete", "unsubscribe"];
+const OPERATIONS: [&str; 6] = ["enable", "disable", "change", "stay", "delete", "unsubscribe"];
 /// The rows of the document's table: state, operation, and `isActive` and `isDeleted` after it.
 const ROWS: [(&str, &str, (bool, bool)); 8] = [
     ("active", "disable", (false, false)),
@@ -296,6 +296,8 @@ async fn operate(
         "enable" => stage.switch(CUSTOMERS, id, true).await,
         "disable" => stage.switch(CUSTOMERS, id, false).await,
         "change" => stage.change(CUSTOMERS, id, &receiver.url("/accept/moved")).await,
+        // A change to the url it has.
+        "stay" => stage.change(CUSTOMERS, id, url).await,
         "delete" => stage.delete(CUSTOMERS, id).await,
         _ => {
             let body = stage.subscription(CUSTOMERS, url).await;
