@@ -98,19 +98,13 @@ fn truth_of(world: &World, place: Place, row: Row) -> RecordTruth {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Filter {
     /// Only this company's.
     company: Option<String>,
     /// With the record itself, as a read by id shows it.
     full: bool,
-}
-
-impl Default for Filter {
-    fn default() -> Self {
-        Self { company: None, full: false }
-    }
 }
 
 #[derive(Serialize)]
