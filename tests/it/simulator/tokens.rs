@@ -3,15 +3,12 @@
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
-use tributary::simulator::{
-    Simulator,
-    knobs::{Latency, RefreshLife},
-};
+use tributary::simulator::knobs::{Latency, RefreshLife};
 use url::Url;
 
 use super::{
     ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES,
-    identity::{NONCE, callback_token, code, exchange, log_in, refresh, refused},
+    identity::{NONCE, callback_token, code, exchange, log_in, login_client, refresh, refused},
     noon, pass, start,
 };
 
@@ -63,10 +60,6 @@ const GUIDS: [&str; 6] = ["sub", "usr", "owapp", "mem", "oun", "svc.es.keyuserco
 
 pub(super) fn base64_url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
-}
-
-fn login_client(simulator: &Simulator) -> Client {
-    Client { base: simulator.auth_url().as_str().trim_end_matches('/').to_owned(), ..Client::bare(simulator) }
 }
 
 fn part(token: &str, number: usize) -> String {
