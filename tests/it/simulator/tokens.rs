@@ -30,6 +30,7 @@ crate::tests! {
     plain an_unavailable_token_endpoint_does_no_work;
     plain the_token_endpoint_takes_as_long_as_its_knob_says;
     plain userinfo_tells_who_the_bearer_is;
+    plain tokens_of_one_simulator_are_worth_nothing_at_another;
 }
 
 const DAY: i64 = 86_400;
@@ -143,6 +144,9 @@ async fn tokens_verify_with_the_keys_that_discovery_leads_to() {
     let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
     let keys = keys(&client).await;
 
+    for key in keys["keys"].as_array().unwrap() {
+        assert_eq!((&key["kty"], &key["use"], &key["alg"]), (&"RSA".into(), &"sig".into(), &"RS256".into()));
+    }
     for name in ["access_token", "id_token"] {
         let token = text(&answer, name);
         let header: Value = serde_json::from_str(&part(token, 0)).unwrap();
@@ -421,4 +425,19 @@ async fn userinfo_tells_who_the_bearer_is() {
     assert_eq!(client.get(USER).await.status, 401);
     pass(&simulator, 3_600);
     assert_eq!(bearer.get(USER).await.status, 401);
+}
+
+async fn tokens_of_one_simulator_are_worth_nothing_at_another() {
+    let [one, other] = [start(|_| {}).await, start(|_| {}).await];
+    let mut answers = Vec::new();
+    for simulator in [&one, &other] {
+        answers.push(log_in(&login_client(simulator), &ACCOUNTING_SCOPES).await);
+    }
+
+    for (simulator, foreign) in [(&one, &answers[1]), (&other, &answers[0])] {
+        let api = Client::accounting(simulator).token(text(foreign, "access_token"));
+        assert_eq!(api.get("/accounting/api/companies").await.status, 401);
+        let refresh = refresh(&login_client(simulator), text(foreign, "refresh_token")).await.unwrap();
+        refused(&refresh, 400, "invalid_grant");
+    }
 }
