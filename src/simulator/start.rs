@@ -164,8 +164,8 @@ fn serving_certificate(tls: &Tls) -> Result<Serving, Error> {
     let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(certificate_error("read the certificate chain"))?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(certificate_error("read the private key"))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(certificate_error("read the private key"))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

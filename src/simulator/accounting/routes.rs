@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use super::operations::{Acknowledged, Refusal};
 use crate::simulator::{
     Provider,
-    answer::{api_error, bytes_answer, unknown_path},
+    answer::{api_error, bytes_answer},
     catalog::Resource,
     deliveries::Reserved,
     gateway::Call,
@@ -102,7 +102,6 @@ fn family(resource: Resource) -> Router<Arc<Provider>> {
         .route("/status/{id}", put(status))
         .route("/change/{id}", put(change))
         .route("/delete/{id}", delete(end))
-        .method_not_allowed_fallback(async || unknown_path())
 }
 
 fn events(resource: Resource) -> Response {

@@ -19,14 +19,9 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
 use self::body::{Answer, Path, Refusal, done, parse};
-use super::{
-    Provider,
-    clock::SECOND,
-    knobs::Knobs,
-    random::Guid,
-};
+pub use self::truth::{PayrollTruth, RecordTruth, payroll, records};
+use super::{Provider, clock::SECOND, knobs::Knobs, random::Guid};
 
 /// The longest a call waits for deliveries to be done.
 const LONGEST_WAIT: f64 = 600.0;
@@ -80,7 +75,9 @@ async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> An
 async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let patch: Value = parse(&body)?;
     if !patch.is_object() {
-        return Err(Refusal::bad("a patch of the knobs is a JSON object, for example {\"changesPerSecond\": 5}"));
+        return Err(Refusal::bad(
+            "a patch of the knobs is a JSON object, for example {\"changesPerSecond\": 5}",
+        ));
     }
     // Read, merged and written under one lock, so that two patches at once both count.
     let mut refused = None;
@@ -245,14 +242,15 @@ impl Default for Wait {
     }
 }
 
-/// Answers once every delivery has ended: `idle` says whether that was in time.
+/// Answers once every delivery and every echo has ended: `idle` says whether that was in time.
 async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let wait: Wait = if body.is_empty() { Wait::default() } else { parse(&body)? };
     if !(0.0..=LONGEST_WAIT).contains(&wait.seconds) {
         return Err(Refusal::bad(&format!("seconds is from 0 to {LONGEST_WAIT}")));
     }
     let limit = Duration::from_secs_f64(wait.seconds);
-    let idle = tokio::time::timeout(limit, provider.deliveries.idle()).await.is_ok();
+    let all_done = async { tokio::join!(provider.deliveries.idle(), provider.invoicing.idle()) };
+    let idle = tokio::time::timeout(limit, all_done).await.is_ok();
     Ok(done(&json!({ "idle": idle, "deliveries": provider.deliveries.count() })))
 }
 

@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    extract::State,
-    response::Response,
-    routing::get,
-};
+use axum::{Router, extract::State, response::Response, routing::get};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
@@ -124,9 +119,7 @@ async fn record_lines(
     let world = provider.world();
     let company = match &filter.company {
         None => None,
-        Some(id) => {
-            Some(world.company(id).ok_or_else(|| Refusal::missing(&format!("no company {id:?}")))?)
-        }
+        Some(id) => Some(world.company(id).ok_or_else(|| Refusal::missing(&format!("no company {id:?}")))?),
     };
     let belongs = |place: Place| match (company, resource) {
         (None, _) => true,

@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    body::Bytes,
-    extract::State,
-    routing::post,
-};
+use axum::{Router, body::Bytes, extract::State, routing::post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -69,11 +64,7 @@ struct Created {
     company: Option<String>,
 }
 
-async fn create(
-    State(provider): State<Arc<Provider>>,
-    Path(resource): Path<String>,
-    body: Bytes,
-) -> Answer {
+async fn create(State(provider): State<Arc<Provider>>, Path(resource): Path<String>, body: Bytes) -> Answer {
     let resource = resource_named(&resource)?;
     let wanted: Created = parse(&body)?;
     let id = provider.change(|world, clock| {
@@ -157,7 +148,8 @@ fn payroll_change(provider: &Provider, index: Option<u32>, kind: Kind) -> Answer
         let row = world.act_payroll(index, kind, clock);
         ((row, world.seed()), Vec::new())
     });
-    let row = row.ok_or_else(|| Refusal::bad(&format!("{kind:?} does not fit a payroll company that is gone")))?;
+    let row =
+        row.ok_or_else(|| Refusal::bad(&format!("{kind:?} does not fit a payroll company that is gone")))?;
     let code = reads::payroll_code(seed, row.index);
     Ok(done(&json!({ "companyCode": code, "lastUpdate": row.updated.iso_milliseconds() })))
 }

@@ -72,6 +72,10 @@ const LARGEST_BODY: usize = 1 << 20;
 /// Seconds an identity token is good: it is read at once.
 const IDENTITY_SECONDS: u64 = 300;
 
+/// Access tokens of this process so far: each tells its number, so that no two are equal, not even under standing clocks
+/// and the one first key.
+static ACCESS_TOKENS: AtomicU64 = AtomicU64::new(0);
+
 /// The identity provider's state.
 #[derive(Debug)]
 pub struct Identity {
@@ -79,8 +83,6 @@ pub struct Identity {
     user: User,
     issued: Arc<Journal<Issued>>,
     ledger: Mutex<Ledger>,
-    /// Access tokens so far: each tells its number, so that no two are equal even under a standing clock.
-    access_tokens: AtomicU64,
     /// For latencies.
     random: Mutex<Random>,
 }
@@ -139,7 +141,6 @@ impl Identity {
             user: User::new(settings),
             ledger: Mutex::new(Ledger::new(Arc::clone(&issued))?),
             issued,
-            access_tokens: AtomicU64::new(0),
             random: Mutex::new(Random::new(settings.world.seed, PURPOSE)),
         })
     }
@@ -206,7 +207,7 @@ impl Identity {
         knobs: &IdentityKnobs,
         now: Ticks,
     ) -> (String, String) {
-        let number = self.access_tokens.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = ACCESS_TOKENS.fetch_add(1, Ordering::Relaxed) + 1;
         let facts = |until| Facts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));

@@ -46,7 +46,7 @@ use self::{
 };
 use super::{
     Provider,
-    answer::{api_error, unknown_path},
+    answer::api_error,
     catalog::{Action, Area, Entity},
     clock::Ticks,
     deliveries::{Family, Purpose},
@@ -210,7 +210,6 @@ pub fn router() -> Router<Arc<Provider>> {
         .route(&format!("{area}/companies/{{company}}/select"), post(login::select))
         .route(&format!("{area}/webhooks"), get(webhooks::list).post(webhooks::create))
         .route(&format!("{area}/webhooks/{{id}}"), delete(webhooks::delete))
-        .method_not_allowed_fallback(async || unknown_path())
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
 }
 

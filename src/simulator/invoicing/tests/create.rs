@@ -285,21 +285,3 @@ async fn without_a_company_no_hook_is_managed() {
     }
     assert!(provider.invoicing.hooks().is_empty());
 }
-
-#[tokio::test]
-async fn methods_the_document_does_not_show_are_unknown_to_the_gateway() {
-    let provider = provider();
-
-    for (method, path) in [
-        (Method::PUT, "webhooks/7"),
-        (Method::GET, "webhooks/7"),
-        (Method::DELETE, "webhooks"),
-        (Method::PATCH, "webhooks"),
-        (Method::GET, "users/login"),
-    ] {
-        let answer = send(&provider, call(Some(0)), method.clone(), path, "").await;
-
-        let (status, body) = read(answer).await;
-        assert_eq!((status, &body["statusCode"]), (404, &json!(404)), "{method} {path}");
-    }
-}

@@ -58,7 +58,7 @@ pub fn write_record(out: &mut Vec<u8>, naming: &Naming, place: Place, row: &Row,
 
 /// Appends an account with the state `Template`: an offer to copy from, without `correlationId`. Those of one company
 /// are numbered from 0 and never change.
-pub fn write_template_account(
+pub(super) fn write_template_account(
     out: &mut Vec<u8>,
     naming: &Naming,
     company: CompanyNumber,

@@ -136,7 +136,9 @@ fn some_rows_have_empty_text_where_it_may_be_and_some_have_odd_names() {
     let customers: Vec<Json> = (0..2_000)
         .map(|index| written(place(Resource::Customers, index), &row(0), Shape::default()))
         .collect();
-    let texts = |name: &str| customers.iter().map(|customer| customer[name].as_str().unwrap().to_owned());
+    let texts = |name: &'static str| {
+        customers.iter().map(move |customer| customer[name].as_str().unwrap().to_owned())
+    };
 
     for name in ["vatNumber", "vatName", "vatNumberCorrelationId"] {
         let empty = texts(name).filter(String::is_empty).count();
