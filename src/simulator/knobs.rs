@@ -55,6 +55,9 @@ pub struct IdentityKnobs {
     pub pkce: Pkce,
     /// Access token payloads begin with the member `$id` twice.
     pub duplicate_id_claim: bool,
+    /// The callback carries an `id_token` beside code and state, as the document's table has it. The software behind the
+    /// provider sends one only for a hybrid request, so the default leaves it out.
+    pub callback_id_token: bool,
     /// Leaves `refresh_token` out of answers to a refresh that did not rotate it.
     pub omit_unrotated: bool,
     /// Status for a wrong client id or secret: 400 `invalid_client`, or 401 `unauthorized_client`.
@@ -117,6 +120,7 @@ impl Default for IdentityKnobs {
             reuse_ends_grant: true,
             pkce: Pkce::Refused,
             duplicate_id_claim: false,
+            callback_id_token: false,
             omit_unrotated: false,
             bad_client: BadClient::InvalidClient,
             latency: Latency::None,

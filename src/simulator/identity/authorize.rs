@@ -95,8 +95,11 @@ fn finish(provider: &Provider, login: Login) -> Response {
     if let Some(text) = &knobs.identity.refuse_login {
         return redirect.refuse("access_denied", text, Some(&state));
     }
-    let code = provider.identity.ledger().grant(login, knobs.identity.code_seconds, provider.clock.now());
-    redirect.grant(&code, &state)
+    let now = provider.clock.now();
+    // A statement of its own, so that the ledger is free again while a token is signed.
+    let (grant, code) = provider.identity.ledger().grant(login, knobs.identity.code_seconds, now);
+    let identity = knobs.identity.callback_id_token.then(|| provider.identity.introduce(&grant, &code, now));
+    redirect.grant(&code, identity.as_deref(), &state)
 }
 
 /// Client and redirect address: without both right, nothing may be sent anywhere.

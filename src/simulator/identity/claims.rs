@@ -54,6 +54,15 @@ pub(super) struct Facts<'a> {
     pub(super) until: Ticks,
 }
 
+/// What an identity token came with, which it tells the hash of.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Beside<'a> {
+    /// An access token.
+    Access(&'a str),
+    /// A code.
+    Code(&'a str),
+}
+
 impl User {
     /// The user of these settings.
     pub(super) fn new(settings: &Settings) -> Self {
@@ -117,9 +126,13 @@ impl User {
         payload.end()
     }
 
-    /// Payload of an identity token that came with this access token.
-    pub(super) fn identity(&self, facts: Facts<'_>, access: &str, nonce: Option<&str>) -> String {
-        let hash = digest::digest(&digest::SHA256, access.as_bytes());
+    /// Payload of an identity token that came with an access token or a code.
+    pub(super) fn identity(&self, facts: Facts<'_>, beside: Beside<'_>, nonce: Option<&str>) -> String {
+        let (name, text) = match beside {
+            Beside::Access(token) => ("at_hash", token),
+            Beside::Code(code) => ("c_hash", code),
+        };
+        let hash = digest::digest(&digest::SHA256, text.as_bytes());
         let half = hash.as_ref().get(..16).unwrap_or_default();
         let mut payload = Payload::new();
         payload.claim("iss", &self.issuer);
@@ -130,7 +143,7 @@ impl User {
             payload.claim("nonce", nonce);
         }
         payload.claim("iat", &facts.from.seconds());
-        payload.claim("at_hash", &URL_SAFE_NO_PAD.encode(half));
+        payload.claim(name, &URL_SAFE_NO_PAD.encode(half));
         payload.claim("sub", &self.subject);
         payload.claim("auth_time", &facts.login.seconds());
         payload.claim("idp", "idsrv");

@@ -143,14 +143,14 @@ impl Ledger {
         (now < waiting.until).then_some(login)
     }
 
-    /// Grants what was asked for; the code of the grant.
-    pub(super) fn grant(&mut self, login: Login, seconds: u64, now: Ticks) -> String {
+    /// Grants what was asked for; the grant and its code.
+    pub(super) fn grant(&mut self, login: Login, seconds: u64, now: Ticks) -> (Arc<Grant>, String) {
         let grant = self.begin(Arc::clone(&login.scopes), Some(login.nonce.clone()), now);
         let code = self.secrets.guid().simple();
         let expires = now.plus(Duration::from_secs(seconds));
         let number = self.note(&grant, "code", &code, now, expires);
-        self.codes.insert(&code, Code { grant, login, expires, used: false, number });
-        code
+        self.codes.insert(&code, Code { grant: Arc::clone(&grant), login, expires, used: false, number });
+        (grant, code)
     }
 
     /// A grant of its own, without login and code.
@@ -247,7 +247,12 @@ impl Ledger {
         let (token, expires) = access;
         let number = self.note(grant, "access", token, now, expires);
         self.accesses.insert(token, Access { grant: Arc::clone(grant), expires, number });
-        self.note(grant, "id", identity.0, now, identity.1);
+        self.remember_identity(grant, identity, now);
+    }
+
+    /// Notes an identity token, which is good for no API.
+    pub(super) fn remember_identity(&self, grant: &Grant, (token, expires): (&str, Ticks), now: Ticks) {
+        self.note(grant, "id", token, now, expires);
     }
 
     /// The grant of an access token that was issued here and not revoked, and when the token ends.

@@ -46,7 +46,7 @@ use axum::{
 };
 
 use self::{
-    claims::{Facts, User},
+    claims::{Beside, Facts, User},
     keys::Keys,
     ledger::{Grant, Ledger},
 };
@@ -211,9 +211,18 @@ impl Identity {
         let facts = |until| Facts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));
-        let identity = self.keys.sign(&self.user.identity(facts(ends[1]), &access, nonce));
+        let identity = self.keys.sign(&self.user.identity(facts(ends[1]), Beside::Access(&access), nonce));
         self.ledger().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
         (access, identity)
+    }
+
+    /// Signs the identity token of a callback. Not to be called with the ledger locked, either.
+    fn introduce(&self, grant: &Arc<Grant>, code: &str, now: Ticks) -> String {
+        let until = whole_seconds(now, IDENTITY_SECONDS);
+        let facts = Facts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
+        let token = self.keys.sign(&self.user.identity(facts, Beside::Code(code), grant.nonce.as_deref()));
+        self.ledger().remember_identity(grant, (&token, until), now);
+        token
     }
 
     fn latency(&self, latency: &Latency) -> Duration {

@@ -45,9 +45,12 @@ impl Redirect {
         &self.text
     }
 
-    /// Hands over the code.
-    pub(super) fn grant(&self, code: &str, state: &str) -> Response {
-        self.answer(&[("code", code), ("state", state)]).unwrap_or_else(|| page::code(code))
+    /// Hands over the code, with the identity token if the callback has one.
+    pub(super) fn grant(&self, code: &str, identity: Option<&str>, state: &str) -> Response {
+        let mut parameters = vec![("code", code)];
+        parameters.extend(identity.map(|token| ("id_token", token)));
+        parameters.push(("state", state));
+        self.answer(&parameters).unwrap_or_else(|| page::code(code))
     }
 
     /// Hands over an error instead, with the state if there was one.
@@ -128,7 +131,7 @@ mod tests {
     fn a_query_that_is_there_already_stays() {
         let redirect = Redirect::check("https://client.example/callback?a=b%20c", &[]).unwrap();
 
-        let response = redirect.grant("c0de", "a&b=\r\nc");
+        let response = redirect.grant("c0de", None, "a&b=\r\nc");
 
         assert_eq!(response.status(), 302);
         assert_eq!(

@@ -325,9 +325,11 @@ async fn the_date_of_an_answer_is_the_providers_and_moves_with_its_skew() {
         simulator.provider().clock.skew(skew * SECOND);
         let good = Client::accounting(&simulator).get(COMPANIES).await;
         let bad = Client { key: None, ..client.clone() }.get(COMPANIES).await;
+        let nowhere = client.get("/nowhere").await;
 
         assert_eq!((good.status, good.header("date")), (200, Some(date)), "{skew}");
         assert_eq!((bad.status, bad.header("date")), (401, Some(date)), "{skew}");
+        assert_eq!((nowhere.status, nowhere.header("date")), (404, Some(date)), "{skew}");
     }
 }
 

@@ -151,8 +151,8 @@ async fn a_payroll_filter_passes_what_it_says_and_nothing_else() {
 
     type Passes<'a> = Box<dyn Fn(&Value) -> bool + 'a>;
     let cases: Vec<(String, Passes<'_>)> = vec![
-        (format!("lastUpdate gt {updated}"), Box::new(|row| text(row, "lastUpdate") > updated.to_owned())),
-        (format!("lastUpdate ge {updated}"), Box::new(|row| text(row, "lastUpdate") >= updated.to_owned())),
+        (format!("lastUpdate gt {updated}"), Box::new(|row| *text(row, "lastUpdate") > *updated)),
+        (format!("lastUpdate ge {updated}"), Box::new(|row| *text(row, "lastUpdate") >= *updated)),
         // A bare date is its midnight, so a whole day is greater.
         (
             format!("lastUpdate gt {day}"),
@@ -279,7 +279,7 @@ async fn thin_rows_carry_less_than_the_record_and_agree_with_it() {
             let record = client.get(&path).await.ok();
 
             let (row, record) = (row.as_object().unwrap(), record.as_object().unwrap());
-            assert!(row.len() < record.len() || list == ACCOUNTS, "{list}: {row:?}");
+            assert!(row.len() < record.len(), "{list}: {row:?}");
             assert!(row.iter().all(|(name, value)| record.get(name) == Some(value)), "{row:?} {record:?}");
             for needed in ["correlationId", "version", "sequenceVersion", "state"] {
                 assert!(row.contains_key(needed), "{list}: {needed}");

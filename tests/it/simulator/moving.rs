@@ -22,6 +22,7 @@ use super::{
 crate::tests! {
     plain a_list_has_the_order_its_knob_says;
     plain a_lagging_replica_shows_what_was_and_does_not_have_what_is_new;
+    plain a_lagging_replica_has_payroll_as_it_was;
     plain a_share_of_reads_goes_to_the_replica;
     plain a_restored_company_is_what_it_was_versions_and_all;
     plain a_naive_pager_misses_rows_while_others_leave;
@@ -106,6 +107,31 @@ async fn a_lagging_replica_shows_what_was_and_does_not_have_what_is_new() {
     assert_eq!(client.get(CUSTOMERS).await.rows().len(), 4);
     assert_ne!(client.get(&changed).await.ok(), before[0]);
     assert_eq!(client.get(&new).await.status, 200);
+}
+
+async fn a_lagging_replica_has_payroll_as_it_was() {
+    let simulator = start(|_| {}).await;
+    simulator.provider().turn(|knobs| knobs.reads.replica_lag = 5_000);
+    pass(&simulator, 60);
+    let client = Client::payroll(&simulator);
+    let read = async || client.get(&format!("{PAYROLL}?pageNumber=1&pageSize=100")).await.rows();
+    let before = read().await;
+
+    simulator.provider().change(|world, clock| {
+        world.act_payroll(Some(0), Kind::Updated, clock).unwrap();
+        world.act_payroll(Some(1), Kind::Deleted, clock).unwrap();
+        world.act_payroll(None, Kind::Created, clock).unwrap();
+        ((), Vec::new())
+    });
+
+    assert_eq!(read().await, before);
+    pass(&simulator, 4);
+    assert_eq!(read().await, before);
+    pass(&simulator, 1);
+    let after = read().await;
+    assert_eq!(after.len(), 5);
+    assert_ne!((&after[0], &after[1]), (&before[0], &before[1]));
+    assert_eq!(after[1], before[2]);
 }
 
 async fn a_share_of_reads_goes_to_the_replica() {

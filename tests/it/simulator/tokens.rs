@@ -3,21 +3,20 @@
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
-use tributary::simulator::{
-    Simulator,
-    knobs::{Latency, RefreshLife},
-};
+use tributary::simulator::knobs::{Latency, RefreshLife};
 use url::Url;
 
 use super::{
     ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES,
-    identity::{NONCE, code, exchange, log_in, refresh, refused},
+    identity::{NONCE, callback_token, code, exchange, log_in, login_client, refresh, refused},
     noon, pass, start,
 };
 
 crate::tests! {
     plain access_tokens_carry_exactly_the_claims_of_the_documents_table;
     plain tokens_verify_with_the_keys_that_discovery_leads_to;
+    plain the_callback_carries_an_identity_token_when_asked_to;
+    plain lifetimes_are_what_their_knobs_say;
     plain the_issuer_is_on_another_host_than_the_identity_provider;
     plain a_rotated_key_signs_alone_and_the_old_one_verifies_while_it_is_kept;
     plain a_payload_begins_with_its_id_twice_when_asked_to;
@@ -31,6 +30,7 @@ crate::tests! {
     plain an_unavailable_token_endpoint_does_no_work;
     plain the_token_endpoint_takes_as_long_as_its_knob_says;
     plain userinfo_tells_who_the_bearer_is;
+    plain tokens_of_one_simulator_are_worth_nothing_at_another;
 }
 
 const DAY: i64 = 86_400;
@@ -61,10 +61,6 @@ const GUIDS: [&str; 6] = ["sub", "usr", "owapp", "mem", "oun", "svc.es.keyuserco
 
 pub(super) fn base64_url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
-}
-
-fn login_client(simulator: &Simulator) -> Client {
-    Client { base: simulator.auth_url().as_str().trim_end_matches('/').to_owned(), ..Client::bare(simulator) }
 }
 
 fn part(token: &str, number: usize) -> String {
@@ -148,6 +144,9 @@ async fn tokens_verify_with_the_keys_that_discovery_leads_to() {
     let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
     let keys = keys(&client).await;
 
+    for key in keys["keys"].as_array().unwrap() {
+        assert_eq!((&key["kty"], &key["use"], &key["alg"]), (&"RSA".into(), &"sig".into(), &"RS256".into()));
+    }
     for name in ["access_token", "id_token"] {
         let token = text(&answer, name);
         let header: Value = serde_json::from_str(&part(token, 0)).unwrap();
@@ -167,6 +166,21 @@ async fn tokens_verify_with_the_keys_that_discovery_leads_to() {
     let misused = Client { base: client.base.clone(), ..Client::accounting(&simulator) };
     let misused = misused.token(text(&answer, "id_token"));
     assert_eq!(misused.get("/accounting/api/companies").await.status, 401);
+}
+
+async fn the_callback_carries_an_identity_token_when_asked_to() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+
+    assert_eq!(callback_token(&client).await, None);
+    simulator.provider().turn(|knobs| knobs.identity.callback_id_token = true);
+    let token = callback_token(&client).await.unwrap();
+
+    assert!(verifies(&token, &keys(&client).await));
+    assert_eq!(claims(&token)["nonce"], NONCE);
+    // It is not an access token.
+    let api = Client::accounting(&simulator).token(&token);
+    assert_eq!(api.get("/accounting/api/companies").await.status, 401);
 }
 
 async fn the_issuer_is_on_another_host_than_the_identity_provider() {
@@ -257,6 +271,30 @@ async fn an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_
     answer = refresh(&client, text(&answer, "refresh_token")).await.unwrap().ok();
     pass(&simulator, 1);
 
+    refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
+}
+
+async fn lifetimes_are_what_their_knobs_say() {
+    let simulator = start(|settings| {
+        let knobs = &mut settings.knobs.identity;
+        (knobs.code_seconds, knobs.access_seconds, knobs.absolute_seconds) = (10, 20, 30);
+    })
+    .await;
+    let client = login_client(&simulator);
+    let late = code(&client, &ACCOUNTING_SCOPES).await;
+    let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+    let api = Client::accounting(&simulator).token(text(&answer, "access_token"));
+    let read = async || api.get("/accounting/api/companies").await.status;
+
+    assert_eq!(answer["expires_in"], 20);
+    assert_eq!(claims(text(&answer, "access_token"))["exp"], noon().seconds() + 20);
+    pass(&simulator, 10);
+    refused(&exchange(&client, &late).await.unwrap(), 400, "invalid_grant");
+    pass(&simulator, 9);
+    assert_eq!(read().await, 200);
+    pass(&simulator, 1);
+    assert_eq!(read().await, 401);
+    pass(&simulator, 10);
     refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
 }
 
@@ -387,4 +425,19 @@ async fn userinfo_tells_who_the_bearer_is() {
     assert_eq!(client.get(USER).await.status, 401);
     pass(&simulator, 3_600);
     assert_eq!(bearer.get(USER).await.status, 401);
+}
+
+async fn tokens_of_one_simulator_are_worth_nothing_at_another() {
+    let [one, other] = [start(|_| {}).await, start(|_| {}).await];
+    let mut answers = Vec::new();
+    for simulator in [&one, &other] {
+        answers.push(log_in(&login_client(simulator), &ACCOUNTING_SCOPES).await);
+    }
+
+    for (simulator, foreign) in [(&one, &answers[1]), (&other, &answers[0])] {
+        let api = Client::accounting(simulator).token(text(foreign, "access_token"));
+        assert_eq!(api.get("/accounting/api/companies").await.status, 401);
+        let refresh = refresh(&login_client(simulator), text(foreign, "refresh_token")).await.unwrap();
+        refused(&refresh, 400, "invalid_grant");
+    }
 }
