@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    body::Bytes,
-    extract::State,
-    routing::post,
-};
+use axum::{Router, body::Bytes, extract::State, routing::post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -120,11 +115,13 @@ struct Restore {
 
 async fn restore(State(provider): State<Arc<Provider>>, Path(id): Path<String>, body: Bytes) -> Answer {
     let wanted: Restore = parse(&body)?;
-    let to = Ticks(provider.clock.now().0.saturating_sub(seconds(wanted.seconds_ago)?));
-    let changed = provider.change(|world, _| {
+    let ago = seconds(wanted.seconds_ago)?;
+    let changed = provider.change(|world, clock| {
         let Some(company) = world.company(&id) else {
             return (Err(Refusal::missing(&format!("no company {id:?}"))), Vec::new());
         };
+        // Counted from the last change on, and under the world's lock: 0 seconds ago undoes nothing.
+        let to = Ticks(clock.latest().0.saturating_sub(ago));
         (Ok(world.restore(company, to)), Vec::new())
     })?;
     Ok(done(&json!({ "records": changed })))

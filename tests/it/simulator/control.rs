@@ -14,6 +14,7 @@ crate::tests! {
     plain the_clock_is_read_moved_and_skewed;
     plain records_are_created_changed_disabled_and_deleted_by_hand;
     plain a_company_is_restored_by_hand;
+    plain a_restore_to_now_undoes_nothing_wherever_the_clock_stands;
     plain payroll_and_invoicing_are_changed_by_hand;
     plain steps_of_the_world_are_counted;
     plain grants_are_given_and_revoked_and_keys_rotated;
@@ -260,6 +261,25 @@ async fn a_company_is_restored_by_hand() {
 
     assert_eq!(restored["records"], 1);
     assert_eq!(customer(&client).await.2, before);
+}
+
+async fn a_restore_to_now_undoes_nothing_wherever_the_clock_stands() {
+    let simulator = start(|_| {}).await;
+    let client = Client::bare(&simulator);
+    let (company, id, _) = customer(&client).await;
+    let path = format!("/companies/{}/restore", segment(&company));
+
+    for set in [0, -3_600, 3_600] {
+        done(&client, "POST", "/clock", json!({ "skewSeconds": set })).await;
+        for _ in 0..3 {
+            done(&client, "POST", &format!("/records/customers/{id}/updated"), Value::Null).await;
+        }
+        let before = customer(&client).await.2;
+
+        let restored = done(&client, "POST", &path, json!({ "secondsAgo": 0 })).await;
+
+        assert_eq!((&restored["records"], customer(&client).await.2), (&0.into(), before), "{set}");
+    }
 }
 
 async fn payroll_and_invoicing_are_changed_by_hand() {

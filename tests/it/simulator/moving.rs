@@ -23,6 +23,7 @@ crate::tests! {
     plain a_list_has_the_order_its_knob_says;
     plain a_lagging_replica_shows_what_was_and_does_not_have_what_is_new;
     plain a_lagging_replica_has_payroll_as_it_was;
+    plain a_replica_lags_by_its_knob_after_the_clock_was_set_back;
     plain a_share_of_reads_goes_to_the_replica;
     plain a_restored_company_is_what_it_was_versions_and_all;
     plain a_naive_pager_misses_rows_while_others_leave;
@@ -132,6 +133,25 @@ async fn a_lagging_replica_has_payroll_as_it_was() {
     assert_eq!(after.len(), 5);
     assert_ne!((&after[0], &after[1]), (&before[0], &before[1]));
     assert_eq!(after[1], before[2]);
+}
+
+async fn a_replica_lags_by_its_knob_after_the_clock_was_set_back() {
+    let (simulator, client) = one_company(3).await;
+    pass(&simulator, 60);
+    let known = ids(&client.get(CUSTOMERS).await.rows());
+    act(&simulator, &known[0], Kind::Updated);
+    pass(&simulator, 60);
+    let before = client.get(CUSTOMERS).await.rows();
+    simulator.provider().turn(|knobs| knobs.reads.replica_lag = 5_000);
+    assert_eq!(client.get(CUSTOMERS).await.rows(), before);
+
+    pass(&simulator, -7_200);
+    let new = create(&simulator);
+    pass(&simulator, 4);
+    assert!(!ids(&client.get(CUSTOMERS).await.rows()).contains(&new));
+    pass(&simulator, 1);
+
+    assert!(ids(&client.get(CUSTOMERS).await.rows()).contains(&new), "hidden for longer than the lag");
 }
 
 async fn a_share_of_reads_goes_to_the_replica() {
