@@ -22,6 +22,7 @@ use super::{
 crate::tests! {
     plain a_list_has_the_order_its_knob_says;
     plain a_lagging_replica_shows_what_was_and_does_not_have_what_is_new;
+    plain a_company_its_replica_lacks_is_an_unknown_company;
     plain a_lagging_replica_has_payroll_as_it_was;
     plain a_replica_lags_by_its_knob_after_the_clock_was_set_back;
     plain a_share_of_reads_goes_to_the_replica;
@@ -108,6 +109,39 @@ async fn a_lagging_replica_shows_what_was_and_does_not_have_what_is_new() {
     assert_eq!(client.get(CUSTOMERS).await.rows().len(), 4);
     assert_ne!(client.get(&changed).await.ok(), before[0]);
     assert_eq!(client.get(&new).await.status, 200);
+}
+
+async fn a_company_its_replica_lacks_is_an_unknown_company() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    pass(&simulator, 60);
+    let (id, customer) = simulator.provider().change(|world, clock| {
+        let company = world.create(Resource::Companies, None, clock).unwrap();
+        let customer = world.create(Resource::Customers, Some(company.place.index), clock).unwrap();
+        let ids = (world.id(company.place), world.id(customer.place));
+        (ids, vec![Change::Record(company), Change::Record(customer)])
+    });
+    let client = client.company(&id);
+    let paths = [CUSTOMERS.to_owned(), ACCOUNTS.to_owned(), format!("{CUSTOMERS}/{}", segment(&customer))];
+
+    for path in &paths {
+        simulator.provider().turn(|knobs| knobs.reads.replica_lag = 0);
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+        simulator.provider().turn(|knobs| knobs.reads.replica_lag = 5_000);
+        by_api(&client.get(path).await, 403);
+    }
+    pass(&simulator, 6);
+    for path in &paths {
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+    }
+    // One that is gone is still there until the replica knows.
+    simulator.provider().change(|world, clock| {
+        let (place, _) = world.find(Resource::Companies, &id).unwrap();
+        ((), vec![Change::Record(world.act(place, Kind::Deleted, clock).unwrap())])
+    });
+    assert_eq!(client.get(CUSTOMERS).await.rows().len(), 1);
+    pass(&simulator, 6);
+    by_api(&client.get(CUSTOMERS).await, 403);
 }
 
 async fn a_lagging_replica_has_payroll_as_it_was() {
