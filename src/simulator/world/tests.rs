@@ -333,6 +333,21 @@ fn churn_happens_as_often_as_its_averages_and_ends_records_as_their_resource_doe
 }
 
 #[test]
+fn churn_brings_no_disabled_record_back() {
+    let (mut world, clock) = world(&WorldSettings { customers: 30, ..small() });
+    for index in 0..28 {
+        world.act(customer(0, index), Kind::Disabled, &clock).unwrap();
+    }
+    let churn = Churn { updates: 3.0, deletes: 0.1, ..Churn::default() };
+
+    let changes: Vec<_> = (0..50).flat_map(|_| world.churn(List::Customers(0), &churn, &clock)).collect();
+
+    assert!(changes.iter().any(|change| change.kind == Kind::Updated));
+    assert!(changes.iter().all(|change| change.place.index >= 28), "{changes:?}");
+    assert_eq!(world.table(Resource::Customers, Some(0)).unwrap().enabled(), 0, "both left in the end");
+}
+
+#[test]
 fn payroll_companies_come_change_and_go_in_whole_milliseconds() {
     let (mut world, clock) = world(&small());
     clock.advance(12_345);
