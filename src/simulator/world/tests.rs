@@ -373,6 +373,38 @@ fn payroll_companies_come_change_and_go_in_whole_milliseconds() {
 }
 
 #[test]
+fn a_slice_of_payroll_is_that_part_of_the_whole_list() {
+    let (mut world, clock) = world(&WorldSettings { payroll_companies: 9, ..small() });
+    let compare = |world: &World| {
+        for order in [ListOrder::Created, ListOrder::Newest, ListOrder::Scattered, ListOrder::Changed] {
+            for as_of in [None, Some(NOW), Some(NOW.minus(std::time::Duration::from_secs(1)))] {
+                let whole = world.payroll_at(order, as_of);
+                for (offset, limit) in [(0, 4), (4, 4), (8, 4), (0, 99), (99, 4), (u64::MAX, usize::MAX)] {
+                    let from = usize::try_from(offset).unwrap().min(whole.len());
+                    let expected: Vec<_> = whole[from..].iter().take(limit).copied().collect();
+
+                    let slice = world.payroll_slice(offset, limit, order, as_of);
+
+                    assert_eq!(slice, (expected, whole.len() as u64), "{order:?} {as_of:?} {offset} {limit}");
+                }
+            }
+        }
+    };
+
+    compare(&world);
+    clock.advance(SECOND);
+    for (index, kind) in [
+        (Some(0), Kind::Deleted),
+        (Some(5), Kind::Deleted),
+        (Some(2), Kind::Updated),
+        (None, Kind::Created),
+    ] {
+        world.act_payroll(index, kind, &clock).unwrap();
+        compare(&world);
+    }
+}
+
+#[test]
 fn invoicing_entities_come_change_and_go_as_their_kind_offers() {
     let (mut world, clock) = world(&WorldSettings { invoicing_entities: 1, ..small() });
     let mut act = |company, entity, action| world.act_invoicing(company, entity, action, &clock);
