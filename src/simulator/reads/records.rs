@@ -27,7 +27,6 @@ pub(super) fn read(
     };
     let (place, row) = found.ok_or_else(|| context::unknown_record(resource, id))?;
 
-    let mut body = Vec::with_capacity(1_024);
-    render::write_record(&mut body, &naming, place, &row, Shape { thin: false, extra: reads.extra_fields });
-    Ok(answer::bytes_answer(200, body))
+    let shape = Shape { thin: false, extra: reads.extra_fields };
+    Ok(answer::bytes_answer(200, render::record_json(&naming, place, &row, shape)))
 }

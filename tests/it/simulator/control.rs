@@ -20,6 +20,7 @@ crate::tests! {
     plain grants_are_given_and_revoked_and_keys_rotated;
     plain webhooks_are_disabled_and_sent_events_by_hand;
     plain hooks_are_paused_and_resumed_by_hand;
+    plain the_truth_in_full_is_what_reads_show_byte_for_byte;
     plain truth_tells_requests_deliveries_tokens_webhooks_and_hooks;
     plain control_needs_neither_key_nor_token_and_is_no_part_of_the_journal;
 }
@@ -112,6 +113,7 @@ async fn every_route_refuses_what_it_does_not_understand_without_failing() {
         ("GET", "/truth/records/customers?company=nobody", "", 404),
         ("GET", "/truth/records/customers?unknown=1", "", 400),
         ("GET", "/truth/records/customers?full=perhaps", "", 400),
+        ("GET", "/truth/payroll?company=1", "", 400),
         ("GET", "/truth/deliveries?from=x", "", 400),
         ("GET", "/truth/requests?limit=-1", "", 400),
         ("GET", "/truth/nothing", "", 404),
@@ -406,6 +408,32 @@ async fn hooks_are_paused_and_resumed_by_hand() {
         assert_eq!(done(&client, "POST", &format!("/hooks/{id}/{act}"), Value::Null).await["paused"], paused);
         assert_eq!(truth(&client, "hooks").await[0]["paused"], paused, "{act}");
     }
+}
+
+async fn the_truth_in_full_is_what_reads_show_byte_for_byte() {
+    let simulator = start(|_| {}).await;
+    let client = Client::bare(&simulator);
+    let raw = |answer: &Answer| -> Vec<String> {
+        // A value parsed and written again would not be the bytes.
+        let record =
+            |line: &str| line.split_once(r#","record":"#).unwrap().1.strip_suffix('}').unwrap().to_owned();
+        answer.body.lines().map(record).collect()
+    };
+
+    for extra in [false, true] {
+        simulator.provider().turn(|knobs| (knobs.reads.extra_fields, knobs.reads.thin_rows) = (extra, true));
+        for (name, prefix) in super::RESOURCES {
+            let told = call(&client, "GET", &format!("/truth/records/{name}?full=true"), "").await;
+            let first = lines(&told).swap_remove(0);
+            let api = Client::accounting(&simulator).company(first["company"].as_str().unwrap());
+            let read = api.get(&format!("{prefix}/{}", segment(first["id"].as_str().unwrap()))).await;
+            assert_eq!((read.status, &read.body), (200, &raw(&told)[0]), "{name} {extra}");
+        }
+        let told = call(&client, "GET", "/truth/payroll?full=true", "").await;
+        let read = Client::payroll(&simulator).get("/payroll/api/companies?pageNumber=1&pageSize=100").await;
+        assert_eq!(read.body, format!("[{}]", raw(&told).join(",")), "{extra}");
+    }
+    assert_eq!(truth(&client, "payroll").await[0]["record"], Value::Null);
 }
 
 async fn truth_tells_requests_deliveries_tokens_webhooks_and_hooks() {
