@@ -393,12 +393,9 @@ fn a_slice_of_payroll_is_that_part_of_the_whole_list() {
 
     compare(&world);
     clock.advance(SECOND);
-    for (index, kind) in [
-        (Some(0), Kind::Deleted),
-        (Some(5), Kind::Deleted),
-        (Some(2), Kind::Updated),
-        (None, Kind::Created),
-    ] {
+    for (index, kind) in
+        [(Some(0), Kind::Deleted), (Some(5), Kind::Deleted), (Some(2), Kind::Updated), (None, Kind::Created)]
+    {
         world.act_payroll(index, kind, &clock).unwrap();
         compare(&world);
     }
