@@ -141,9 +141,12 @@ async fn go_on(provider: Arc<Provider>, stop: CancellationToken) {
             }
         }
         due = due.min(MOST_PER_TICK);
-        while due >= 1.0 && !stop.is_cancelled() {
-            due -= 1.0;
-            provider.change(|world, clock| ((), vec![world.step(clock)]));
+        let whole = due.floor();
+        due -= whole;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the most")]
+        let steps = provider.step(whole as u64);
+        if stop.run_until_cancelled(steps).await.is_none() {
+            return;
         }
     }
 }
