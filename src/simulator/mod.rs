@@ -22,6 +22,7 @@ pub mod catalog;
 pub mod clock;
 pub mod control;
 pub mod deliveries;
+mod edge;
 pub mod gateway;
 pub mod identity;
 pub mod invoicing;
