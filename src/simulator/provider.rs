@@ -47,6 +47,7 @@ impl Provider {
     /// # Errors
     /// A key, certificate or setting cannot be used.
     pub fn new(settings: Settings) -> Result<Arc<Self>, super::Error> {
+        settings.validate()?;
         let clock = Clock::new(settings.frozen_at);
         Ok(Arc::new(Self {
             identity: Identity::new(&settings)?,

@@ -68,6 +68,13 @@ async fn every_route_refuses_what_it_does_not_understand_without_failing() {
         ("PATCH", "/knobs", r#"{"gateway":{"unknown":1}}"#, 400),
         ("PATCH", "/knobs", r#"{"faults":[{"effect":"explode"}]}"#, 400),
         ("PATCH", "/knobs", r#"{"changesPerSecond":"many"}"#, 400),
+        ("PATCH", "/knobs", r#"{"changesPerSecond":-3}"#, 400),
+        ("PUT", "/knobs", r#"{"changesPerSecond":-3}"#, 400),
+        ("PATCH", "/knobs", r#"{"reads":{"replicaShare":1.1}}"#, 400),
+        ("PATCH", "/knobs", r#"{"reads":{"churn":{"inserts":-1}}}"#, 400),
+        ("PATCH", "/knobs", r#"{"delivery":{"lose":-0.1}}"#, 400),
+        ("PATCH", "/knobs", r#"{"faults":[{"effect":"drop","share":2}]}"#, 400),
+        ("PATCH", "/knobs", r#"{"gateway":{"rate":{"requests":1,"seconds":-1}}}"#, 400),
         ("POST", "/clock", "", 400),
         ("POST", "/clock", "{}", 400),
         ("POST", "/clock", r#"{"advanceSeconds":1,"skewSeconds":1}"#, 400),
@@ -162,11 +169,19 @@ async fn a_patch_that_is_wrong_turns_nothing() {
     let simulator = start(|_| {}).await;
     let client = Client::bare(&simulator);
 
-    let wrong = r#"{"changesPerSecond":5,"reads":{"maxPageSize":"seven"}}"#;
-    let refused = call(&client, "PATCH", "/knobs", wrong).await;
+    for (wrong, named) in [
+        (r#"{"changesPerSecond":5,"reads":{"maxPageSize":"seven"}}"#, "seven"),
+        (
+            r#"{"changesPerSecond":5,"reads":{"replicaShare":7}}"#,
+            "reads.replicaShare = 7: a share, from 0 to 1",
+        ),
+    ] {
+        let refused = call(&client, "PATCH", "/knobs", wrong).await;
 
-    assert_eq!(refused.status, 400);
-    assert_eq!(*simulator.provider().knobs(), Knobs::default());
+        assert_eq!(refused.status, 400);
+        assert!(refused.json()["message"].as_str().unwrap().contains(named), "{refused:?}");
+        assert_eq!(*simulator.provider().knobs(), Knobs::default());
+    }
 }
 
 async fn every_knob_survives_the_way_out_and_in() {
