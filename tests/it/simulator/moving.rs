@@ -183,7 +183,7 @@ async fn a_replica_lags_by_its_knob_after_the_clock_was_set_back() {
     let new = create(&simulator);
     pass(&simulator, 4);
     assert!(!ids(&client.get(CUSTOMERS).await.rows()).contains(&new));
-    pass(&simulator, 1);
+    pass(&simulator, 2);
 
     assert!(ids(&client.get(CUSTOMERS).await.rows()).contains(&new), "hidden for longer than the lag");
 }
