@@ -19,20 +19,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{Router, routing::post};
+use aws_lc_rs::hmac;
+use axum::{Router, http::HeaderMap, routing::post};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, runtime, sync::oneshot, task::JoinSet};
 use tributary::simulator::{
     Provider, Simulator,
-    catalog::{Kind, Resource},
-    knobs::{Knobs, ReceiverUrls},
+    catalog::Resource,
+    knobs::ReceiverUrls,
     settings::{Settings, WorldSettings},
-    world::Change,
 };
 
 const TIME: Duration = Duration::from_secs(5);
 const CLIENTS: usize = 16;
-const DELIVERIES: u64 = 50_000;
+const CHANGES: u64 = 60_000;
+/// Set for the child that measures a world of this shape.
+const SHAPE: &str = "TRIBUTARY_BENCH_WORLD";
+const SECRET: &str = "a-secret-of-more-than-32-characters!";
 const ACCOUNTING: [&str; 6] = [
     "offline_access",
     "openid",
@@ -123,17 +126,24 @@ fn resident() -> u64 {
 }
 
 fn memory() {
-    for (name, world) in [
-        ("1,000 companies x 1,000 records", world(1_000, 500, 500)),
-        ("100,000 companies x 10 records", world(100_000, 5, 5)),
-    ] {
+    // Each in a process of its own, so that none uses memory another has given back.
+    if let Ok(shape) = std::env::var(SHAPE) {
+        let (companies, each) = shape.split_once('x').unwrap();
+        let (companies, each) = (companies.parse().unwrap(), each.parse::<u32>().unwrap());
         let before = resident();
         let begun = Instant::now();
-        let provider = Provider::new(Settings { world, ..Settings::default() }).unwrap();
-        let made = begun.elapsed();
-        let used = (resident() - before) / 1_000_000;
-        println!("memory: {name}: {used} MB, made in {} ms", made.as_millis());
-        drop(provider);
+        let settings = Settings { world: world(companies, each / 2, each - each / 2), ..Settings::default() };
+        let provider = Provider::new(settings).unwrap();
+        let (made, used) = (begun.elapsed().as_millis(), resident().saturating_sub(before) / 1_000_000);
+        let records: usize = Resource::ALL.iter().map(|&one| provider.world().records(one).count()).sum();
+        println!(
+            "memory: {companies} companies with {each} records each, {records} in all: {used} MB in {made} ms"
+        );
+        std::process::exit(0);
+    }
+    for shape in ["1x1000000", "1000x1000", "100000x10"] {
+        let me = std::env::current_exe().unwrap();
+        assert!(std::process::Command::new(me).env(SHAPE, shape).status().unwrap().success());
     }
 }
 
@@ -155,6 +165,7 @@ fn pages() {
         let first =
             simulator.get(&client, "/accounting/api/customers?pageNumber=1&pageSize=100", &token, &context);
         let rows = first.send().await.unwrap().json::<Vec<Value>>().await.unwrap().len();
+        assert_eq!(rows, 100);
         let count = Arc::new(AtomicU64::new(0));
         let (begun, used) = (Instant::now(), simulator.used().await);
         let mut clients = JoinSet::new();
@@ -189,60 +200,62 @@ fn pages() {
 }
 
 fn deliveries() {
-    let knobs = Knobs { ..Knobs::default() };
-    let simulator = OneCore::start(Settings { world: world(200, 10, 10), knobs, ..Settings::default() });
+    let world = WorldSettings { others: 10, ..world(200, 10, 10) };
+    let simulator = OneCore::start(Settings { world, ..Settings::default() });
     simulator.provider.turn(|knobs| knobs.delivery.receivers = ReceiverUrls::Any);
     let (token, _) = simulator.provider.identity.grant(&simulator.provider, &ACCOUNTING);
-    let (rate, per_core) = client_runtime().block_on(async {
+    let (count, rate, per_core) = client_runtime().block_on(async {
         let received = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&received);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let receiver = format!("http://{}/hooks", listener.local_addr().unwrap());
-        let router = Router::new().route(
-            "/hooks",
-            post(move |body: axum::body::Bytes| async move {
-                assert!(!body.is_empty());
-                counter.fetch_add(1, Ordering::Relaxed);
-            }),
-        );
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        let subscribed = reqwest::Client::new()
-            .post(format!("http://{}/accounting/api/customers/webhooks/subscribe", simulator.address))
-            .header("Ocp-Apim-Subscription-Key", &simulator.provider.settings.subscription_keys[0])
-            .header("context", "none")
-            .bearer_auth(&token)
-            .json(&json!({
-                "thirdPartyApplicationName": "bench",
-                "url": receiver,
-                "secret": "a-secret-of-more-than-32-characters!",
-                "eventTypes": [Resource::Customers.semantic_name(Kind::Updated)],
-            }))
-            .send()
-            .await
-            .unwrap();
-        assert_eq!(subscribed.status(), 200, "{}", subscribed.text().await.unwrap());
-        simulator.provider.deliveries.idle().await;
-        let places: Vec<_> =
-            simulator.provider.world().records(Resource::Customers).map(|(place, _)| place).collect();
-        let (begun, used) = (Instant::now(), simulator.used().await);
-        let provider = Arc::clone(&simulator.provider);
-        // Changes are made on a third thread, a batch at a time, as the world's own pace would.
-        let changer = thread::spawn(move || {
-            for number in 0..DELIVERIES {
-                let place = places[number as usize % places.len()];
-                provider.change(|world, clock| {
-                    let change = world.act(place, Kind::Updated, clock).unwrap();
-                    ((), vec![Change::Record(change)])
-                });
-            }
-        });
-        while received.load(Ordering::Relaxed) < DELIVERIES + 1 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        let receiver = receive(Arc::clone(&received)).await;
+        let client = reqwest::Client::new();
+        for resource in Resource::ALL {
+            let path = format!("http://{}{}/webhooks/subscribe", simulator.address, resource.prefix());
+            let answer = client
+                .post(path)
+                .header("Ocp-Apim-Subscription-Key", &simulator.provider.settings.subscription_keys[0])
+                .header("context", "none")
+                .bearer_auth(&token)
+                .json(&json!({
+                    "thirdPartyApplicationName": "bench",
+                    "url": receiver,
+                    "secret": SECRET,
+                    "eventTypes": resource.kinds().map(|kind| resource.semantic_name(kind)),
+                }))
+                .send()
+                .await
+                .unwrap();
+            assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
         }
         simulator.provider.deliveries.idle().await;
-        changer.join().unwrap();
+        let first = received.load(Ordering::Relaxed);
+        let (begun, used) = (Instant::now(), simulator.used().await);
+        // On the simulator's own thread: changing the world, writing and signing count too.
+        let step = client
+            .post(format!("http://{}/_control/step", simulator.address))
+            .body(json!({ "changes": CHANGES }).to_string());
+        assert_eq!(step.send().await.unwrap().status(), 200);
+        simulator.provider.deliveries.idle().await;
         let (took, used) = (begun.elapsed(), simulator.used().await - used);
-        (DELIVERIES as f64 / took.as_secs_f64(), DELIVERIES as f64 / used.as_secs_f64())
+        let count = received.load(Ordering::Relaxed) - first;
+        (count, count as f64 / took.as_secs_f64(), count as f64 / used.as_secs_f64())
     });
-    println!("signed deliveries: {rate:.0}/s, {per_core:.0} per second of its core");
+    println!("{count} signed deliveries: {rate:.0}/s, {per_core:.0} per second of its core");
+}
+
+/// A receiver that checks every signature.
+async fn receive(received: Arc<AtomicU64>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/hooks", listener.local_addr().unwrap());
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+    let router = Router::new().route(
+        "/hooks",
+        post(move |headers: HeaderMap, body: axum::body::Bytes| async move {
+            let signed = hmac::sign(&key, &body);
+            let hex: String = signed.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+            assert_eq!(headers["svc-webhook-signature"], format!("sha256={hex}"));
+            received.fetch_add(1, Ordering::Relaxed);
+        }),
+    );
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
 }
