@@ -356,9 +356,10 @@ pub enum ListOrder {
 pub struct Churn {
     /// Records added, on average.
     pub inserts: f64,
-    /// Records that leave the list, on average.
+    /// Records that leave the list, on average. Customers and accounts are never deleted, only disabled: they leave it
+    /// while [`ReadKnobs::disabled`] hides disabled records from lists, and only change their state otherwise.
     pub deletes: f64,
-    /// Records changed, on average; under [`ListOrder::Changed`] they move.
+    /// Records in use that are changed, on average; under [`ListOrder::Changed`] they move.
     pub updates: f64,
 }
 

@@ -15,6 +15,9 @@ use super::{
     world::{Change, World},
 };
 
+/// Steps between two looks at the other tasks.
+const STRIDE: u64 = 256;
+
 /// One provider. Handlers get it as `State<Arc<Provider>>`.
 #[derive(Debug)]
 pub struct Provider {
@@ -44,6 +47,7 @@ impl Provider {
     /// # Errors
     /// A key, certificate or setting cannot be used.
     pub fn new(settings: Settings) -> Result<Arc<Self>, super::Error> {
+        settings.validate()?;
         let clock = Clock::new(settings.frozen_at);
         Ok(Arc::new(Self {
             identity: Identity::new(&settings)?,
@@ -97,5 +101,36 @@ impl Provider {
             }
         }
         result
+    }
+
+    /// Lets the world take so many steps. Others get their turn in between: the world is free after each step, and so is
+    /// the thread after some.
+    pub async fn step(&self, count: u64) {
+        for number in 1..=count {
+            self.change(|world, clock| ((), vec![world.step(clock)]));
+            if number % STRIDE == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn others_get_their_turn_while_the_world_takes_many_steps() {
+        let provider = Provider::new(Settings::default()).unwrap();
+        let seen = {
+            let provider = Arc::clone(&provider);
+            tokio::spawn(async move { provider.world().changes() })
+        };
+
+        provider.step(4 * STRIDE).await;
+
+        assert_eq!(provider.world().changes(), 4 * STRIDE);
+        assert!(seen.await.unwrap() < 4 * STRIDE, "nobody else ran before the last step");
     }
 }

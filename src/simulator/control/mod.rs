@@ -66,6 +66,7 @@ async fn knobs(State(provider): State<Arc<Provider>>) -> Answer {
 
 async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let wanted: Knobs = parse(&body)?;
+    wanted.validate()?;
     provider.turn(|knobs| *knobs = wanted);
     knobs(State(provider)).await
 }
@@ -83,18 +84,20 @@ async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answ
     let mut refused = None;
     provider.turn(|knobs| match merged(knobs, &patch) {
         Ok(wanted) => *knobs = wanted,
-        Err(error) => refused = Some(error),
+        Err(refusal) => refused = Some(refusal),
     });
     match refused {
-        Some(error) => Err(error.into()),
+        Some(refusal) => Err(refusal),
         None => knobs(State(provider)).await,
     }
 }
 
-fn merged(knobs: &Knobs, patch: &Value) -> Result<Knobs, serde_json::Error> {
+fn merged(knobs: &Knobs, patch: &Value) -> Result<Knobs, Refusal> {
     let mut value = serde_json::to_value(knobs)?;
     merge(&mut value, patch);
-    serde_json::from_value(value)
+    let wanted: Knobs = serde_json::from_value(value)?;
+    wanted.validate()?;
+    Ok(wanted)
 }
 
 fn merge(target: &mut Value, patch: &Value) {

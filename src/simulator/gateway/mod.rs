@@ -3,13 +3,13 @@
 //! ```text
 //! request ──▶ journal ──▶ latency ──▶ fault rules ──▶ path known? ──▶ key, limits, token, scopes, headers ──▶ body
 //!                                         │                                                                  │
-//! answer ◀── Date ◀── spoiled? ◀──────────┴────────────────────────────────────────────── handler of an API ◀┘
+//! answer ◀── spoiled? ◀───────────────────┴────────────────────────────────────────────── handler of an API ◀┘
 //! ```
 //!
 //! - Whatever a request brings, it gets an answer or a connection that ends because a knob says so.
 //! - Each request is in the journal once, from before anything is decided; its status is filled in with the answer and
 //!   stays open if the connection ended instead, on purpose or because the client left.
-//! - Limits and tokens are judged by the provider's clock, and every answer is dated by it.
+//! - Limits and tokens are judged by the provider's clock.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use axum::{
     Extension, Router,
     body::{Body, Bytes},
     extract::{Request as HttpRequest, State},
-    http::{HeaderValue, Method, header},
+    http::Method,
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
@@ -160,7 +160,7 @@ async fn unknown(State(provider): State<Arc<Provider>>, request: HttpRequest) ->
 async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> Response {
     let Some(area) = checks::area(request.uri().path()) else {
         // None of the APIs: nothing here counts, delays or spoils it.
-        return dated(provider, Refusal::unknown_path());
+        return Refusal::unknown_path();
     };
     let gateway = &provider.gateway;
     let knobs = provider.knobs();
@@ -205,7 +205,7 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
     if answer.extensions().get::<HangUp>().is_none() {
         gateway.requests.update(number, |entry| entry.status = Some(answer.status().as_u16()));
     }
-    dated(provider, answer)
+    answer
 }
 
 /// The right answer.
@@ -264,14 +264,6 @@ async fn read(body: Body) -> Result<Bytes, Refusal> {
     };
     let late = |_| Refusal::api(408, "the body took too long to arrive");
     tokio::time::timeout(BODY_TIME, collect).await.map_err(late)?
-}
-
-/// Dates an answer by the provider's clock; the server would date it by the machine's.
-fn dated(provider: &Provider, mut answer: Response) -> Response {
-    if let Ok(date) = HeaderValue::try_from(provider.clock.now().http_date()) {
-        answer.headers_mut().insert(header::DATE, date);
-    }
-    answer
 }
 
 /// An answer that is never sent.

@@ -325,6 +325,19 @@ async fn the_date_of_an_answer_is_the_providers_and_moves_with_its_skew() {
         assert_eq!((good.status, good.header("date")), (200, Some(date)), "{skew}");
         assert_eq!((bad.status, bad.header("date")), (401, Some(date)), "{skew}");
         assert_eq!((nowhere.status, nowhere.header("date")), (404, Some(date)), "{skew}");
+        for path in [
+            "/",
+            "/_control",
+            "/_control/nothing",
+            "/_control/step",
+            "/auth/core/.well-known/jwks",
+            "/auth/core/connect/authorize",
+            "/auth/core/connect/token",
+        ] {
+            let answer = client.get(path).await;
+            let dates: Vec<_> = answer.headers.get_all("date").iter().collect();
+            assert_eq!(dates, [date], "{path} {skew}");
+        }
     }
 }
 

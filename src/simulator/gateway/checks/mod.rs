@@ -15,7 +15,7 @@ use crate::simulator::{
     Provider,
     catalog::{Area, Resource},
     clock::Ticks,
-    identity::{Caller, Standing},
+    identity::{Caller, Standing, bearer},
     knobs::{ExpiredToken, GatewayKnobs},
 };
 
@@ -100,14 +100,6 @@ fn subscription(keys: &[String], headers: &HeaderMap) -> Result<usize, Refusal> 
              subscription.",
         )
     })
-}
-
-/// The token after the scheme, whose case does not matter.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 fn caller(standing: Option<Standing>, expired: ExpiredToken) -> Result<Caller, Refusal> {
