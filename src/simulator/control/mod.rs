@@ -66,12 +66,15 @@ async fn knobs(State(provider): State<Arc<Provider>>) -> Answer {
 
 async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let wanted: Knobs = parse(&body)?;
-    provider.turn(|knobs| *knobs = wanted);
+    provider.turn_and_arm(|knobs| {
+        *knobs = wanted;
+        true
+    });
     knobs(State(provider)).await
 }
 
 /// Turns the knobs that are named and leaves the others, as JSON Merge Patch (RFC 7396) has it; `null` sets one back to
-/// its default.
+/// its default. A patch that names `faults` has them begin again.
 async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let patch: Value = parse(&body)?;
     if !patch.is_object() {
@@ -81,9 +84,15 @@ async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answ
     }
     // Read, merged and written under one lock, so that two patches at once both count.
     let mut refused = None;
-    provider.turn(|knobs| match merged(knobs, &patch) {
-        Ok(wanted) => *knobs = wanted,
-        Err(error) => refused = Some(error),
+    provider.turn_and_arm(|knobs| match merged(knobs, &patch) {
+        Ok(wanted) => {
+            *knobs = wanted;
+            patch.get("faults").is_some()
+        }
+        Err(error) => {
+            refused = Some(error);
+            false
+        }
     });
     match refused {
         Some(error) => Err(error.into()),

@@ -10,6 +10,7 @@
 //! - Each request is in the journal once, from before anything is decided; its status is filled in with the answer and
 //!   stays open if the connection ended instead, on purpose or because the client left.
 //! - Limits and tokens are judged by the provider's clock, and every answer is dated by it.
+//! - Limits and fault rules count under the knobs that stand at that moment, however long a request was held up before.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -111,7 +112,7 @@ impl Gateway {
         Self {
             requests: Journal::new(settings.journal_limit),
             limits: Limits::new(settings.subscription_keys.len()),
-            faults: Faults::default(),
+            faults: Faults::new(settings.knobs.faults.len()),
         }
     }
 
@@ -127,9 +128,13 @@ impl Gateway {
         self.requests.count()
     }
 
-    /// The fault rules have changed: what they skip and how often they hit is counted anew.
-    pub fn forget_faults(&self) {
-        self.faults.forget();
+    /// The knobs have been turned: what was counted under a limit or a list of rules that is no more begins again, and the
+    /// rules also if told so. Called while nobody counts.
+    pub(super) fn turned(&self, before: &Knobs, now: &Knobs, arm: bool) {
+        if arm || before.faults != now.faults {
+            self.faults.arm(now.faults.len());
+        }
+        self.limits.turned(&before.gateway, &now.gateway);
     }
 }
 
@@ -163,7 +168,6 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
         return dated(provider, Refusal::unknown_path());
     };
     let gateway = &provider.gateway;
-    let knobs = provider.knobs();
     let seed = provider.settings.world.seed;
     let context = context::read(request.headers());
     let company = match &context {
@@ -180,7 +184,7 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
     });
     let mut random = Random::new(seed ^ mix(number), PURPOSE);
 
-    let latency = knobs.gateway.latency.sample(&mut random);
+    let latency = provider.knobs().gateway.latency.sample(&mut random);
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
@@ -190,16 +194,16 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
         query: request.uri().query().unwrap_or(""),
         company: company.as_deref(),
     };
-    let fault = gateway.faults.draw(&knobs.faults, seed, seen);
-    if let Some(fault) = fault {
+    let fault = provider.count(|knobs| gateway.faults.draw(&knobs.faults, seed, seen).cloned());
+    if let Some(fault) = &fault {
         gateway.requests.update(number, |entry| entry.fault = Some(faults::name(fault)));
     }
-    let answer = match fault.and_then(faults::instead) {
+    let answer = match fault.as_ref().and_then(faults::instead) {
         Some(answer) => answer,
-        None => answer(provider, &knobs, area, context, request, next).await,
+        None => answer(provider, area, context, request, next).await,
     };
     let answer = match fault {
-        Some(fault) => spoil::spoil(fault, answer, &mut random).await,
+        Some(fault) => spoil::spoil(&fault, answer, &mut random).await,
         None => answer,
     };
     if answer.extensions().get::<HangUp>().is_none() {
@@ -211,7 +215,6 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
 /// The right answer.
 async fn answer(
     provider: &Provider,
-    knobs: &Knobs,
     area: Area,
     context: Context,
     request: HttpRequest,
@@ -221,12 +224,12 @@ async fn answer(
         return Refusal::unknown_path();
     };
     let (mut parts, body) = request.into_parts();
-    if checks::hidden(&knobs.gateway, &parts.method, parts.uri.path()) {
+    if checks::hidden(&provider.knobs().gateway, &parts.method, parts.uri.path()) {
         return Refusal::unknown_path();
     }
     // Read before it is needed, so that a refusal does not meet a client in the middle of sending.
     let body = read(body).await;
-    let call = match checks::admit(provider, &knobs.gateway, area, &parts, context, checks::standing) {
+    let call = match checks::admit(provider, area, &parts, context, checks::standing) {
         Ok(call) => call,
         Err(refusal) => return refusal.into_response(),
     };

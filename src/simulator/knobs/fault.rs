@@ -16,7 +16,9 @@ pub struct Fault {
     /// The share of them.
     #[serde(default = "always")]
     pub share: f64,
-    /// How often at most; 0 switches the rule off.
+    /// How often at most; 0 switches the rule off. Counted from when the list of rules was last set: over control by a PUT, or
+    /// by a PATCH that names `faults`, whatever it holds; in the same process by `Provider::set_faults`, or by a `turn` after
+    /// which the list is another. Turning other knobs leaves the counts alone.
     #[serde(default)]
     pub times: Option<u32>,
     /// Requests that fit and are left alone first.

@@ -52,7 +52,6 @@ pub(super) fn standing(provider: &Provider, area: Area, bearer: &str, now: Ticks
 /// Asks for everything but the body; the call as handlers get it. Tokens are judged by `standing`.
 pub(super) fn admit(
     provider: &Provider,
-    knobs: &GatewayKnobs,
     area: Area,
     parts: &Parts,
     context: Context,
@@ -61,18 +60,18 @@ pub(super) fn admit(
     let now = provider.clock.now();
     let (headers, path) = (&parts.headers, parts.uri.path());
     let key = subscription(&provider.settings.subscription_keys, headers)?;
-    provider.gateway.limits.count(key, knobs, now)?;
+    provider.count(|knobs| provider.gateway.limits.count(key, &knobs.gateway, now))?;
 
     let webhooks = below(path, area).is_some_and(|rest| rest.split('/').any(|segment| segment == "webhooks"));
     let caller = if area == Area::Invoicing && parts.method == Method::POST && is_login(path) {
         None
     } else {
         let standing = bearer(headers).map(|bearer| standing(provider, area, bearer, now));
-        let caller = caller(standing, knobs.expired_token)?;
+        let caller = caller(standing, provider.knobs().gateway.expired_token)?;
         scopes(area, webhooks, &caller)?;
         Some(caller)
     };
-    if area == Area::Payroll && knobs.payroll_forbidden {
+    if area == Area::Payroll && provider.knobs().gateway.payroll_forbidden {
         return Err(Refusal::api(403, "payroll is not available to this client"));
     }
     common_headers(area, headers)?;

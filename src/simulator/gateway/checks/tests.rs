@@ -44,7 +44,7 @@ fn admit_with(
         request = request.header(*name, *value);
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
-    admit(provider, &provider.knobs().gateway, area(path).unwrap(), &parts, context, judge)
+    admit(provider, area(path).unwrap(), &parts, context, judge)
 }
 
 async fn told(refusal: Refusal) -> (u16, String) {

@@ -171,6 +171,54 @@ async fn a_rule_set_again_after_it_was_taken_away_hits_again() {
     rig.provider.turn(|knobs| knobs.faults.clear());
     rig.provider.turn(|knobs| knobs.faults = vec![once.clone()]);
     let again = statuses().await;
+    rig.provider.set_faults(vec![once.clone()]);
+    let set_as_it_was = statuses().await;
+    rig.provider.turn(|knobs| knobs.faults = vec![once.clone()]);
+    let turned_to_the_same = statuses().await;
 
     assert_eq!([first, unrelated, again], [[500, 200], [200, 200], [500, 200]]);
+    assert_eq!([set_as_it_was, turned_to_the_same], [[500, 200], [200, 200]]);
+}
+
+/// A request that is still held up by latency when the knobs are turned.
+async fn held_up(rig: &Rig, turn: impl FnOnce(&mut Knobs)) -> u16 {
+    rig.provider.turn(|knobs| knobs.gateway.latency = Latency::Fixed(100.0));
+    let (mut turn, before) = (Some(turn), rig.provider.gateway.request_count());
+    let seen = async {
+        while rig.provider.gateway.request_count() == before {
+            tokio::task::yield_now().await;
+        }
+        rig.provider.turn(|knobs| {
+            knobs.gateway.latency = Latency::None;
+            turn.take().unwrap()(knobs);
+        });
+        rig.login().send().await.unwrap().status()
+    };
+    let (late, meanwhile) = tokio::join!(rig.login().send(), seen);
+    assert_eq!(meanwhile, 200);
+    late.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn a_request_held_up_meets_the_rules_that_stand_when_it_goes_on() {
+    let rig = Rig::start().await;
+    let second =
+        Fault { on: Target::default(), effect: Effect::Status(500), share: 1.0, times: Some(1), skip: 1 };
+
+    let late = held_up(&rig, |knobs| knobs.faults = vec![second]).await;
+    let next = rig.login().send().await.unwrap().status();
+
+    assert_eq!((late, next.as_u16()), (500, 200));
+}
+
+#[tokio::test]
+async fn a_request_held_up_is_counted_in_the_window_that_stands_when_it_goes_on() {
+    let rig = Rig::start().await;
+    let rate = |requests| Some(Rate { requests, seconds: 60.0, tells: Tells::Both });
+    rig.provider.turn(|knobs| knobs.gateway.rate = rate(5));
+
+    let late = held_up(&rig, |knobs| knobs.gateway.rate = rate(1)).await;
+    let next = rig.login().send().await.unwrap().status();
+
+    assert_eq!((late, next.as_u16()), (429, 429));
 }
