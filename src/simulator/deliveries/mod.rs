@@ -46,10 +46,13 @@ mod queue;
 #[cfg(test)]
 pub(in crate::simulator) mod rig;
 mod run;
+mod signature;
 #[cfg(test)]
 mod tests;
 
+pub(super) use attempt::cause;
 pub use run::run;
+pub use signature::signature;
 
 use queue::{Job, Queue};
 
