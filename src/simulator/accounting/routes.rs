@@ -177,7 +177,7 @@ fn refused(refusal: Refusal, knobs: &AccountingKnobs) -> Response {
         webhook_id: webhook.unwrap_or(Guid(0)),
         errors: complaints.into_iter().map(element).collect(),
     };
-    written(knobs.failure_status, &result)
+    written(knobs.failure_status.get(), &result)
 }
 
 /// The operation result, with the document's fields in its order.

@@ -121,7 +121,7 @@ pub(super) fn instead(effect: &Effect) -> Option<Response> {
     match *effect {
         Effect::Throttle { seconds, tells } => Some(limits::throttled(seconds.into(), tells).into_response()),
         Effect::Quota { seconds } => Some(limits::used_up(seconds.into(), Tells::Both).into_response()),
-        Effect::Status(status) => Some(failed(status)),
+        Effect::Status(status) => Some(failed(status.get())),
         Effect::UnknownPath => Some(Refusal::unknown_path()),
         Effect::Drop => Some(hang_up()),
         Effect::Truncate
@@ -133,8 +133,6 @@ pub(super) fn instead(effect: &Effect) -> Option<Response> {
 }
 
 fn failed(status: u16) -> Response {
-    // What is no status of an answer would be a failure of our own.
-    let status = if (200..=599).contains(&status) { status } else { 500 };
     if status >= 502 {
         Refusal::gateway(status, "The service is unavailable.").into_response()
     } else {
@@ -163,6 +161,7 @@ fn decoded(path: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulator::knobs::Status;
 
     const REQUEST: Seen<'static> = Seen {
         method: &Method::GET,
@@ -211,7 +210,7 @@ mod tests {
         let rules = [
             Fault { skip: 1, times: Some(2), ..rule(Effect::Drop) },
             Fault { times: Some(0), ..rule(Effect::UnknownPath) },
-            Fault { times: Some(2), ..rule(Effect::Status(500)) },
+            Fault { times: Some(2), ..rule(Effect::Status(Status::SERVER_ERROR)) },
         ];
 
         let found = effects(&Faults::new(rules.len()), &rules, 6);

@@ -121,7 +121,7 @@ async fn create_after_echo(
     let echoed = echo::ask(&client, &subscription.url, &text, limit).await;
     echoed.map_err(|failure| Refusal::new(400, format!("uri: the echo did not come back: {failure}")))?;
     let hook = provider.invoicing.hooks.add(company, subscription, true).ok_or_else(too_many)?;
-    Ok(answer(knobs.invoicing.created_status, &hook, knobs))
+    Ok(answer(knobs.invoicing.created_status.get(), &hook, knobs))
 }
 
 /// As the document has it: the hook is there at once, and works after the echo.
@@ -133,7 +133,7 @@ fn create_before_echo(
 ) -> Result<Response, Refusal> {
     let pending = Pending::begin(provider).ok_or_else(too_many)?;
     let hook = provider.invoicing.hooks.add(company, subscription, false).ok_or_else(too_many)?;
-    let (answer, answered) = echo::after(answer(knobs.invoicing.created_status, &hook, knobs));
+    let (answer, answered) = echo::after(answer(knobs.invoicing.created_status.get(), &hook, knobs));
     tokio::spawn(make_effective(pending, hook, echo_text(provider, knobs), answered));
     Ok(answer)
 }

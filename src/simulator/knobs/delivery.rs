@@ -32,7 +32,8 @@ pub struct DeliveryKnobs {
     pub lose: f64,
     /// What each waits before its first attempt.
     pub delay: Latency,
-    /// Sends nothing until off again; what is due waits.
+    /// Sends nothing until off again; what is due waits, and so does the answer of an operation whose Acknowledge goes before
+    /// it.
     pub hold: bool,
 }
 

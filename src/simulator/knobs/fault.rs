@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, Tells};
+use super::{Latency, Status, Tells};
 
 /// One thing that goes wrong with API requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,6 +55,7 @@ pub enum Effect {
         /// Seconds told.
         seconds: u32,
         /// Where they are told.
+        #[serde(default)]
         tells: Tells,
     },
     /// 403 of the gateway: the quota is used up, with `Retry-After`.
@@ -62,15 +63,15 @@ pub enum Effect {
         /// Seconds told.
         seconds: u32,
     },
-    /// This status, with an API error body (or the gateway's, from 502).
-    Status(u16),
+    /// This status, with an API error body (or the gateway's, from 502; or none, with 204 and 304).
+    Status(Status),
     /// The gateway's 404.
     UnknownPath,
     /// The connection ends without an answer.
     Drop,
     /// The right answer, cut off in the middle.
     Truncate,
-    /// 200 with half the JSON and a length that fits.
+    /// The right status with half the JSON and a length that fits; `{` where there is no body, unless none may be.
     InvalidJson,
     /// The right body under `text/html`.
     WrongContentType,

@@ -1,6 +1,9 @@
 //! Login and webhooks of the invoicing API.
 
-use serde::{Deserialize, Serialize};
+use axum::http::HeaderName;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+
+use super::Status;
 
 /// Webhooks of the invoicing API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,10 +22,12 @@ pub struct InvoicingKnobs {
     /// Most characters of a secret.
     pub secret_max: usize,
     /// Status of a create that worked.
-    pub created_status: u16,
+    pub created_status: Status,
     /// Create and delete answer with no body.
     pub silent: bool,
-    /// Header of the signature; empty sends none.
+    /// Header of the signature; empty sends none. A name that no header can have is refused in JSON; in the same process it
+    /// sends none either.
+    #[serde(deserialize_with = "header_name")]
     pub signature_header: String,
     /// Body of a notification.
     pub body: InvoicingBody,
@@ -47,7 +52,7 @@ impl Default for InvoicingKnobs {
             echo_dashes: true,
             secret_min: 32,
             secret_max: 64,
-            created_status: 200,
+            created_status: Status::OK,
             silent: false,
             signature_header: "ms-signature".to_owned(),
             body: InvoicingBody::Flat,
@@ -57,6 +62,14 @@ impl Default for InvoicingKnobs {
             refresh_seconds: 30 * 86_400,
             refresh_once: false,
         }
+    }
+}
+
+fn header_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    match HeaderName::from_bytes(name.as_bytes()) {
+        Err(_) if !name.is_empty() => Err(D::Error::custom(format!("{name:?} is no name of a header"))),
+        _ => Ok(name),
     }
 }
 

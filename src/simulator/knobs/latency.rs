@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::simulator::random::Random;
 
-/// How long something takes, in milliseconds.
+/// How long something takes, in milliseconds. As JSON always an object with a `kind`: `{"kind": "none"}`,
+/// `{"kind": "fixed", "milliseconds": 5}`, `{"kind": "uniform", "from": 1, "to": 9}`,
+/// `{"kind": "logNormal", "median": 5, "p99": 100}`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "Shape", into = "Shape")]
 pub enum Latency {
     /// No longer than it must.
     #[default]
@@ -49,6 +51,39 @@ impl Latency {
         };
         // What is no number becomes 0 by the cast.
         Duration::from_micros((milliseconds.clamp(0.0, LONGEST) * 1_000.0) as u64)
+    }
+}
+
+/// A latency as JSON. One object for all kinds, so that a merge patch leads from any to any other; it leaves the members of
+/// the former kind behind, which are therefore ignored.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+enum Shape {
+    None,
+    Fixed { milliseconds: f64 },
+    Uniform { from: f64, to: f64 },
+    LogNormal { median: f64, p99: f64 },
+}
+
+impl From<Shape> for Latency {
+    fn from(shape: Shape) -> Self {
+        match shape {
+            Shape::None => Self::None,
+            Shape::Fixed { milliseconds } => Self::Fixed(milliseconds),
+            Shape::Uniform { from, to } => Self::Uniform(from, to),
+            Shape::LogNormal { median, p99 } => Self::LogNormal { median, p99 },
+        }
+    }
+}
+
+impl From<Latency> for Shape {
+    fn from(latency: Latency) -> Self {
+        match latency {
+            Latency::None => Self::None,
+            Latency::Fixed(milliseconds) => Self::Fixed { milliseconds },
+            Latency::Uniform(from, to) => Self::Uniform { from, to },
+            Latency::LogNormal { median, p99 } => Self::LogNormal { median, p99 },
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod delivery;
 mod fault;
 mod invoicing;
 mod latency;
+mod status;
 
 use std::collections::BTreeSet;
 
@@ -17,6 +18,7 @@ pub use self::{
     fault::{Effect, Fault, Target},
     invoicing::{EchoTime, InvoicingBody, InvoicingKnobs},
     latency::Latency,
+    status::Status,
 };
 use super::catalog::Resource;
 
@@ -234,7 +236,7 @@ pub struct ReadKnobs {
     /// The share of reads that go to the lagging replica.
     pub replica_share: f64,
     /// Status for a company that the caller does not know: 400, 403 or 404.
-    pub unknown_company: u16,
+    pub unknown_company: Status,
     /// Whether a full timestamp is understood in a payroll filter, or a date alone.
     pub filter_timestamps: bool,
 }
@@ -257,7 +259,7 @@ impl Default for ReadKnobs {
             template_accounts: 0,
             replica_lag: 0,
             replica_share: 1.0,
-            unknown_company: 403,
+            unknown_company: Status::FORBIDDEN,
             filter_timestamps: true,
         }
     }
@@ -346,9 +348,9 @@ pub enum DisabledShows {
 pub struct AccountingKnobs {
     /// Waits before each further attempt of a delivery, milliseconds; after the last the webhook is disabled.
     pub retries: Vec<u64>,
-    /// When the Acknowledge is sent.
+    /// When the Acknowledge is sent. Before the answer, while `delivery.hold` is on, the answer waits until that is off.
     pub acknowledge: AcknowledgeTime,
-    /// What happens when the first Acknowledge fails for good.
+    /// What happens when an Acknowledge fails for good, the first or one after a change of url.
     pub failed_acknowledge: FailedAcknowledge,
     /// Only the transitions of the document's table; otherwise also those a generous provider might allow.
     pub strict_transitions: bool,
@@ -357,7 +359,7 @@ pub struct AccountingKnobs {
     /// What a change of url answers.
     pub change_answer: ChangeAnswer,
     /// HTTP status of an operation that failed.
-    pub failure_status: u16,
+    pub failure_status: Status,
     /// `responseState` of an operation that failed.
     pub failure_state: i64,
     /// Elements of `errors` are objects with `code` and `message`, or bare text.
@@ -379,7 +381,7 @@ impl Default for AccountingKnobs {
             strict_transitions: true,
             unsubscribe: Unsubscribe::SameBody,
             change_answer: ChangeAnswer::Result,
-            failure_status: 422,
+            failure_status: Status::UNPROCESSABLE,
             failure_state: 0,
             error_objects: true,
             max_webhooks: None,
@@ -396,7 +398,7 @@ pub enum AcknowledgeTime {
     /// Once the operation has been answered.
     #[default]
     AfterAnswer,
-    /// First, and the answer waits for its first attempt.
+    /// First, and the answer waits for its first attempt: for as long as `delivery.hold` lasts, too.
     BeforeAnswer,
     /// Never, so the webhook stays as it is.
     Never,
@@ -417,10 +419,11 @@ pub enum FailedAcknowledge {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Unsubscribe {
-    /// All active ones with the same name, url, secret and event types.
+    /// Those with the same name, url, secret and event types: the active ones, or without `strictTransitions` all that
+    /// have not ended.
     #[default]
     SameBody,
-    /// All active ones with the same url.
+    /// Those with the same url, in the same states.
     SameUrl,
 }
 

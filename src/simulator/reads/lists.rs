@@ -60,9 +60,9 @@ fn list(world: &World, call: &Call, resource: Resource, knobs: &ReadKnobs) -> Re
             context::company_list(&call.context, knobs.companies_context).map(|()| List::Companies)
         }
         Resource::Accounts => {
-            context::company(world, &call.context, knobs.unknown_company).map(List::Accounts)
+            context::company(world, &call.context, knobs.unknown_company.get()).map(List::Accounts)
         }
-        _ => context::company(world, &call.context, knobs.unknown_company).map(List::Customers),
+        _ => context::company(world, &call.context, knobs.unknown_company.get()).map(List::Customers),
     }
 }
 
