@@ -22,11 +22,14 @@ pub struct DeliveryKnobs {
     pub trust_any: bool,
     /// Deliveries on their way at once.
     pub concurrency: usize,
+    /// Of these, to one webhook: by default half, so that a receiver which never answers leaves room for others. At least one.
+    pub per_webhook: usize,
     /// Deliveries waiting at most; more are lost, and the journal says so.
     pub pending_limit: usize,
     /// Share sent twice.
     pub duplicate: f64,
-    /// Share held back until some later ones of the same webhook have gone.
+    /// Share held back until up to four later ones of the same webhook and company have gone, at most 2 s. One at a time is,
+    /// so that 1.0 lets every second one wait for its next.
     pub reorder: f64,
     /// Share never sent.
     pub lose: f64,
@@ -46,7 +49,8 @@ impl Default for DeliveryKnobs {
             resolve: BTreeMap::new(),
             trust_any: false,
             concurrency: 64,
-            pending_limit: 1_000_000,
+            per_webhook: 32,
+            pending_limit: 100_000,
             duplicate: 0.0,
             reorder: 0.0,
             lose: 0.0,
