@@ -32,6 +32,9 @@ async fn a_body_that_is_not_as_documented_is_refused_with_the_reason_and_changes
         (with("thirdPartyApplicationName", None), "Required"),
         (with("thirdPartyApplicationName", Some(json!(""))), "Required"),
         (with("thirdPartyApplicationName", Some(json!(1e300))), "InvalidType"),
+        (with("thirdPartyApplicationName", Some(json!("ñ".repeat(4_097)))), "TooLong"),
+        (with("secret", Some(json!("s".repeat(4_097)))), "TooLong"),
+        (with("url", Some(json!(format!("{URL}?{}", "q".repeat(4_096))))), "TooLong"),
         (with("secret", None), "Required"),
         (with("secret", Some(json!(null))), "InvalidType"),
         (with("url", None), "Required"),
@@ -58,6 +61,15 @@ async fn a_body_that_is_not_as_documented_is_refused_with_the_reason_and_changes
         }
     }
     assert_eq!((rig.provider.accounting.webhooks().len(), rig.provider.deliveries.count()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_text_may_have_4096_characters() {
+    let rig = Rig::start(|knobs| knobs.accounting.acknowledge = AcknowledgeTime::Never);
+
+    let (status, result) = post(&rig, "subscribe", &with("secret", Some(json!("ñ".repeat(4_096))))).await;
+
+    assert_eq!(status, 200, "{result}");
 }
 
 #[tokio::test]
