@@ -50,6 +50,8 @@ const BODY_LIMIT: usize = 1 << 20;
 const DISCARD_LIMIT: usize = 16 << 20;
 /// The longest a request's body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// The longest text of a request in the journal, bytes.
+const JOURNALED: usize = 2 << 10;
 /// Keeps what is drawn here apart from everything else drawn under the seed.
 const PURPOSE: u64 = 0x6761_7465_7761_7900;
 
@@ -95,9 +97,9 @@ pub struct Request {
     pub at: Ticks,
     /// Method.
     pub method: String,
-    /// Path and query.
+    /// Path and query, their first 2 KiB.
     pub target: String,
-    /// Company in `context`.
+    /// Company in `context`, its first 2 KiB.
     pub company: Option<String>,
     /// Status of the answer; `None` if the connection was ended instead.
     pub status: Option<u16>,
@@ -177,8 +179,8 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
     let number = gateway.requests.push(Request {
         at: provider.clock.now(),
         method: request.method().to_string(),
-        target: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
-        company: company.clone(),
+        target: request.uri().path_and_query().map_or_else(String::new, |target| journaled(target.as_str())),
+        company: company.as_deref().map(journaled),
         status: None,
         fault: None,
     });
@@ -267,6 +269,11 @@ async fn read(body: Body) -> Result<Bytes, Refusal> {
     };
     let late = |_| Refusal::api(408, "the body took too long to arrive");
     tokio::time::timeout(BODY_TIME, collect).await.map_err(late)?
+}
+
+/// What the journal keeps of a text that a client may make as long as a head.
+fn journaled(text: &str) -> String {
+    text[..text.floor_char_boundary(JOURNALED)].to_owned()
 }
 
 /// Dates an answer by the provider's clock; the server would date it by the machine's.
