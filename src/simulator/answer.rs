@@ -162,7 +162,8 @@ mod tests {
         let mut body = then(bytes_answer(200, b"body".to_vec()), Arc::clone(&guard)).into_body();
 
         let length = http_body::Body::size_hint(&body).exact();
-        let read = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        let read =
+            std::future::poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut body), context)).await;
         let before = Arc::strong_count(&guard);
         drop(body);
 

@@ -35,6 +35,7 @@ pub fn router() -> Router<Arc<Provider>> {
         .route("/_control/identity/rotate-keys", post(rotate_keys))
         .route("/_control/identity/revoke", post(revoke))
         .route("/_control/identity/grant", post(grant))
+        .route("/_control/invoicing/grant", post(invoicing_grant))
         .route("/_control/webhooks/{id}/disable", post(disable_webhook))
         .route("/_control/webhooks/{id}/send", post(send_event))
         .route("/_control/hooks/{id}/pause", post(pause_hook))
@@ -196,6 +197,22 @@ async fn grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     Ok(done(&json!({ "accessToken": access, "refreshToken": refresh })))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InvoicingGrant {
+    /// Number of the invoicing company, from 0, as `/_control/truth/hooks` tells it.
+    company: u32,
+}
+
+/// A token of the invoicing API for a company, without the word `Bearer`, without a login.
+async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+    let InvoicingGrant { company } = parse(&body)?;
+    if company >= provider.settings.world.invoicing_companies {
+        return Err(Refusal::missing(&format!("no invoicing company {company}")));
+    }
+    Ok(done(&json!({ "token": provider.invoicing.grant(&provider, company) })))
+}
+
 async fn disable_webhook(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> Answer {
     if !provider.accounting.disable(guid(&id)?) {
         return Err(Refusal::missing(&format!("no active webhook {id}")));
@@ -266,3 +283,6 @@ async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> 
 fn guid(text: &str) -> Result<Guid, Refusal> {
     Guid::parse(text).ok_or_else(|| Refusal::bad(&format!("{text:?} is no GUID")))
 }
+
+#[cfg(test)]
+mod tests;
