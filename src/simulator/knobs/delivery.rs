@@ -24,7 +24,7 @@ pub struct DeliveryKnobs {
     pub concurrency: usize,
     /// Of these, to one webhook: by default half, so that a receiver which never answers leaves room for others. At least one.
     pub per_webhook: usize,
-    /// Deliveries waiting at most; more are lost, and the journal says so.
+    /// Deliveries waiting or on their way at most; more are lost, and the journal says so.
     pub pending_limit: usize,
     /// Share sent twice.
     pub duplicate: f64,

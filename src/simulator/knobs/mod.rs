@@ -350,7 +350,7 @@ pub struct AccountingKnobs {
     pub retries: Vec<u64>,
     /// When the Acknowledge is sent. Before the answer, while `delivery.hold` is on, the answer waits until that is off.
     pub acknowledge: AcknowledgeTime,
-    /// What happens when an Acknowledge fails for good, the first or one after a change of url.
+    /// What happens when an Acknowledge, of a subscribe or of a change, fails for good.
     pub failed_acknowledge: FailedAcknowledge,
     /// Only the transitions of the document's table; otherwise also those a generous provider might allow.
     pub strict_transitions: bool,
@@ -400,7 +400,7 @@ pub enum AcknowledgeTime {
     AfterAnswer,
     /// First, and the answer waits for its first attempt: for as long as `delivery.hold` lasts, too.
     BeforeAnswer,
-    /// Never, so the webhook stays as it is.
+    /// Never, so the webhook awaits its contract for ever.
     Never,
 }
 

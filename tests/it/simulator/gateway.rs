@@ -231,7 +231,9 @@ async fn answers_take_as_long_as_their_latency_says() {
     };
     took().await;
 
-    for latency in [Latency::Fixed(70.0), Latency::Uniform(70.0, 90.0)] {
+    // A median that is the 99th percentile too leaves no spread.
+    let even = Latency::LogNormal { median: 70.0, p99: 70.0 };
+    for latency in [Latency::Fixed(70.0), Latency::Uniform(70.0, 90.0), even] {
         simulator.provider().turn(|knobs| knobs.gateway.latency = latency);
         assert!(took().await >= Duration::from_millis(70), "{latency:?}");
         simulator.provider().turn(|knobs| {
@@ -240,13 +242,6 @@ async fn answers_take_as_long_as_their_latency_says() {
         });
         assert!(took().await >= Duration::from_millis(70), "a delay of {latency:?}");
     }
-    simulator.provider().turn(|knobs| knobs.gateway.latency = Latency::LogNormal { median: 5.0, p99: 40.0 });
-    let mut times = Vec::new();
-    for _ in 0..20 {
-        times.push(took().await);
-    }
-    times.sort_unstable();
-    assert!(times[19] > times[0] * 2, "always the same: {times:?}");
 }
 
 async fn rules_are_asked_in_order_and_count_what_they_skip_and_hit() {
@@ -326,9 +321,11 @@ async fn the_date_of_an_answer_is_the_providers_and_moves_with_its_skew() {
         simulator.provider().clock.skew(skew * SECOND);
         let good = Client::accounting(&simulator).get(COMPANIES).await;
         let bad = Client { key: None, ..client.clone() }.get(COMPANIES).await;
+        let nowhere = client.get("/nowhere").await;
 
         assert_eq!((good.status, good.header("date")), (200, Some(date)), "{skew}");
         assert_eq!((bad.status, bad.header("date")), (401, Some(date)), "{skew}");
+        assert_eq!((nowhere.status, nowhere.header("date")), (404, Some(date)), "{skew}");
     }
 }
 
