@@ -55,6 +55,9 @@ pub(super) struct Options {
     /// Changes the world makes by itself in a second; 1 unless the knobs say otherwise
     #[arg(long)]
     changes_per_second: Option<f64>,
+    /// Entries that each journal (requests, deliveries, tokens) keeps, the newest
+    #[arg(long, default_value_t = 100_000, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(1..))]
+    journal: u32,
     /// Serve HTTPS with a certificate made for localhost, which is printed
     #[arg(long)]
     tls: bool,
@@ -144,6 +147,7 @@ fn settings(options: &Options) -> Result<Settings, Failure> {
         },
         frozen_at: options.frozen_at,
         receiver_roots,
+        journal_limit: options.journal as usize,
         knobs,
         ..Settings::default()
     })
@@ -181,4 +185,29 @@ fn read(option: &str, path: &Path) -> Result<String, Failure> {
 fn problem(option: &str, path: &Path, error: &dyn std::error::Error, remedy: &str) -> Problem {
     let value = Some(path.display().to_string());
     Problem { key: option.to_owned(), value, rule: error.to_string(), remedy: remedy.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn journal(arguments: &[&str]) -> Option<usize> {
+        let command = Command::try_parse_from([&["simulate"], arguments].concat()).ok()?;
+        settings(&command.options).ok().map(|settings| settings.journal_limit)
+    }
+
+    #[test]
+    fn journals_keep_as_many_entries_as_asked_for() {
+        assert_eq!(journal(&[]), Some(Settings::default().journal_limit));
+        assert_eq!(journal(&["--journal", "7"]), Some(7));
+        assert_eq!(journal(&["--journal", "0"]), None);
+    }
 }

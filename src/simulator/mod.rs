@@ -27,6 +27,7 @@ pub mod gateway;
 pub mod identity;
 pub mod invoicing;
 pub mod journal;
+mod json;
 pub mod knobs;
 mod provider;
 pub mod random;

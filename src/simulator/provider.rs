@@ -9,7 +9,7 @@ use super::{
     gateway::Gateway,
     identity::Identity,
     invoicing::Invoicing,
-    knobs::Knobs,
+    knobs::{Fault, Knobs},
     reads::Reads,
     settings::Settings,
     world::{Change, World},
@@ -68,19 +68,40 @@ impl Provider {
         Arc::clone(&self.knobs.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Turns knobs; whoever reads them next sees all of the change or none.
+    /// Turns knobs; whoever reads them next sees all of the change or none. Fault rules begin to count again if their list
+    /// has become another; to begin again with the same list, use [`Self::set_faults`].
     pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
+        self.turn_and_arm(|knobs| {
+            change(knobs);
+            false
+        });
+    }
+
+    /// Sets the fault rules, which all begin to count from nothing, even those that are as they were.
+    pub fn set_faults(&self, faults: Vec<Fault>) {
+        self.turn_and_arm(|knobs| {
+            knobs.faults = faults;
+            true
+        });
+    }
+
+    /// Turns knobs by a change that says whether fault rules begin again whatever became of them.
+    pub(super) fn turn_and_arm(&self, change: impl FnOnce(&mut Knobs) -> bool) {
         {
             let mut knobs = self.knobs.write().unwrap_or_else(PoisonError::into_inner);
+            let before = Arc::clone(&knobs);
             let knobs = Arc::make_mut(&mut knobs);
-            let faults = knobs.faults.clone();
-            change(knobs);
-            if knobs.faults != faults {
-                self.gateway.forget_faults();
-            }
+            let arm = change(knobs);
+            self.gateway.turned(&before, knobs, arm);
         }
         // Deliveries that a knob held back are due now, and nothing else would tell their loop.
         self.deliveries.wake();
+    }
+
+    /// Counts something under the knobs as they stand: they cannot be turned meanwhile, so that a request which has read
+    /// former ones never counts in the place of the present ones. Do not ask for the knobs again inside.
+    pub(super) fn count<T>(&self, act: impl FnOnce(&Knobs) -> T) -> T {
+        act(&self.knobs.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The world, for reading. Do not hold it across an await, nor while rendering much.

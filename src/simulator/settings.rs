@@ -137,7 +137,7 @@ impl Default for Settings {
                 password: "simulated-password".to_owned(),
             },
             receiver_roots: Vec::new(),
-            journal_limit: 1_000_000,
+            journal_limit: 100_000,
             knobs: Knobs::default(),
         }
     }

@@ -61,7 +61,7 @@ fn list(
     knobs: &ReadKnobs,
     view: &View,
 ) -> Result<List, Refusal> {
-    let company = || context::company(world, &call.context, view.as_of, knobs.unknown_company);
+    let company = || context::company(world, &call.context, view.as_of, knobs.unknown_company.get());
     match resource {
         Resource::Companies => {
             context::company_list(&call.context, knobs.companies_context).map(|()| List::Companies)

@@ -22,7 +22,7 @@ pub(super) fn read(
     let (found, naming) = {
         let world = provider.world();
         let company =
-            context::record(&world, &call.context, resource, id, view.as_of, reads.unknown_company)?;
+            context::record(&world, &call.context, resource, id, view.as_of, reads.unknown_company.get())?;
         (world.record(resource, company, id, &view), world.naming())
     };
     let (place, row) = found.ok_or_else(|| context::unknown_record(resource, id))?;

@@ -189,20 +189,20 @@ async fn every_knob_survives_the_way_out_and_in() {
     let client = Client::bare(&simulator);
     let turned = json!({
         "changesPerSecond": 0.0,
-        "identity": { "refresh": "sliding", "pkce": "required", "badClient": "unauthorizedClient", "latency": { "fixed": 3.0 } },
+        "identity": { "refresh": "sliding", "pkce": "required", "badClient": "unauthorizedClient", "latency": { "kind": "fixed", "milliseconds": 3.0 } },
         "gateway": {
-            "latency": { "logNormal": { "median": 1.0, "p99": 2.0 } },
+            "latency": { "kind": "logNormal", "median": 1.0, "p99": 2.0 },
             "rate": { "requests": 5, "seconds": 1.5, "tells": "message" },
             "unknownPaths": ["activities", "integrationFiles"],
         },
         "reads": { "order": "scattered", "emptyList": "null", "overMax": "refuse", "churn": { "inserts": 0.5 } },
         "accounting": { "retries": [1, 2], "failedAcknowledge": "deleted", "timestamp": "fileTime" },
         "invoicing": { "body": "wrapped", "echo": "duringPost" },
-        "delivery": { "receivers": "any", "accepts": "any2xx", "delay": { "uniform": [1.0, 2.0] }, "resolve": { "a.example": "127.0.0.1:1" } },
+        "delivery": { "receivers": "any", "accepts": "any2xx", "delay": { "kind": "uniform", "from": 1.0, "to": 2.0 }, "resolve": { "a.example": "127.0.0.1:1" } },
         "faults": [
             { "on": {}, "effect": { "throttle": { "seconds": 1, "tells": "nothing" } }, "share": 0.5, "times": 0, "skip": 2 },
             { "effect": "truncate", "times": 0 },
-            { "effect": { "delay": { "fixed": 1.0 } }, "times": 0 },
+            { "effect": { "delay": { "kind": "fixed", "milliseconds": 1.0 } }, "times": 0 },
         ],
     });
 

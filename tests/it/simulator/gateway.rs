@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tributary::simulator::{
     Simulator,
     clock::SECOND,
-    knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, Target, Tells},
+    knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, Status, Target, Tells},
     settings::Tls,
 };
 
@@ -123,14 +123,12 @@ async fn statuses_have_the_body_of_whoever_answers() {
     let client = Client::accounting(&simulator);
 
     for (effect, status, member) in [
-        (Effect::Status(422), 422, "httpCode"),
-        (Effect::Status(500), 500, "httpCode"),
-        (Effect::Status(502), 502, "statusCode"),
-        (Effect::Status(503), 503, "statusCode"),
-        (Effect::Status(504), 504, "statusCode"),
+        (Effect::Status(Status::new(422).unwrap()), 422, "httpCode"),
+        (Effect::Status(Status::SERVER_ERROR), 500, "httpCode"),
+        (Effect::Status(Status::new(502).unwrap()), 502, "statusCode"),
+        (Effect::Status(Status::new(503).unwrap()), 503, "statusCode"),
+        (Effect::Status(Status::new(504).unwrap()), 504, "statusCode"),
         (Effect::UnknownPath, 404, "statusCode"),
-        // What is no status of an answer.
-        (Effect::Status(7), 500, "httpCode"),
     ] {
         faults(&simulator, vec![rule(effect.clone())]);
         let answer = client.get(COMPANIES).await;
@@ -252,7 +250,7 @@ async fn rules_are_asked_in_order_and_count_what_they_skip_and_hit() {
     let throttle = Effect::Throttle { seconds: 1, tells: Tells::Both };
     let rules = vec![
         Fault { skip: 1, times: Some(2), ..rule(throttle) },
-        Fault { times: Some(2), ..rule(Effect::Status(500)) },
+        Fault { times: Some(2), ..rule(Effect::Status(Status::SERVER_ERROR)) },
     ];
 
     for _ in 0..2 {
@@ -280,7 +278,10 @@ async fn a_rule_hits_only_what_its_target_names() {
         (Target { ending: text("companies"), ..Target::default() }, [true, false, false, false, false]),
         (Target { path: text(CUSTOMERS), method: text("DELETE"), ..Target::default() }, [false; 5]),
     ] {
-        faults(&simulator, vec![Fault { on: target.clone(), ..rule(Effect::Status(418)) }]);
+        faults(
+            &simulator,
+            vec![Fault { on: target.clone(), ..rule(Effect::Status(Status::new(418).unwrap())) }],
+        );
         let found = [
             client.get(COMPANIES).await,
             first.get(CUSTOMERS).await,
@@ -298,7 +299,7 @@ async fn a_share_of_requests_is_hit_and_the_same_ones_again() {
     for seed in [5, 5, 6] {
         let simulator = start(|settings| settings.world.seed = seed).await;
         let client = Client::accounting(&simulator);
-        faults(&simulator, vec![Fault { share: 0.5, ..rule(Effect::Status(500)) }]);
+        faults(&simulator, vec![Fault { share: 0.5, ..rule(Effect::Status(Status::SERVER_ERROR)) }]);
         runs.push(statuses(&client, COMPANIES, 40).await);
     }
 

@@ -7,7 +7,7 @@ use tributary::simulator::{
     catalog::{Kind, Resource},
     clock::SECOND,
     control,
-    knobs::{Churn, DisabledShows, Effect, Fault, ListOrder, Target},
+    knobs::{Churn, DisabledShows, Effect, Fault, ListOrder, Status, Target},
     world::Change,
 };
 
@@ -308,7 +308,13 @@ async fn payroll_companies_come_and_go_between_pages() {
 async fn one_page_or_one_record_can_always_fail() {
     let (simulator, client) = one_company(6).await;
     let all = ids(&client.get(CUSTOMERS).await.rows());
-    let on = |target| Fault { on: target, effect: Effect::Status(500), share: 1.0, times: None, skip: 0 };
+    let on = |target| Fault {
+        on: target,
+        effect: Effect::Status(Status::SERVER_ERROR),
+        share: 1.0,
+        times: None,
+        skip: 0,
+    };
     let path = Some(CUSTOMERS.to_owned());
     simulator.provider().turn(|knobs| {
         knobs.faults = vec![

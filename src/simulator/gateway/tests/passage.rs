@@ -123,6 +123,22 @@ async fn the_journal_has_every_request_in_order() {
 }
 
 #[tokio::test]
+async fn the_journal_keeps_the_first_2_kib_of_what_a_client_may_make_long() {
+    let rig = Rig::start().await;
+    let path = format!("/accounting/api/{}", "p".repeat(3_000));
+    // The 2,048th byte is the second of an é.
+    let company = format!("a{}", "é".repeat(1_500));
+    let context = json!({ "clientId": company }).to_string();
+
+    let request = rig.request(Method::GET, &path).header("context", context.as_bytes());
+    assert_eq!(request.send().await.unwrap().status(), 404);
+
+    let (_, entry) = rig.provider.gateway.requests(0, 1).remove(0);
+    assert_eq!(entry.target, path[..2_048]);
+    assert_eq!(entry.company.as_deref(), Some(&company[..2_047]));
+}
+
+#[tokio::test]
 async fn a_gateway_before_no_routes_knows_no_path() {
     let provider = Provider::new(Settings::default()).unwrap();
     let mut router = guard(&provider, Router::new()).with_state(Arc::clone(&provider));

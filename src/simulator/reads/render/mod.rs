@@ -10,7 +10,6 @@
 //! - Nothing here can fail.
 
 mod content;
-mod json;
 mod layout;
 mod payroll;
 
@@ -22,6 +21,7 @@ use layout::{Fields, Value, fields};
 use crate::simulator::{
     catalog::Resource,
     clock::Ticks,
+    json,
     random::mix,
     world::{CompanyNumber, Naming, Place, RecordState, Row},
 };

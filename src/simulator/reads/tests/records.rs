@@ -1,7 +1,11 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::simulator::{catalog::Kind, knobs::DisabledShows, world::Change};
+use crate::simulator::{
+    catalog::Kind,
+    knobs::{DisabledShows, Status},
+    world::Change,
+};
 
 impl Rig {
     fn act(&self, resource: Resource, company: Option<CompanyNumber>, index: u32, kind: Kind) {
@@ -110,7 +114,7 @@ async fn a_deleted_company_is_unknown_and_so_is_its_data() {
     let company = path(Resource::Companies, &rig.company(1));
     rig.act(Resource::Companies, None, 1, Kind::Deleted);
     for status in [400, 403, 404] {
-        rig.turn(|knobs| knobs.unknown_company = status);
+        rig.turn(|knobs| knobs.unknown_company = Status::new(status).unwrap());
 
         let message = rig.get(&customer, rig.context(1)).await.refusal(status);
         rig.get(&company, rig.context(1)).await.refusal(status);

@@ -1,7 +1,7 @@
 //! Create, list and delete: rules 1 to 3 of the document.
 
 use serde_json::{Value, json};
-use tributary::simulator::knobs::ReceiverUrls;
+use tributary::simulator::knobs::{ReceiverUrls, Status};
 
 use super::{HOOKS, INCOMING, SECRET, Stage, assert_refused, chosen, receiver, subscription};
 
@@ -278,7 +278,7 @@ async fn a_create_and_a_delete_answer_with_the_status_and_body_of_the_knobs() {
 
     for (status, silent) in [(200, false), (201, false), (200, true), (204, true)] {
         stage.turn(|knobs| {
-            knobs.invoicing.created_status = status;
+            knobs.invoicing.created_status = Status::new(status).unwrap();
             knobs.invoicing.silent = silent;
         });
         let created = stage.client.post(HOOKS, &body).await;

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tributary::simulator::{
     deliveries::End,
-    knobs::{AcknowledgeTime, ChangeAnswer, FailedAcknowledge, TimestampEpoch, Unsubscribe},
+    knobs::{AcknowledgeTime, ChangeAnswer, FailedAcknowledge, Status, TimestampEpoch, Unsubscribe},
 };
 
 use super::{CUSTOMERS, Stage, assert_done, id};
@@ -27,7 +27,7 @@ async fn a_failure_has_the_status_the_state_and_the_errors_of_the_knobs() {
 
     for (status, state, objects) in [(422, 0, true), (200, 1, true), (400, -1, false), (409, 2, false)] {
         stage.turn(|knobs| {
-            knobs.accounting.failure_status = status;
+            knobs.accounting.failure_status = Status::new(status).unwrap();
             knobs.accounting.failure_state = state;
             knobs.accounting.error_objects = objects;
         });
