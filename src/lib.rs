@@ -10,6 +10,9 @@
 //! pipeline         source → record → bytes → acknowledgement → commit, written once
 //!   │
 //! cli              the only wiring
+//!
+//! simulator        the provider, written from its document alone
+//! server           one way to serve HTTP, for every listener
 //! ```
 //!
 //! Imports go down only. `retry`, `secret` and `metrics` may be used by all: the verdict on a failure, a value that
@@ -24,4 +27,7 @@ pub mod model;
 pub mod pipeline;
 pub mod retry;
 pub mod secret;
+pub mod server;
+#[cfg(feature = "simulator")]
+pub mod simulator;
 pub mod telemetry;

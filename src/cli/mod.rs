@@ -7,6 +7,8 @@ mod check;
 mod demo;
 mod load;
 mod schemas;
+#[cfg(feature = "simulator")]
+mod simulate;
 
 use std::{
     ffi::OsString,
@@ -48,6 +50,9 @@ enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// The provider itself, simulated: for tests, demos and load, never for real data
+    #[cfg(feature = "simulator")]
+    Simulate(simulate::Options),
 }
 
 #[derive(Subcommand)]
@@ -135,6 +140,12 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             block_on(async |_| check::run(&loaded, out).await)
         }
         Command::Schemas { command } => schemas::run(command, environment, out),
+        #[cfg(feature = "simulator")]
+        Command::Simulate(options) => {
+            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "info".to_owned());
+            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            block_on(async |_| simulate::run(&options, out).await)
+        }
     }
 }
 

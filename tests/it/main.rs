@@ -35,6 +35,8 @@ mod publish;
 mod registry;
 mod rig;
 mod security;
+#[cfg(feature = "simulator")]
+mod simulator;
 mod telemetry;
 mod topics;
 
@@ -63,6 +65,8 @@ fn main() -> ExitCode {
         registry::tests(),
         rig::tests(),
         security::tests(),
+        #[cfg(feature = "simulator")]
+        simulator::tests(),
         telemetry::tests(),
         topics::tests(),
     ];

@@ -1,0 +1,213 @@
+//! `tributary simulate`: the provider, alone, until interrupted.
+
+use std::{
+    fs,
+    io::Write,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Failure, outside};
+use crate::{
+    config::{Problem, Problems},
+    simulator::{
+        self, Simulator, Unfit,
+        clock::Ticks,
+        knobs::Knobs,
+        settings::{Settings, Tls, WorldSettings},
+        timestamp,
+    },
+};
+
+#[derive(Args)]
+pub(super) struct Options {
+    /// Address to listen on
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    address: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 8090)]
+    port: u16,
+    /// Stand the clock at a moment (2026-11-15T09:00:00Z) until /_control/clock moves it; otherwise it runs
+    #[arg(long, value_name = "TIMESTAMP", value_parser = timestamp)]
+    frozen_at: Option<Ticks>,
+    /// Everything that looks random follows from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Accounting companies
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    companies: u32,
+    /// Customers of each company
+    #[arg(long, default_value_t = 20)]
+    customers: u32,
+    /// Accounts of each company
+    #[arg(long, default_value_t = 20)]
+    accounts: u32,
+    /// Records of every other resource in each company
+    #[arg(long, default_value_t = 1)]
+    others: u32,
+    /// Payroll companies
+    #[arg(long, default_value_t = 100)]
+    payroll_companies: u32,
+    /// Changes the world makes by itself in a second; 1 unless the knobs say otherwise
+    #[arg(long)]
+    changes_per_second: Option<f64>,
+    /// Entries that each journal (requests, deliveries, tokens) keeps, the newest
+    #[arg(long, default_value_t = 100_000, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(1..))]
+    journal: u32,
+    /// Serve HTTPS with a certificate made for localhost, which is printed
+    #[arg(long)]
+    tls: bool,
+    /// Serve HTTPS with this certificate chain (PEM)
+    #[arg(long, requires = "key", conflicts_with = "tls", value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, requires = "certificate", value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Certificate (PEM) by which webhook receivers are trusted
+    #[arg(long, value_name = "FILE")]
+    receiver_root: Vec<PathBuf>,
+    /// Knobs (JSON, as GET /_control/knobs shows them; what is left out keeps its default)
+    #[arg(long, value_name = "FILE")]
+    knobs: Option<PathBuf>,
+}
+
+pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+    let settings = settings(options)?;
+    let (client, keys) = (settings.client.clone(), settings.subscription_keys.clone());
+    let invoicing = settings.invoicing.clone();
+    // Signals are taken before the start, so that an early one still stops it in order.
+    let mut terminated = signal(SignalKind::terminate()).map_err(outside)?;
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(outside)?;
+    let simulator = Simulator::start(settings).await.map_err(not_started)?;
+    let base = simulator.base_url();
+    let base = base.as_str().trim_end_matches('/');
+    let auth = simulator.auth_url();
+    if let (Some(certificate), true) = (simulator.certificate(), options.tls) {
+        writeln!(out, "{certificate}").map_err(outside)?;
+    }
+    writeln!(
+        out,
+        "provider.base.url          {base}\n\
+         provider.auth.url          {}\n\
+         provider.subscription.key  {}\n\
+         oauth.client.id            {}\n\
+         oauth.client.secret        {}\n\
+         invoicing login            {} / {}\n\
+         knobs and truth            {base}/_control",
+        auth.as_str().trim_end_matches('/'),
+        keys.join(", "),
+        client.id,
+        client.secret,
+        invoicing.mail,
+        invoicing.password,
+    )
+    .map_err(outside)?;
+    out.flush().map_err(outside)?;
+    tokio::select! {
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+    }
+    simulator.stop().await;
+    Ok(())
+}
+
+fn settings(options: &Options) -> Result<Settings, Failure> {
+    let mut knobs = match &options.knobs {
+        None => Knobs { changes_per_second: 1.0, ..Knobs::default() },
+        Some(path) => knobs(&read("--knobs", path)?)
+            .map_err(|error| problem("--knobs", path, &error, "GET /_control/knobs shows every knob"))?,
+    };
+    if let Some(rate) = options.changes_per_second {
+        knobs.changes_per_second = rate;
+    }
+    let tls = match (&options.certificate, &options.key) {
+        (Some(certificate), Some(key)) => {
+            Tls::Given { certificate: read("--certificate", certificate)?, key: read("--key", key)? }
+        }
+        _ if options.tls => Tls::Generated,
+        _ => Tls::Off,
+    };
+    let receiver_roots =
+        options.receiver_root.iter().map(|path| read("--receiver-root", path)).collect::<Result<_, _>>()?;
+    Ok(Settings {
+        address: SocketAddr::new(options.address, options.port),
+        tls,
+        world: WorldSettings {
+            seed: options.seed,
+            companies: options.companies,
+            customers: options.customers,
+            accounts: options.accounts,
+            others: options.others,
+            payroll_companies: options.payroll_companies,
+            ..WorldSettings::default()
+        },
+        frozen_at: options.frozen_at,
+        receiver_roots,
+        journal_limit: options.journal as usize,
+        knobs,
+        ..Settings::default()
+    })
+}
+
+/// Knobs from a file. Where it does not name the rate of changes, the world lives as it does without the file.
+fn knobs(text: &str) -> Result<Knobs, serde_json::Error> {
+    let knobs: Knobs = serde_json::from_str(text)?;
+    let named: Value = serde_json::from_str(text)?;
+    match named.get("changesPerSecond") {
+        Some(_) => Ok(knobs),
+        None => Ok(Knobs { changes_per_second: 1.0, ..knobs }),
+    }
+}
+
+fn timestamp(text: &str) -> Result<Ticks, String> {
+    timestamp::parse(text).ok_or_else(|| "expected YYYY-MM-DDThh:mm:ssZ".to_owned())
+}
+
+/// What the settings are to blame for is the command line's fault.
+fn not_started(error: simulator::Error) -> Failure {
+    let simulator::Error::Settings(unfit) = error else { return outside(error) };
+    let mut problems = Problems::default();
+    for Unfit { name, value, rule, remedy } in unfit {
+        problems.push(Problem { key: name, value: Some(value), rule, remedy });
+    }
+    Failure::Configuration(problems)
+}
+
+fn read(option: &str, path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path)
+        .map_err(|error| problem(option, path, &error, "name a file that can be read").into())
+}
+
+fn problem(option: &str, path: &Path, error: &dyn std::error::Error, remedy: &str) -> Problem {
+    let value = Some(path.display().to_string());
+    Problem { key: option.to_owned(), value, rule: error.to_string(), remedy: remedy.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn journal(arguments: &[&str]) -> Option<usize> {
+        let command = Command::try_parse_from([&["simulate"], arguments].concat()).ok()?;
+        settings(&command.options).ok().map(|settings| settings.journal_limit)
+    }
+
+    #[test]
+    fn journals_keep_as_many_entries_as_asked_for() {
+        assert_eq!(journal(&[]), Some(Settings::default().journal_limit));
+        assert_eq!(journal(&["--journal", "7"]), Some(7));
+        assert_eq!(journal(&["--journal", "0"]), None);
+    }
+}

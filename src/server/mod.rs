@@ -1,0 +1,267 @@
+//! One way to serve HTTP: every listener of the product and of the simulator is one of these.
+//!
+//! ```text
+//! accept ──▶ task of its own: handshake ──▶ HTTP/1.1 or 2 ──▶ router
+//!    ▲ a slot first                             └─ watch: quiet for too long, told to stop, cut
+//! ```
+//!
+//! Accepts, shakes hands in a task of its own so that a silent client holds up nobody, speaks HTTP/1.1 and 2, and ends in
+//! order: stop accepting, let running requests finish until a deadline, then cut.
+//!
+//! - No connection holds its slot for nothing: one on which no byte moves for [`Options::head`] while no handler is at
+//!   work ends, whether it sends no request, half of one, or reads no answer. How long a handler may wait for the body
+//!   of its request is the handler's own business.
+//! - A connection that fails ends alone. An accept that fails (no descriptors left) is tried again after a moment.
+
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::{Router, extract::ConnectInfo, response::Response};
+use hyper::{Request, body::Incoming, rt::Executor, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower_service::Service;
+
+use activity::{Activity, Answer, Moving};
+
+mod activity;
+
+/// How long after a failed accept the next is tried: long enough to close something, short enough to be unnoticed.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// How long a connection that was told to end for its silence has to do so.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// How long tasks that were cut may take to notice; longer only if a handler blocks its thread.
+const CUT: Duration = Duration::from_secs(1);
+/// Requests at once on one HTTP/2 connection.
+const STREAMS: u32 = 256;
+
+/// How a listener treats its connections.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// HTTPS with this configuration; plain HTTP without. Its ALPN list decides whether HTTP/2 is offered.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Connections at once, at least one; more wait in the kernel's queue.
+    pub connections: usize,
+    /// The longest a TLS handshake may take.
+    pub handshake: Duration,
+    /// The longest a request's head may take to arrive, and an idle connection may stay without one.
+    pub head: Duration,
+}
+
+/// An extension of a response that is never sent: the connection ends instead, without a word (over HTTP/2 its stream).
+#[derive(Debug, Clone, Copy)]
+pub struct HangUp;
+
+/// A running listener. Dropping it cuts all connections.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    /// No new connections, and the old ones end after what they are doing. A child of `cut`.
+    stop: CancellationToken,
+    /// Everything ends at once.
+    cut: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    /// Serves `router` on a bound listener. Handlers find the peer's address as `ConnectInfo<SocketAddr>`.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn start(listener: TcpListener, router: Router, options: Options) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let cut = CancellationToken::new();
+        let stop = cut.child_token();
+        let tasks = TaskTracker::new();
+
+        let mut http = auto::Builder::new(Streams { cut: cut.clone(), tasks: tasks.clone() });
+        http.http1().timer(TokioTimer::new()).header_read_timeout(options.head);
+        http.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
+        let listening = Listening {
+            slots: Arc::new(Semaphore::new(options.connections.clamp(1, Semaphore::MAX_PERMITS))),
+            tls: options.tls.map(TlsAcceptor::from),
+            handshake: options.handshake,
+            head: options.head,
+            stop: stop.clone(),
+            cut: cut.clone(),
+            tasks: tasks.clone(),
+            http,
+            router,
+        };
+        tasks.spawn(accept(listener, Arc::new(listening)));
+        Ok(Self { address, stop, cut, tasks })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting, waits for running requests up to `within`, then cuts. Whether all had finished.
+    pub async fn stop(self, within: Duration) -> bool {
+        self.stop.cancel();
+        self.tasks.close();
+        let finished = timeout(within, self.tasks.wait()).await.is_ok();
+        self.cut.cancel();
+        if timeout(CUT, self.tasks.wait()).await.is_err() {
+            tracing::warn!(address = %self.address, "a handler blocks its thread and was left behind");
+        }
+        finished
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.cut.cancel();
+    }
+}
+
+/// What all connections of one listener share.
+struct Listening {
+    slots: Arc<Semaphore>,
+    tls: Option<TlsAcceptor>,
+    handshake: Duration,
+    head: Duration,
+    stop: CancellationToken,
+    cut: CancellationToken,
+    tasks: TaskTracker,
+    http: auto::Builder<Streams>,
+    router: Router,
+}
+
+/// Runs the requests of HTTP/2 connections, so that a stop waits for them and a cut reaches them.
+#[derive(Clone)]
+struct Streams {
+    cut: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        self.tasks.spawn(self.cut.clone().run_until_cancelled_owned(stream));
+    }
+}
+
+/// Why a connection ends without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("hung up on purpose")]
+struct HungUp;
+
+async fn accept(listener: TcpListener, listening: Arc<Listening>) {
+    let stop = listening.stop.clone();
+    stop.run_until_cancelled(async {
+        // A slot comes before the connection, so that what is too many waits where it costs nothing.
+        while let Ok(slot) = Arc::clone(&listening.slots).acquire_owned().await {
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Nothing to close or give up here: descriptors come back as connections end.
+                    tracing::warn!(%error, "accept a connection");
+                    sleep(ACCEPT_AGAIN).await;
+                    continue;
+                }
+            };
+            let listening = Arc::clone(&listening);
+            let (tasks, cut) = (listening.tasks.clone(), listening.cut.clone());
+            tasks.spawn(cut.run_until_cancelled_owned(async move {
+                greet(stream, peer, &listening).await;
+                drop(slot);
+            }));
+        }
+    })
+    .await;
+}
+
+/// Shakes hands where there is TLS, then serves.
+async fn greet(stream: TcpStream, peer: SocketAddr, listening: &Listening) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%peer, %error, "the peer left before its connection was served");
+        return;
+    }
+    let Some(tls) = &listening.tls else {
+        return serve(stream, peer, listening).await;
+    };
+    let handshake = timeout(listening.handshake, tls.accept(stream));
+    match listening.stop.run_until_cancelled(handshake).await {
+        Some(Ok(Ok(stream))) => serve(stream, peer, listening).await,
+        Some(Ok(Err(error))) => tracing::debug!(%peer, %error, "no handshake"),
+        Some(Err(_)) => tracing::debug!(%peer, "the handshake took too long"),
+        None => {}
+    }
+}
+
+/// Serves one connection until either side ends it, nothing moves on it any more, or the listener stops.
+async fn serve<T>(stream: T, peer: SocketAddr, listening: &Listening)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let activity = Arc::new(Activity::new());
+    let io = TokioIo::new(Moving::new(stream, Arc::clone(&activity)));
+    let service = service_fn(|request| answer(&listening.router, request, peer, Arc::clone(&activity)));
+    let mut connection = pin!(listening.http.serve_connection(io, service));
+    let mut watch = pin!(sleep(listening.head));
+    let (mut stopping, mut dismissed) = (false, false);
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%peer, error, "a connection failed");
+                }
+                return;
+            }
+            () = listening.stop.cancelled(), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = watch.as_mut() => {
+                let quiet = activity.quiet();
+                let left = listening.head.saturating_sub(quiet);
+                if !left.is_zero() {
+                    watch.as_mut().reset(Instant::now() + left);
+                } else if dismissed {
+                    return;
+                } else {
+                    dismissed = true;
+                    connection.as_mut().graceful_shutdown();
+                    watch.as_mut().reset(Instant::now() + GOODBYE);
+                }
+            }
+        }
+    }
+}
+
+/// One request. The future owns all it needs: HTTP/2 runs it apart from its connection.
+fn answer(
+    router: &Router,
+    mut request: Request<Incoming>,
+    peer: SocketAddr,
+    activity: Arc<Activity>,
+) -> impl Future<Output = Result<Response<Answer>, HungUp>> + Send + 'static + use<> {
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let work = activity.work();
+    let response = router.clone().call(request);
+    async move {
+        let response = response.await.unwrap_or_else(|never: Infallible| match never {});
+        drop(work);
+        if response.extensions().get::<HangUp>().is_some() {
+            return Err(HungUp);
+        }
+        Ok(response.map(|body| Answer::new(body, activity)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,346 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use axum::{
+    Extension,
+    body::{Body, Bytes},
+    response::IntoResponse,
+    routing::get,
+};
+use futures::StreamExt as _;
+use http::Version;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::{mpsc, oneshot},
+};
+
+use super::*;
+
+/// Long enough never to matter in a test.
+const LONG: Duration = Duration::from_secs(60);
+/// Short enough to be waited for.
+const SHORT: Duration = Duration::from_millis(50);
+
+#[tokio::test]
+async fn both_versions_are_spoken_with_and_without_tls_and_the_peer_is_known() {
+    let peer = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.ip().to_string() };
+    let router = Router::new().route("/", get(peer));
+    let (tls, certificate) = tls();
+    let plain = start(router.clone(), options()).await;
+    let secure = start(router, Options { tls: Some(tls), ..options() }).await;
+    let (plain, secure) = (url("http", &plain), url("https", &secure));
+    let trusting = || client().tls_certs_only([certificate.clone()]);
+
+    for (client, url, version) in [
+        (client(), &plain, Version::HTTP_11),
+        (client().http2_prior_knowledge(), &plain, Version::HTTP_2),
+        (trusting().http1_only(), &secure, Version::HTTP_11),
+        (trusting(), &secure, Version::HTTP_2),
+    ] {
+        let response = client.build().unwrap().get(url).send().await.unwrap();
+
+        assert_eq!((response.status().as_u16(), response.version()), (200, version), "{url}");
+        assert_eq!(response.text().await.unwrap(), "127.0.0.1", "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_hang_up_is_an_error_to_the_client_and_hurts_no_other_request() {
+    let router = Router::new()
+        .route("/hang-up", get(|| async { (Extension(HangUp), "never sent").into_response() }))
+        .route("/", get(|| async { "fine" }));
+    let server = start(router, options()).await;
+    let url = url("http", &server);
+
+    for client in [client(), client().http2_prior_knowledge()] {
+        let client = client.build().unwrap();
+
+        let hung_up = client.get(format!("{url}hang-up")).send().await;
+        let fine = client.get(&url).send().await.unwrap().text().await.unwrap();
+
+        assert!(hung_up.is_err_and(|error| error.is_request()));
+        assert_eq!(fine, "fine");
+    }
+}
+
+#[tokio::test]
+async fn a_hang_up_ends_the_connection_without_a_byte() {
+    let router = Router::new().route("/", get(|| async { Extension(HangUp).into_response() }));
+    let server = start(router, options()).await;
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let mut read = Vec::new();
+    timeout(LONG / 4, stream.read_to_end(&mut read)).await.unwrap().unwrap();
+
+    assert_eq!(read, b"");
+}
+
+#[tokio::test]
+async fn a_client_that_never_shakes_hands_holds_up_nobody_and_is_let_go() {
+    let (tls, certificate) = tls();
+    let router = Router::new().route("/", get(|| async { "fine" }));
+    let server = start(router, Options { tls: Some(tls), handshake: SHORT, ..options() }).await;
+    let mut silent = TcpStream::connect(server.address()).await.unwrap();
+
+    let client = client().tls_certs_only([certificate]).build().unwrap();
+    let fine = client.get(url("https", &server)).send().await.unwrap().text().await.unwrap();
+    let mut read = Vec::new();
+    silent.read_to_end(&mut read).await.unwrap();
+
+    assert_eq!(fine, "fine");
+    assert_eq!(read, b"");
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_running_requests_and_takes_no_new_ones() {
+    for http2 in [false, true] {
+        let (server, mut started, release) = start_held().await;
+        let address = server.address();
+        let client = if http2 { client().http2_prior_knowledge() } else { client() }.build().unwrap();
+        let running = tokio::spawn(client.get(url("http", &server)).send());
+        started.recv().await.unwrap();
+
+        let stopping = tokio::spawn(server.stop(LONG));
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!stopping.is_finished());
+        release.send(()).unwrap();
+
+        assert_eq!(running.await.unwrap().unwrap().text().await.unwrap(), "held", "http2: {http2}");
+        assert!(stopping.await.unwrap(), "http2: {http2}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_cuts_what_runs_beyond_its_deadline() {
+    for http2 in [false, true] {
+        let (server, mut started, mut release) = start_held().await;
+        let client = if http2 { client().http2_prior_knowledge() } else { client() }.build().unwrap();
+        let running = tokio::spawn(client.get(url("http", &server)).send());
+        started.recv().await.unwrap();
+
+        let finished = server.stop(SHORT).await;
+
+        assert!(!finished, "http2: {http2}");
+        assert!(running.await.unwrap().is_err(), "http2: {http2}");
+        // The handler is gone too, not only its connection.
+        release.closed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stop_without_requests_ends_idle_connections_at_once() {
+    let (server, _, _) = start_held().await;
+    let mut silent = TcpStream::connect(server.address()).await.unwrap();
+
+    let finished = server.stop(LONG).await;
+    let mut read = Vec::new();
+    // A connection the kernel had, but the server not yet, is reset.
+    silent.read_to_end(&mut read).await.ok();
+
+    assert!(finished);
+    assert_eq!(read, b"");
+}
+
+#[tokio::test]
+async fn dropping_the_server_cuts_everything() {
+    let (server, mut started, mut release) = start_held().await;
+    let running = tokio::spawn(client().build().unwrap().get(url("http", &server)).send());
+    started.recv().await.unwrap();
+
+    drop(server);
+
+    assert!(running.await.unwrap().is_err());
+    release.closed().await;
+}
+
+#[tokio::test]
+async fn no_more_connections_are_served_at_once_than_allowed() {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let release = Arc::new(Semaphore::new(0));
+    let (events, mut started) = mpsc::channel(8);
+    let handler = {
+        let (most, release) = (Arc::clone(&most), Arc::clone(&release));
+        || async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            events.send(()).await.unwrap();
+            release.acquire().await.unwrap().forget();
+            now.fetch_sub(1, Ordering::SeqCst);
+            [("connection", "close")]
+        }
+    };
+    let server = start(Router::new().route("/", get(handler)), Options { connections: 2, ..options() }).await;
+
+    // All have asked before any is let go, so a third slot would show.
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let mut client = TcpStream::connect(server.address()).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        clients.push(client);
+    }
+    for already_in in 0..8 {
+        started.recv().await.unwrap();
+        if already_in > 0 {
+            release.add_permits(1);
+        }
+    }
+    release.add_permits(1);
+
+    for mut client in clients {
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.unwrap();
+        assert!(read.starts_with(b"HTTP/1.1 200"));
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_connection_without_a_whole_request_ends() {
+    let server = start(Router::new(), Options { head: SHORT, ..options() }).await;
+    let preface_and_settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+    for sent in
+        [&b""[..], b"GET / HT", b"GET / HTTP/1.1\r\nhost: a\r\n", b"PRI * HTTP/2.0", preface_and_settings]
+    {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(sent).await.unwrap();
+
+        let mut read = Vec::new();
+        let ended = timeout(LONG / 4, stream.read_to_end(&mut read)).await;
+
+        assert!(ended.is_ok(), "{}", String::from_utf8_lossy(sent));
+    }
+}
+
+#[tokio::test]
+async fn a_handler_and_an_answer_may_take_longer_than_a_silence_may() {
+    let (events, mut started) = mpsc::channel(4);
+    let (release, held) = mpsc::channel::<()>(4);
+    let held = Arc::new(tokio::sync::Mutex::new(held));
+    let handler = || async move {
+        events.send(()).await.unwrap();
+        held.lock().await.recv().await.unwrap();
+        let slow = futures::stream::once(async move {
+            events.send(()).await.unwrap();
+            held.lock().await.recv().await.unwrap();
+            Ok::<_, Infallible>(Bytes::from_static(b"late"))
+        });
+        Body::from_stream(slow)
+    };
+    let server = start(Router::new().route("/", get(handler)), Options { head: SHORT, ..options() }).await;
+    let address = server.address();
+    let answer = tokio::spawn(async move {
+        let response = client().build().unwrap().get(format!("http://{address}/")).send().await;
+        response.unwrap().text().await
+    });
+
+    for _ in ["the handler", "the body"] {
+        started.recv().await.unwrap();
+        // Two silences one after the other are longer than the one allowed, whenever the handler began.
+        silence(address).await;
+        silence(address).await;
+        release.send(()).await.unwrap();
+    }
+
+    assert_eq!(answer.await.unwrap().unwrap(), "late");
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_answer_is_let_go() {
+    let (gone, was_dropped) = oneshot::channel::<()>();
+    let gone = Arc::new(Mutex::new(Some(gone)));
+    let handler = || async move {
+        let kept = gone.lock().unwrap().take();
+        Body::from_stream(futures::stream::repeat(Bytes::from_static(&[0; 65_536])).map(move |chunk| {
+            let _kept = &kept;
+            Ok::<_, Infallible>(chunk)
+        }))
+    };
+    let server = start(Router::new().route("/", get(handler)), Options { head: SHORT, ..options() }).await;
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+
+    assert!(timeout(LONG / 4, was_dropped).await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn one_connection_carries_one_request_after_another() {
+    let peers = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&peers);
+    let handler = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move {
+        seen.lock().unwrap().insert(peer);
+    };
+    let server = start(Router::new().route("/", get(handler)), options()).await;
+    let client = client().build().unwrap();
+
+    for _ in 0..5 {
+        client.get(url("http", &server)).send().await.unwrap().bytes().await.unwrap();
+    }
+
+    assert_eq!(peers.lock().unwrap().len(), 1);
+}
+
+/// Waits until a connection that says nothing has ended: so much time has passed.
+async fn silence(address: SocketAddr) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    timeout(LONG / 4, stream.read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+}
+
+/// A server whose only handler tells that it has started and answers once released. The release is closed when the
+/// handler is gone.
+async fn start_held() -> (Server, mpsc::Receiver<()>, oneshot::Sender<()>) {
+    let (events, started) = mpsc::channel(1);
+    let (release, held) = oneshot::channel::<()>();
+    let held = Arc::new(Mutex::new(Some(held)));
+    let handler = || async move {
+        let held = held.lock().unwrap().take().unwrap();
+        events.send(()).await.unwrap();
+        held.await.unwrap();
+        "held"
+    };
+    (start(Router::new().route("/", get(handler)), options()).await, started, release)
+}
+
+async fn start(router: Router, options: Options) -> Server {
+    let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    Server::start(listener, router, options).unwrap()
+}
+
+fn options() -> Options {
+    Options { tls: None, connections: 16, handshake: LONG, head: LONG }
+}
+
+fn client() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().no_proxy().timeout(LONG)
+}
+
+fn url(scheme: &str, server: &Server) -> String {
+    format!("{scheme}://{}/", server.address())
+}
+
+/// A configuration that offers both versions, and the certificate to trust.
+fn tls() -> (Arc<rustls::ServerConfig>, reqwest::Certificate) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    (Arc::new(config), reqwest::Certificate::from_der(&certificate).unwrap())
+}

@@ -1,0 +1,354 @@
+//! Webhooks of the accounting family: management, states, events.
+//!
+//! ```text
+//! subscribe, change ──▶ awaiting contract ──▶ Acknowledge ──▶ 200 ──▶ active ◀──▶ disabled
+//! a change of the world ──▶ announce ──▶ active: envelope, signature ──▶ deliveries
+//!                                    └─▶ awaiting or disabled: noted as missed
+//! ```
+//!
+//! - A webhook is only ever in one [`WebhookState`], and leaves it only by a row of the document's table; where
+//!   `strictTransitions` is off, also by those a generous provider might allow.
+//! - Ids follow from the seed and a counter: the same calls in the same order give the same bytes.
+//! - Locks are taken in the order world, webhooks, deliveries.
+//!
+//! A request that cannot be done changes nothing and gets an operation result that says why; an unknown webhook gets 404.
+//! A delivery that has failed for good disables its webhook.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::{Router, http::HeaderName};
+use serde::Serialize;
+
+use super::{
+    Provider,
+    catalog::{Kind, Resource},
+    deliveries::{About, Body, Family, Order, Purpose, hash, signature},
+    knobs::FailedAcknowledge,
+    random::{Guid, mix},
+    settings::Settings,
+    world::{Place, RecordChange, World},
+};
+
+mod envelope;
+mod names;
+mod operations;
+mod registry;
+mod request;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod webhook;
+
+use envelope::{Envelope, Partition};
+use names::Names;
+use registry::Registry;
+use webhook::Webhook;
+
+const SIGNATURE: HeaderName = HeaderName::from_static("svc-webhook-signature");
+
+/// What the numbers of GUIDs count.
+mod purpose {
+    pub(super) const WEBHOOK: u64 = 0x6163_0001;
+    pub(super) const OUTGOING: u64 = 0x6163_0002;
+    /// One for every change of the world, whoever is told of it.
+    pub(super) const CONVERSATION: u64 = 0x6163_0003;
+    /// For what is no change of the world: numbered like the delivery.
+    pub(super) const OWN_CONVERSATION: u64 = 0x6163_0004;
+    pub(super) const PROCESS: u64 = 0x6163_0005;
+    pub(super) const USER: u64 = 0x6163_0006;
+    pub(super) const AUTHOR: u64 = 0x6163_0007;
+}
+
+/// Every webhook there ever was, within a limit: of those that have ended, the oldest are forgotten first.
+#[derive(Debug)]
+pub struct Accounting {
+    seed: u64,
+    tenant: Arc<str>,
+    names: Names,
+    registry: Mutex<Registry>,
+}
+
+/// A webhook as it stands, for those who compare.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WebhookTruth {
+    /// Its id.
+    pub id: Guid,
+    /// Its resource.
+    pub resource: Resource,
+    /// Receiver address.
+    pub url: String,
+    /// `thirdPartyApplicationName`.
+    pub application: String,
+    /// State.
+    pub state: WebhookState,
+    /// Semantic names.
+    pub events: Vec<String>,
+}
+
+/// The states of the document's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WebhookState {
+    /// The Acknowledge has not been accepted yet.
+    AwaitingContract,
+    /// Events are delivered.
+    Active,
+    /// Switched off by the caller or after failed deliveries.
+    Disabled,
+    /// Ended by unsubscribe.
+    Unsubscribed,
+    /// Ended by delete.
+    Deleted,
+}
+
+impl Accounting {
+    /// No webhooks yet.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            seed: settings.world.seed,
+            tenant: settings.tenant.as_str().into(),
+            names: Names::new(),
+            registry: Mutex::new(Registry::default()),
+        }
+    }
+
+    /// Makes the deliveries of a change and hands them over. A webhook that subscribed to the event but is not active
+    /// gets a journal entry that ends as missed; one that has ended gets none.
+    pub fn announce(&self, provider: &Provider, world: &World, change: &RecordChange) {
+        let Place { resource, company, .. } = change.place;
+        let Some(kind) = names::index(resource, change.kind) else { return };
+        if !self.registry().concerns(resource, kind) {
+            return;
+        }
+        let record: Arc<str> = world.id(change.place).into();
+        let company = match company {
+            _ if resource == Resource::Companies => Some(Arc::clone(&record)),
+            Some(index) => {
+                Some(world.id(Place { resource: Resource::Companies, company: None, index }).into())
+            }
+            None => None,
+        };
+        self.tell(provider, change, kind, record, company);
+    }
+
+    /// A delivery to this address has ended for good: accepted, or every attempt failed. One to an address that the
+    /// webhook has left since changes nothing.
+    pub fn ended(&self, provider: &Provider, webhook: Guid, purpose: Purpose, url: &str, accepted: bool) {
+        if purpose == Purpose::Event && accepted {
+            return;
+        }
+        let mut registry = self.registry();
+        let Some(found) = registry.get_mut(webhook).filter(|found| found.wants(purpose, url)) else { return };
+        match (purpose, accepted) {
+            (Purpose::Acknowledge, true) => found.state = WebhookState::Active,
+            (Purpose::Event, _) => found.state = WebhookState::Disabled,
+            (Purpose::Acknowledge, false) => match provider.knobs().accounting.failed_acknowledge {
+                FailedAcknowledge::StaysAwaiting => {}
+                FailedAcknowledge::Deleted => {
+                    found.delete(provider.clock.now());
+                    registry.retire(webhook);
+                }
+            },
+        }
+    }
+
+    /// Whether a delivery is still wanted: its webhook may have been disabled or deleted, or moved to another url, since.
+    #[must_use]
+    pub fn wants(&self, webhook: Guid, purpose: Purpose, url: &str) -> bool {
+        self.registry().get(webhook).is_some_and(|found| found.wants(purpose, url))
+    }
+
+    /// Every webhook, in the order they were made.
+    #[must_use]
+    pub fn webhooks(&self) -> Vec<WebhookTruth> {
+        self.registry().in_order().into_iter().map(|webhook| webhook.truth(&self.names)).collect()
+    }
+
+    /// Disables an active webhook, as the provider does after failed deliveries. Whether it was active.
+    pub fn disable(&self, webhook: Guid) -> bool {
+        let mut registry = self.registry();
+        let active = registry.get_mut(webhook).filter(|found| found.state == WebhookState::Active);
+        active.map(|found| found.state = WebhookState::Disabled).is_some()
+    }
+
+    /// Sends an event of any kind to an active webhook, signed: kinds nobody knows, bodies of any shape. `event_type` is
+    /// the last part of the semantic name. Whether there is such a webhook.
+    pub fn send(
+        &self,
+        provider: &Provider,
+        webhook: Guid,
+        company: Option<&str>,
+        event_type: &str,
+        json_data: &str,
+    ) -> bool {
+        let mut registry = self.registry();
+        let number = registry.next_outgoing();
+        let Some(found) = registry.get(webhook).filter(|found| found.state == WebhookState::Active) else {
+            return false;
+        };
+        let event = names::Event::new(found.resource, event_type);
+        let message = Message {
+            number,
+            conversation: Guid::nth(self.seed, purpose::OWN_CONVERSATION, number),
+            partition: Some(Partition { company, user_name: self.author(number) }),
+            timestamp: provider.clock.now(),
+            json_data,
+        };
+        let about = About {
+            event: Arc::clone(&event.semantic_name),
+            company: company.map(Into::into),
+            record: None,
+            sequence: None,
+            outgoing: None,
+        };
+        let order = self.order(provider, found, &event, &message, about, retries(provider));
+        provider.deliveries.send(provider, order);
+        true
+    }
+
+    /// Hands a change to every webhook that subscribed to it, in the order they were made.
+    fn tell(
+        &self,
+        provider: &Provider,
+        change: &RecordChange,
+        kind: usize,
+        record: Arc<str>,
+        company: Option<Arc<str>>,
+    ) {
+        let resource = change.place.resource;
+        let event = self.names.event(resource, kind);
+        let process = Guid::nth(self.seed, purpose::PROCESS, change.number);
+        let json_data = envelope::change_data(change, &record, process);
+        let about = About {
+            event: Arc::clone(&event.semantic_name),
+            company: company.clone(),
+            record: Some(record),
+            sequence: (change.kind != Kind::ErrorOccurred).then_some(change.row.sequence),
+            outgoing: None,
+        };
+        let retries = retries(provider);
+        let mut message = Message {
+            number: 0,
+            conversation: Guid::nth(self.seed, purpose::CONVERSATION, change.number),
+            partition: Some(Partition { company: company.as_deref(), user_name: self.author(change.number) }),
+            // A standing clock is behind the changes it has dated apart.
+            timestamp: provider.clock.now().max(change.row.changed),
+            json_data: &json_data,
+        };
+        let mut registry = self.registry();
+        for id in registry.concerned(resource, kind) {
+            let active = registry.get(id).is_some_and(|webhook| webhook.state == WebhookState::Active);
+            if !active {
+                provider.deliveries.missed(provider, Family::Accounting, id, about.clone());
+                continue;
+            }
+            message.number = registry.next_outgoing();
+            if let Some(webhook) = registry.get(id) {
+                let order =
+                    self.order(provider, webhook, event, &message, about.clone(), Arc::clone(&retries));
+                provider.deliveries.send(provider, order);
+            }
+        }
+    }
+
+    /// The Acknowledge of a webhook that awaits its contract.
+    fn acknowledge(&self, provider: &Provider, registry: &mut Registry, webhook: Guid) -> Option<Order> {
+        let number = registry.next_outgoing();
+        let webhook = registry.get(webhook)?;
+        let event = self.names.acknowledge(webhook.resource);
+        let message = Message {
+            number,
+            conversation: Guid::nth(self.seed, purpose::OWN_CONVERSATION, number),
+            partition: None,
+            timestamp: provider.clock.now(),
+            json_data: envelope::ACKNOWLEDGE_DATA,
+        };
+        let about = About {
+            event: Arc::clone(&event.semantic_name),
+            company: None,
+            record: None,
+            sequence: None,
+            outgoing: None,
+        };
+        Some(self.order(provider, webhook, event, &message, about, retries(provider)))
+    }
+
+    /// A signed delivery of one message to one webhook.
+    fn order(
+        &self,
+        provider: &Provider,
+        webhook: &Webhook,
+        event: &names::Event,
+        message: &Message<'_>,
+        about: About,
+        retries: Arc<[u64]>,
+    ) -> Order {
+        let knobs = provider.knobs();
+        let outgoing = Guid::nth(self.seed, purpose::OUTGOING, message.number);
+        let body = Envelope {
+            webhook: webhook.id,
+            outgoing,
+            conversation: message.conversation,
+            tenant: &self.tenant,
+            partition: message.partition,
+            event_type: &event.descriptor,
+            timestamp: envelope::timestamp(message.timestamp, &knobs.accounting),
+            json_data: message.json_data,
+            user: webhook.user,
+        }
+        .write();
+        let signature = Some(signature(&webhook.key, &body));
+        let purpose = if message.partition.is_none() { Purpose::Acknowledge } else { Purpose::Event };
+        // An Acknowledge goes beside the events, and does not wait for one that a former url still keeps.
+        let lane = match purpose {
+            Purpose::Acknowledge => !hash(webhook.url.as_str().as_bytes()),
+            Purpose::Event => hash(about.company.as_deref().unwrap_or_default().as_bytes()),
+        };
+        Order {
+            family: Family::Accounting,
+            webhook: webhook.id,
+            purpose,
+            url: webhook.url.clone(),
+            body: Body::Same(body.into(), signature),
+            signature_header: Some(SIGNATURE),
+            lane: mix(webhook.lane ^ mix(lane)),
+            retries,
+            gone_ends: false,
+            about: About { outgoing: Some(outgoing), ..about },
+        }
+    }
+
+    /// `UserName`: who made a change.
+    fn author(&self, change: u64) -> &'static str {
+        /// Not all of them are ASCII, so that a signature over the wrong bytes shows.
+        const NAMES: [&str; 4] = ["Ana García", "Jordi Puig", "Iñaki Etxeberria", "Olga O'Neill"];
+        NAMES[mix(self.seed ^ mix(change ^ purpose::AUTHOR)) as usize % NAMES.len()]
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one delivery tells, whichever webhook gets it.
+#[derive(Debug)]
+struct Message<'a> {
+    /// Number of its `OutgoingId`.
+    number: u64,
+    conversation: Guid,
+    /// None for an Acknowledge.
+    partition: Option<Partition<'a>>,
+    timestamp: super::clock::Ticks,
+    json_data: &'a str,
+}
+
+fn retries(provider: &Provider) -> Arc<[u64]> {
+    provider.knobs().accounting.retries.as_slice().into()
+}
+
+/// The `/webhooks` family under all nineteen prefixes.
+pub fn router() -> Router<Arc<Provider>> {
+    routes::router()
+}

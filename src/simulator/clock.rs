@@ -1,0 +1,320 @@
+//! The provider's clock and the ways the provider writes time.
+//!
+//! Everything the simulator dates (versions, tokens, `Timestamp`, `Date`) comes from one clock, which can be frozen, moved
+//! ahead or set wrong: a token expires and a code grows old without anybody waiting.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// A moment in 100 ns since 1970, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ticks(pub i64);
+
+/// 100 ns in one second.
+pub const SECOND: i64 = 10_000_000;
+const DAY: i64 = 86_400;
+/// .NET counts from the year 1, Windows file times from 1601.
+const DOTNET_EPOCH: i64 = 621_355_968_000_000_000;
+const FILETIME_EPOCH: i64 = 116_444_736_000_000_000;
+
+impl Ticks {
+    /// Whole seconds since 1970.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.0.div_euclid(SECOND)
+    }
+
+    /// Later by this much.
+    #[must_use]
+    pub fn plus(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(ticks(time)))
+    }
+
+    /// Earlier by this much.
+    #[must_use]
+    pub fn minus(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(ticks(time)))
+    }
+
+    /// 18 digits for our century, counted as .NET does.
+    #[must_use]
+    pub const fn dotnet(self) -> i64 {
+        self.0 + DOTNET_EPOCH
+    }
+
+    /// 18 digits, counted as Windows file times are.
+    #[must_use]
+    pub const fn filetime(self) -> i64 {
+        self.0 + FILETIME_EPOCH
+    }
+
+    /// `2026-11-15T09:00:00.1234567Z`, as records carry it.
+    #[must_use]
+    pub fn iso(self) -> String {
+        let mut text = String::with_capacity(28);
+        self.write_iso(&mut text);
+        text
+    }
+
+    /// The same, appended.
+    pub fn write_iso(self, out: &mut String) {
+        out.extend(self.iso_bytes().map(char::from));
+    }
+
+    /// The same, as bytes. Written digit by digit: every record of every list has one.
+    #[must_use]
+    pub fn iso_bytes(self) -> [u8; 28] {
+        let mut text = *b"0000-00-00T00:00:00.0000000Z";
+        let (year, month, day) = self.date();
+        let (hour, minute, second) = self.time();
+        let fraction = self.0.rem_euclid(SECOND);
+        let parts = [
+            (0, 4, year),
+            (5, 2, month),
+            (8, 2, day),
+            (11, 2, hour),
+            (14, 2, minute),
+            (17, 2, second),
+            (20, 7, fraction),
+        ];
+        for (from, width, mut value) in parts {
+            for digit in text[from..from + width].iter_mut().rev() {
+                // Years beyond four digits, which only an absurd clock has, lose the upper ones.
+                *digit = b'0' + value.rem_euclid(10) as u8;
+                value = value.div_euclid(10);
+            }
+        }
+        text
+    }
+
+    /// `2026-11-15T09:00:00.123Z`, as payroll carries it.
+    #[must_use]
+    pub fn iso_milliseconds(self) -> String {
+        let (year, month, day) = self.date();
+        let (hour, minute, second) = self.time();
+        let fraction = self.0.rem_euclid(SECOND) / 10_000;
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:03}Z")
+    }
+
+    /// `11/15/2026 9:00:00 AM`: the `Version` of an event, which is not ISO 8601.
+    #[must_use]
+    pub fn month_first(self) -> String {
+        let (year, month, day) = self.date();
+        let (hour, minute, second) = self.time();
+        let half = if hour < 12 { "AM" } else { "PM" };
+        let hour = if hour % 12 == 0 { 12 } else { hour % 12 };
+        format!("{month}/{day}/{year} {hour}:{minute:02}:{second:02} {half}")
+    }
+
+    /// `Sun, 15 Nov 2026 09:00:00 GMT`, as the `Date` header has it.
+    #[must_use]
+    pub fn http_date(self) -> String {
+        const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let (year, month, day) = self.date();
+        let (hour, minute, second) = self.time();
+        let weekday = DAYS[self.seconds().div_euclid(DAY).rem_euclid(7) as usize];
+        let month = MONTHS[month as usize - 1];
+        format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
+    }
+
+    /// Year, month from 1, day from 1 (days to civil date, by eras of 400 years that begin in March).
+    fn date(self) -> (i64, i64, i64) {
+        let days = self.seconds().div_euclid(DAY) + 719_468;
+        let era = days.div_euclid(146_097);
+        let day_of_era = days.rem_euclid(146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+        (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+    }
+
+    fn time(self) -> (i64, i64, i64) {
+        let second = self.seconds().rem_euclid(DAY);
+        (second / 3_600, second / 60 % 60, second % 60)
+    }
+}
+
+/// A duration in 100 ns.
+#[must_use]
+pub fn ticks(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos() / 100).unwrap_or(i64::MAX)
+}
+
+/// Midnight UTC of a civil date; `None` where there is no such day.
+#[must_use]
+pub fn midnight(year: i64, month: i64, day: i64) -> Option<Ticks> {
+    if !(1..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let shifted = if month <= 2 { year - 1 } else { year };
+    let era = shifted.div_euclid(400);
+    let year_of_era = shifted.rem_euclid(400);
+    let from_march = if month > 2 { month - 3 } else { month + 9 };
+    let day_of_year = (153 * from_march + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let found = Ticks((era * 146_097 + day_of_era - 719_468) * DAY * SECOND);
+    (found.date() == (year, month, day)).then_some(found)
+}
+
+/// What the provider takes for the time.
+#[derive(Debug)]
+pub struct Clock {
+    /// Where it stands, if it stands.
+    frozen: Mutex<Option<Ticks>>,
+    /// Ahead of the machine's clock, or of the frozen one.
+    offset: AtomicI64,
+    /// The last moment given to a change, so that no two changes share one.
+    last_change: AtomicI64,
+    /// How far changes are dated ahead of the clock since it was set back past one of them.
+    ahead: AtomicI64,
+}
+
+impl Clock {
+    /// Runs with the machine's, or stands at a moment until moved.
+    #[must_use]
+    pub fn new(frozen: Option<Ticks>) -> Self {
+        Self {
+            frozen: Mutex::new(frozen),
+            offset: AtomicI64::new(0),
+            last_change: AtomicI64::new(i64::MIN),
+            ahead: AtomicI64::new(0),
+        }
+    }
+
+    /// Now, as the provider sees it.
+    #[must_use]
+    pub fn now(&self) -> Ticks {
+        let frozen = *self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
+        let base = frozen.unwrap_or_else(|| Ticks(UNIX_EPOCH.elapsed().map_or(0, ticks)));
+        Ticks(base.0.saturating_add(self.offset.load(Ordering::Relaxed)))
+    }
+
+    /// The moment of the next change: now, but later than every change before. A standing clock so still dates each
+    /// change apart, and one that was set back goes on from the last change, as fast as it goes itself.
+    pub fn change(&self) -> Ticks {
+        let now = self.unless_set_back();
+        let next = |last: i64| Some(now.max(last.saturating_add(1)));
+        let last = self
+            .last_change
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .unwrap_or_else(|last| last);
+        Ticks(now.max(last.saturating_add(1)))
+    }
+
+    /// Now, on the scale by which changes are dated: never before the last of them. What looks back into the world
+    /// counts from here.
+    #[must_use]
+    pub fn latest(&self) -> Ticks {
+        Ticks(self.unless_set_back().max(self.last_change.load(Ordering::Relaxed)))
+    }
+
+    /// Moves it: time passes when positive, it is set back when negative.
+    pub fn advance(&self, by: i64) {
+        self.offset.fetch_add(by, Ordering::Relaxed);
+        if by < 0 {
+            self.look_ahead();
+        }
+    }
+
+    /// Sets how far it is ahead of its base.
+    pub fn skew(&self, by: i64) {
+        self.offset.store(by, Ordering::Relaxed);
+        self.look_ahead();
+    }
+
+    fn unless_set_back(&self) -> i64 {
+        self.now().0.saturating_add(self.ahead.load(Ordering::Relaxed))
+    }
+
+    fn look_ahead(&self) {
+        let last = self.last_change.load(Ordering::Relaxed);
+        self.ahead.store(last.saturating_sub(self.now().0).max(0), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_written_as_each_of_the_providers_formats() {
+        let moment =
+            Ticks(midnight(2026, 11, 15).unwrap().0 + (13 * 3_600 + 5 * 60 + 9) * SECOND + 1_234_567);
+
+        assert_eq!(moment.iso(), "2026-11-15T13:05:09.1234567Z");
+        assert_eq!(moment.iso_bytes(), *b"2026-11-15T13:05:09.1234567Z");
+        assert_eq!(moment.iso_milliseconds(), "2026-11-15T13:05:09.123Z");
+        assert_eq!(moment.month_first(), "11/15/2026 1:05:09 PM");
+        assert_eq!(moment.http_date(), "Sun, 15 Nov 2026 13:05:09 GMT");
+    }
+
+    #[test]
+    fn both_tick_counts_have_eighteen_digits_and_the_known_values() {
+        let epoch = Ticks(0);
+        let moment = midnight(2026, 11, 15).unwrap();
+
+        assert_eq!(epoch.dotnet(), 621_355_968_000_000_000);
+        assert_eq!(epoch.filetime(), 116_444_736_000_000_000);
+        assert_eq!(moment.dotnet().to_string().len(), 18);
+        assert!(moment.filetime().to_string().starts_with("134"));
+    }
+
+    #[test]
+    fn only_days_that_exist_have_a_midnight() {
+        assert_eq!(midnight(1970, 1, 1), Some(Ticks(0)));
+        assert_eq!(midnight(2024, 2, 29).unwrap().iso(), "2024-02-29T00:00:00.0000000Z");
+        for (year, month, day) in [(2026, 2, 29), (2026, 4, 31), (2026, 13, 1), (2026, 0, 1), (0, 1, 1)] {
+            assert_eq!(midnight(year, month, day), None, "{year}-{month}-{day}");
+        }
+    }
+
+    #[test]
+    fn a_standing_clock_dates_every_change_apart_and_moves_when_told() {
+        let clock = Clock::new(Some(Ticks(1_000)));
+
+        assert_eq!((clock.change(), clock.change(), clock.now()), (Ticks(1_000), Ticks(1_001), Ticks(1_000)));
+        clock.advance(5_000);
+        assert_eq!((clock.now(), clock.change()), (Ticks(6_000), Ticks(6_000)));
+        clock.skew(-500);
+        assert_eq!((clock.now(), clock.change()), (Ticks(500), Ticks(6_001)));
+    }
+    #[test]
+    fn a_clock_that_is_set_back_goes_on_for_changes_until_it_is_set_right() {
+        let clock = Clock::new(Some(Ticks(1_000)));
+        assert_eq!(clock.latest(), Ticks(1_000));
+        clock.change();
+        clock.change();
+        assert_eq!((clock.now(), clock.latest()), (Ticks(1_000), Ticks(1_001)));
+
+        clock.advance(-600);
+        assert_eq!((clock.now(), clock.latest(), clock.change()), (Ticks(400), Ticks(1_001), Ticks(1_002)));
+        clock.advance(50);
+        assert_eq!((clock.now(), clock.latest(), clock.change()), (Ticks(450), Ticks(1_051), Ticks(1_051)));
+        clock.skew(500);
+
+        assert_eq!((clock.now(), clock.latest(), clock.change()), (Ticks(1_500), Ticks(1_500), Ticks(1_500)));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_before_any_change_dates_the_first_by_itself() {
+        let clock = Clock::new(Some(Ticks(1_000)));
+
+        clock.skew(-600);
+
+        assert_eq!((clock.latest(), clock.change()), (Ticks(400), Ticks(400)));
+    }
+}

@@ -1,0 +1,408 @@
+//! Deliveries of both webhook families: queue, attempts, retries, and the journal of all.
+//!
+//! ```text
+//! send ──▶ knobs: lose, duplicate, reorder, delay ──▶ lane ──▶ first attempt ──▶ accepted
+//!                                                               │      ▲
+//!                                                               ▼      │ (off the lane)
+//!                                                             timer ─ retry ──▶ given up ──▶ the family
+//! ```
+//!
+//! - First attempts of one lane go one after the other; lanes go side by side. A retry waits beside its lane and holds up
+//!   nobody.
+//! - What the knobs do to a delivery follows from the seed and its number in the journal.
+//! - A delivery ends once: its family hears of it (accepted, given up) before it stops counting for [`Deliveries::idle`].
+//! - One webhook has only a part of those on their way at once, so that a receiver which never answers holds up its own.
+//! - Waiting deliveries cost memory up to a limit and nothing else: no task, no timer of their own.
+//!
+//! A failed attempt is tried again after the order's waits; after the last the delivery is given up. When [`run()`] is stopped,
+//! attempts on their way are dropped and what waits is forgotten; the journal then shows them without an end.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::http::{HeaderName, HeaderValue};
+use bytes::Bytes;
+use serde::Serialize;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+use url::Url;
+
+use super::{
+    Provider,
+    clock::Ticks,
+    journal::Journal,
+    knobs::DeliveryKnobs,
+    random::{Guid, Random, mix},
+    settings::Settings,
+};
+
+mod attempt;
+mod client;
+mod queue;
+#[cfg(test)]
+pub(in crate::simulator) mod rig;
+mod run;
+mod signature;
+#[cfg(test)]
+mod tests;
+
+pub(super) use attempt::cause;
+pub use run::run;
+pub use signature::signature;
+
+use queue::{Job, Queue};
+
+/// The stream of numbers that knobs draw from.
+const KNOB_PURPOSE: u64 = 0x6465_6C69_7665_7279;
+/// The most later deliveries that go before one held back.
+const LONGEST_REORDER: u64 = 4;
+
+/// The queue, the client and the journal.
+#[derive(Debug)]
+pub struct Deliveries {
+    seed: u64,
+    journal: Journal<Entry>,
+    queue: Mutex<Queue>,
+    clients: client::Clients,
+    /// Something may be due: tells the loop.
+    due: Notify,
+    /// Nothing is left: tells those who wait for it.
+    quiet: Notify,
+}
+
+/// An order that is in the journal and counts as waiting, but is queued only when this is dropped: when the answer that
+/// must come first has gone, or will never go.
+#[derive(Debug)]
+pub struct Reserved {
+    provider: Arc<Provider>,
+    job: Option<Job>,
+}
+
+/// Which family a delivery belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Family {
+    /// Accounting, core, import.
+    Accounting,
+    /// Invoicing.
+    Invoicing,
+}
+
+/// Why it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Purpose {
+    /// To make the contract: only 200 will do.
+    Acknowledge,
+    /// To tell a change.
+    Event,
+}
+
+/// A delivery to be made.
+#[derive(Debug)]
+pub struct Order {
+    /// Family.
+    pub family: Family,
+    /// Webhook or hook.
+    pub webhook: Guid,
+    /// Why.
+    pub purpose: Purpose,
+    /// Where to.
+    pub url: Url,
+    /// What is sent.
+    pub body: Body,
+    /// Name of the signature header.
+    pub signature_header: Option<HeaderName>,
+    /// Deliveries with the same lane number are first tried one after the other, in order: (webhook, company).
+    pub lane: u64,
+    /// Waits before each further attempt, milliseconds.
+    pub retries: Arc<[u64]>,
+    /// 410 ends the attempts at once.
+    pub gone_ends: bool,
+    /// What it tells, for the journal.
+    pub about: About,
+}
+
+/// What is sent, with the value of the signature header if there is one.
+pub enum Body {
+    /// The same at every attempt.
+    Same(Bytes, Option<HeaderValue>),
+    /// Written for each attempt, which is counted from 1.
+    Numbered(Box<dyn Fn(u32) -> (Bytes, Option<HeaderValue>) + Send + Sync>),
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Body")
+    }
+}
+
+/// What a delivery tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct About {
+    /// Semantic name, or `Customer.Created`.
+    pub event: Arc<str>,
+    /// Company correlation id, or invoicing tenant.
+    pub company: Option<Arc<str>>,
+    /// Correlation id or entity id of the record.
+    pub record: Option<Arc<str>>,
+    /// `SequenceVersion`.
+    pub sequence: Option<u64>,
+    /// `OutgoingId`; none for invoicing.
+    pub outgoing: Option<Guid>,
+}
+
+/// A delivery as the journal keeps it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// Family.
+    pub family: Family,
+    /// Webhook or hook.
+    pub webhook: Guid,
+    /// Why.
+    pub purpose: Purpose,
+    /// What it tells.
+    pub about: About,
+    /// When it was ordered.
+    pub at: Ticks,
+    /// A 64-bit hash of the body of the first attempt, so that two runs can be compared; 0 where none was made.
+    pub body_hash: u64,
+    /// Every attempt and its answer.
+    pub attempts: Vec<Attempt>,
+    /// How it ended; `None` while it is on its way.
+    pub end: Option<End>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// When it was sent.
+    pub at: Ticks,
+    /// Milliseconds until the answer, or until it was given up.
+    pub took: u32,
+    /// Status of the answer.
+    pub status: Option<u16>,
+    /// Why it failed, if not by its status alone: time limit, connection, cookies.
+    pub error: Option<String>,
+}
+
+/// How a delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum End {
+    /// The receiver has it.
+    Accepted,
+    /// Every attempt failed.
+    GivenUp,
+    /// Its webhook was disabled, deleted or moved before it could be delivered.
+    Abandoned,
+    /// The webhook was not active when it happened: never sent.
+    Missed,
+    /// A knob lost it.
+    Lost,
+    /// Too many were waiting.
+    Overflown,
+}
+
+/// A 64-bit hash that is the same on every machine.
+#[must_use]
+pub fn hash(bytes: &[u8]) -> u64 {
+    let mut state = bytes.len() as u64;
+    for chunk in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        state = mix(state ^ u64::from_le_bytes(word));
+    }
+    state
+}
+
+impl Deliveries {
+    /// An empty queue.
+    ///
+    /// # Errors
+    /// The settings' root certificates are no PEM, or no client can be made.
+    pub fn new(settings: &Settings) -> Result<Self, super::Error> {
+        Ok(Self {
+            seed: settings.world.seed,
+            journal: Journal::new(settings.journal_limit),
+            queue: Mutex::new(Queue::default()),
+            clients: client::Clients::new(&settings.receiver_roots)?,
+            due: Notify::new(),
+            quiet: Notify::new(),
+        })
+    }
+
+    /// Takes a delivery; never waits. Its number in the journal. Applies the knobs that lose, duplicate, delay and reorder
+    /// (to events, never to an Acknowledge). Where too many wait already, its family does not hear of it again.
+    pub fn send(&self, provider: &Provider, order: Order) -> u64 {
+        let knobs = provider.knobs();
+        let knobs = &knobs.delivery;
+        let order = Arc::new(order);
+        let number = self.note(provider, &order);
+        let mut chances = self.chances(number, order.purpose, knobs);
+        if chances.lose {
+            self.end(number, End::Lost);
+            return number;
+        }
+        // The second one is numbered before the first can leave, so that numbers do not depend on how fast it is sent.
+        let duplicate = chances.duplicate.then(|| self.note(provider, &order));
+        self.enqueue(Job::new(number, Arc::clone(&order)), &chances, knobs);
+        if let Some(number) = duplicate {
+            chances = self.chances(number, order.purpose, knobs);
+            self.enqueue(Job::new(number, order), &chances, knobs);
+        }
+        number
+    }
+
+    /// Takes a delivery that must not leave before an answer has: it is numbered now and queued when the result is dropped.
+    pub fn reserve(&self, provider: &Arc<Provider>, order: Order) -> Reserved {
+        let order = Arc::new(order);
+        let number = self.note(provider, &order);
+        let admitted = self.queue().admit(provider.knobs().delivery.pending_limit);
+        if !admitted {
+            self.end(number, End::Overflown);
+        }
+        Reserved { provider: Arc::clone(provider), job: admitted.then(|| Job::new(number, order)) }
+    }
+
+    /// Takes a delivery and waits for the end of its first attempt, however it goes.
+    pub async fn send_and_wait(&self, provider: &Provider, order: Order) {
+        let order = Arc::new(order);
+        let number = self.note(provider, &order);
+        let (done, first) = oneshot::channel();
+        let job = Job { first: Some(done), ..Job::new(number, order) };
+        self.enqueue(job, &Chances::default(), &provider.knobs().delivery);
+        // An error means that it was dropped without an attempt, and waiting longer would not help.
+        first.await.ok();
+    }
+
+    /// Notes an event that was not sent because its webhook is not active.
+    pub fn missed(&self, provider: &Provider, family: Family, webhook: Guid, about: About) -> u64 {
+        self.journal.push(Entry {
+            family,
+            webhook,
+            purpose: Purpose::Event,
+            about,
+            at: provider.clock.now(),
+            body_hash: 0,
+            attempts: Vec::new(),
+            end: Some(End::Missed),
+        })
+    }
+
+    /// The HTTP client that deliveries use: hosts resolved by the knobs, certificates trusted by the settings.
+    #[must_use]
+    pub fn client(&self, provider: &Provider) -> reqwest::Client {
+        self.clients.get(&provider.knobs())
+    }
+
+    /// Deliveries since the start, in order, within the journal's limit: `(number, entry)` from a number on.
+    #[must_use]
+    pub fn entries(&self, from: u64, limit: usize) -> Vec<(u64, Entry)> {
+        self.journal.from(from, limit)
+    }
+
+    /// How many there ever were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.journal.count()
+    }
+
+    /// Resolves once nothing is queued, waiting for a retry or on its way.
+    pub async fn idle(&self) {
+        loop {
+            let mut quiet = std::pin::pin!(self.quiet.notified());
+            // Listening before looking: what ends in between is not missed.
+            quiet.as_mut().enable();
+            if self.queue().is_empty() {
+                return;
+            }
+            quiet.await;
+        }
+    }
+
+    /// Has the loop look again at what is due, because a knob may have changed that.
+    pub fn wake(&self) {
+        self.due.notify_one();
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, provider: &Provider, order: &Order) -> u64 {
+        self.journal.push(Entry {
+            family: order.family,
+            webhook: order.webhook,
+            purpose: order.purpose,
+            about: order.about.clone(),
+            at: provider.clock.now(),
+            body_hash: 0,
+            attempts: Vec::new(),
+            end: None,
+        })
+    }
+
+    fn end(&self, number: u64, end: End) {
+        self.journal.update(number, |entry| entry.end = Some(end));
+    }
+
+    /// Queues what was not admitted before, unless too many are waiting.
+    fn enqueue(&self, mut job: Job, chances: &Chances, knobs: &DeliveryKnobs) {
+        let now = Instant::now();
+        job.due = (!chances.delay.is_zero()).then(|| now + chances.delay);
+        let mut queue = self.queue();
+        if queue.admit(knobs.pending_limit) {
+            queue.push(job, chances.hold_back, now);
+            drop(queue);
+            self.due.notify_one();
+        } else {
+            drop(queue);
+            self.end(job.number, End::Overflown);
+        }
+    }
+
+    /// What the knobs do to a delivery: every draw is made, so that turning one knob leaves the others' choices alone.
+    fn chances(&self, number: u64, purpose: Purpose, knobs: &DeliveryKnobs) -> Chances {
+        if purpose == Purpose::Acknowledge {
+            return Chances::default();
+        }
+        let mut random = Random::new(self.seed ^ mix(number), KNOB_PURPOSE);
+        let (lose, duplicate, reorder) = (random.unit(), random.unit(), random.unit());
+        let behind = 1 + random.below(LONGEST_REORDER);
+        Chances {
+            lose: lose < knobs.lose,
+            duplicate: duplicate < knobs.duplicate,
+            hold_back: (reorder < knobs.reorder).then_some(behind),
+            delay: knobs.delay.sample(&mut random),
+        }
+    }
+}
+
+/// What the knobs do to one delivery.
+#[derive(Debug, Default)]
+struct Chances {
+    lose: bool,
+    duplicate: bool,
+    /// How many later ones of its lane go first.
+    hold_back: Option<u64>,
+    delay: Duration,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            let deliveries = &self.provider.deliveries;
+            deliveries.queue().push(job, None, Instant::now());
+            deliveries.due.notify_one();
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Fault rules: which request a rule fits, how often it has hit, and what is answered instead.
+//!
+//! Rules are asked in order. One that does not fit, still skips, is used up or was not drawn leaves the request to the
+//! next, so a list such as "429 twice, then 500 once" reads as it is written. Counts are kept per rule; they begin again
+//! when the knobs are turned, never by a request.
+
+use std::sync::{Mutex, PoisonError};
+
+use axum::{
+    http::Method,
+    response::{IntoResponse as _, Response},
+};
+use url::form_urlencoded;
+
+use super::{hang_up, limits, refusal::Refusal};
+use crate::simulator::{
+    knobs::{Effect, Fault, Target, Tells},
+    random::{Random, mix},
+};
+
+/// Keeps the draws of rules apart from everything else drawn under the seed.
+const PURPOSE: u64 = 0x6661_756c_7400_0000;
+
+/// How often each rule has fitted and hit.
+#[derive(Debug)]
+pub(super) struct Faults(Mutex<Vec<Count>>);
+
+#[derive(Debug, Clone, Default)]
+struct Count {
+    fitted: u64,
+    hits: u32,
+}
+
+/// What rules look at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) method: &'a Method,
+    pub(super) path: &'a str,
+    pub(super) query: &'a str,
+    pub(super) company: Option<&'a str>,
+}
+
+impl Faults {
+    /// So many rules that have not hit yet.
+    pub(super) fn new(rules: usize) -> Self {
+        Self(Mutex::new(vec![Count::default(); rules]))
+    }
+
+    /// The effect of the first rule that hits this request; the rules must be those it was armed for.
+    pub(super) fn draw<'a>(&self, rules: &'a [Fault], seed: u64, seen: Seen<'_>) -> Option<&'a Effect> {
+        if rules.is_empty() {
+            return None;
+        }
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let purposes = PURPOSE..;
+        for ((rule, count), purpose) in rules.iter().zip(counts.iter_mut()).zip(purposes) {
+            if seen.fits(&rule.on) && count.hits(rule, seed, purpose) {
+                return Some(&rule.effect);
+            }
+        }
+        None
+    }
+
+    /// Begins all counts again, for so many rules.
+    pub(super) fn arm(&self, rules: usize) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = vec![Count::default(); rules];
+    }
+}
+
+impl Count {
+    /// Counts a request that fits; whether the rule hits it.
+    fn hits(&mut self, rule: &Fault, seed: u64, purpose: u64) -> bool {
+        self.fitted += 1;
+        let hits = self.fitted > u64::from(rule.skip)
+            && rule.times.is_none_or(|times| self.hits < times)
+            && Random::new(seed ^ mix(self.fitted), purpose).chance(rule.share);
+        self.hits = self.hits.saturating_add(u32::from(hits));
+        hits
+    }
+}
+
+impl Seen<'_> {
+    fn fits(&self, target: &Target) -> bool {
+        target.method.as_ref().is_none_or(|method| self.method.as_str().eq_ignore_ascii_case(method))
+            && target.path.as_ref().is_none_or(|path| self.path.starts_with(path))
+            && target.ending.as_ref().is_none_or(|ending| self.ends_with(ending))
+            && target.company.as_ref().is_none_or(|company| self.company == Some(company))
+            && target.page.is_none_or(|page| self.page() == Some(page))
+    }
+
+    /// Ids hold colons, which some clients encode and some do not.
+    fn ends_with(&self, ending: &str) -> bool {
+        self.path.ends_with(ending)
+            || (self.path.contains('%') && decoded(self.path).ends_with(ending.as_bytes()))
+    }
+
+    fn page(&self) -> Option<u64> {
+        let mut parameters = form_urlencoded::parse(self.query.as_bytes());
+        parameters.find(|(name, _)| name == "pageNumber")?.1.parse().ok()
+    }
+}
+
+/// The name of an effect in the journal, as knobs spell it.
+pub(super) const fn name(effect: &Effect) -> &'static str {
+    match effect {
+        Effect::Throttle { .. } => "throttle",
+        Effect::Quota { .. } => "quota",
+        Effect::Status(_) => "status",
+        Effect::UnknownPath => "unknownPath",
+        Effect::Drop => "drop",
+        Effect::Truncate => "truncate",
+        Effect::InvalidJson => "invalidJson",
+        Effect::WrongContentType => "wrongContentType",
+        Effect::Delay(_) => "delay",
+        Effect::LoseAnswer => "loseAnswer",
+    }
+}
+
+/// What is answered before anything is checked or done; `None` for effects that need the right answer first.
+pub(super) fn instead(effect: &Effect) -> Option<Response> {
+    match *effect {
+        Effect::Throttle { seconds, tells } => Some(limits::throttled(seconds.into(), tells).into_response()),
+        Effect::Quota { seconds } => Some(limits::used_up(seconds.into(), Tells::Both).into_response()),
+        Effect::Status(status) => Some(failed(status.get())),
+        Effect::UnknownPath => Some(Refusal::unknown_path()),
+        Effect::Drop => Some(hang_up()),
+        Effect::Truncate
+        | Effect::InvalidJson
+        | Effect::WrongContentType
+        | Effect::Delay(_)
+        | Effect::LoseAnswer => None,
+    }
+}
+
+fn failed(status: u16) -> Response {
+    if status >= 502 {
+        Refusal::gateway(status, "The service is unavailable.").into_response()
+    } else {
+        Refusal::api(status, "An error has occurred.").into_response()
+    }
+}
+
+/// Without its percent-encoding; what is not validly encoded stays as it is.
+fn decoded(path: &str) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
+    let mut rest = path.as_bytes();
+    let mut text = Vec::with_capacity(rest.len());
+    while let Some((&first, after)) = rest.split_first() {
+        let encoded = (first == b'%').then(|| digit(after.first()).zip(digit(after.get(1)))).flatten();
+        if let Some((high, low)) = encoded {
+            text.push((high * 16 + low) as u8);
+            rest = &after[2..];
+        } else {
+            text.push(first);
+            rest = after;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulator::knobs::Status;
+
+    const REQUEST: Seen<'static> = Seen {
+        method: &Method::GET,
+        path: "/accounting/api/customers/a%3A7",
+        query: "pageSize=10&pageNumber=3",
+        company: Some("acme"),
+    };
+
+    fn rule(effect: Effect) -> Fault {
+        Fault { on: Target::default(), effect, share: 1.0, times: None, skip: 0 }
+    }
+
+    fn on(target: Target) -> bool {
+        Faults::new(1).draw(&[Fault { on: target, ..rule(Effect::Drop) }], 1, REQUEST).is_some()
+    }
+
+    /// The names of the effects of so many equal requests.
+    fn effects(faults: &Faults, rules: &[Fault], requests: usize) -> Vec<Option<&'static str>> {
+        (0..requests).map(|_| faults.draw(rules, 1, REQUEST).map(name)).collect()
+    }
+
+    #[test]
+    fn a_target_fits_when_all_that_is_set_fits() {
+        let text = |text: &str| Some(text.to_owned());
+        assert!(on(Target::default()));
+        for (target, fits) in [
+            (Target { method: text("get"), ..Target::default() }, true),
+            (Target { method: text("POST"), ..Target::default() }, false),
+            (Target { path: text("/accounting/api/customers"), ..Target::default() }, true),
+            (Target { path: text("/payroll"), ..Target::default() }, false),
+            (Target { ending: text("a%3A7"), ..Target::default() }, true),
+            (Target { ending: text("a:7"), ..Target::default() }, true),
+            (Target { ending: text("b:7"), ..Target::default() }, false),
+            (Target { company: text("acme"), ..Target::default() }, true),
+            (Target { company: text("acm"), ..Target::default() }, false),
+            (Target { page: Some(3), ..Target::default() }, true),
+            (Target { page: Some(10), ..Target::default() }, false),
+            (Target { method: text("GET"), page: Some(4), ..Target::default() }, false),
+        ] {
+            assert_eq!(on(target.clone()), fits, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_skips_then_hits_so_many_times_and_leaves_the_rest_to_the_next() {
+        let rules = [
+            Fault { skip: 1, times: Some(2), ..rule(Effect::Drop) },
+            Fault { times: Some(0), ..rule(Effect::UnknownPath) },
+            Fault { times: Some(2), ..rule(Effect::Status(Status::SERVER_ERROR)) },
+        ];
+
+        let found = effects(&Faults::new(rules.len()), &rules, 6);
+
+        let (drop, status) = (Some("drop"), Some("status"));
+        assert_eq!(found, [status, drop, drop, status, None, None]);
+    }
+
+    #[test]
+    fn counts_begin_again_when_the_rules_are_armed() {
+        let once = [Fault { times: Some(1), ..rule(Effect::Drop) }];
+        let faults = Faults::new(once.len());
+
+        assert_eq!(effects(&faults, &once, 2), [Some("drop"), None]);
+        faults.arm(once.len());
+        assert_eq!(effects(&faults, &once, 2), [Some("drop"), None]);
+    }
+
+    #[test]
+    fn a_share_hits_about_so_many_and_the_same_ones_again() {
+        let rules = [Fault { share: 0.25, ..rule(Effect::Drop) }];
+
+        let first = effects(&Faults::new(1), &rules, 4_000);
+        let again = effects(&Faults::new(1), &rules, 4_000);
+
+        let hits = first.iter().flatten().count();
+        assert!((900..1_100).contains(&hits), "{hits}");
+        assert_eq!(first, again);
+        let other_seed = Faults::new(1);
+        assert_ne!(
+            first,
+            (0..4_000).map(|_| other_seed.draw(&rules, 2, REQUEST).map(name)).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn percent_encoding_is_undone_only_where_it_is_valid() {
+        assert_eq!(decoded("a%3Ab%3a%"), b"a:b:%");
+        assert_eq!(decoded("%zz%C3%A9%4"), "%zzé%4".as_bytes());
+    }
+}

@@ -1,0 +1,142 @@
+//! Where a login sends its code: an address of the client, or a page when the client has none.
+
+use axum::{
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use url::Url;
+
+use super::page;
+
+/// The address that stands for none: the code is shown to the user, who copies it.
+const OUT_OF_BAND: &str = "urn:ietf:wg:oauth:2.0:oob";
+
+/// A redirect address that may be used.
+#[derive(Debug, Clone)]
+pub(super) struct Redirect {
+    /// As it was sent, for the exact compare at the token endpoint.
+    text: String,
+    /// `None` for out-of-band.
+    url: Option<Url>,
+}
+
+impl Redirect {
+    /// Checks an address against the registered ones, if there are any, and against the document's rule: https, or
+    /// `http://localhost:<port>/…`, or out-of-band; `http://127.0.0.1` is not allowed.
+    pub(super) fn check(text: &str, registered: &[String]) -> Result<Self, &'static str> {
+        if !registered.is_empty() && !registered.iter().any(|known| known == text) {
+            return Err("the redirect address is not registered");
+        }
+        if text == OUT_OF_BAND {
+            return Ok(Self { text: text.to_owned(), url: None });
+        }
+        let url = Url::parse(text).map_err(|_| "the redirect address is no address")?;
+        if url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
+            return Err("the redirect address must have no fragment and no credentials");
+        }
+        if url.scheme() == "https" || is_local(text) {
+            return Ok(Self { text: text.to_owned(), url: Some(url) });
+        }
+        Err("the redirect address must be https, or http://localhost with a port")
+    }
+
+    /// The address as it was sent.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Hands over the code, with the identity token if the callback has one.
+    pub(super) fn grant(&self, code: &str, identity: Option<&str>, state: &str) -> Response {
+        let mut parameters = vec![("code", code)];
+        parameters.extend(identity.map(|token| ("id_token", token)));
+        parameters.push(("state", state));
+        self.answer(&parameters).unwrap_or_else(|| page::code(code))
+    }
+
+    /// Hands over an error instead, with the state if there was one.
+    pub(super) fn refuse(&self, error: &str, description: &str, state: Option<&str>) -> Response {
+        let mut parameters = vec![("error", error), ("error_description", description)];
+        parameters.extend(state.map(|state| ("state", state)));
+        self.answer(&parameters).unwrap_or_else(|| page::refusal(&format!("{error}: {description}")))
+    }
+
+    /// 302 with these parameters after those the address has already.
+    fn answer(&self, parameters: &[(&str, &str)]) -> Option<Response> {
+        let mut url = self.url.clone()?;
+        url.query_pairs_mut().extend_pairs(parameters);
+        let headers = [(header::LOCATION, String::from(url)), (header::CACHE_CONTROL, "no-store".to_owned())];
+        Some((StatusCode::FOUND, headers).into_response())
+    }
+}
+
+/// `http://localhost:<port>/…`, to the letter.
+fn is_local(text: &str) -> bool {
+    text.strip_prefix("http://localhost:").and_then(|rest| rest.split_once('/')).is_some_and(|(port, _)| {
+        port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_documents_addresses_are_allowed() {
+        for (text, allowed) in [
+            ("https://client.example/callback", true),
+            ("https://client.example", true),
+            ("https://127.0.0.1/callback", true),
+            ("http://localhost:8080/callback", true),
+            ("http://localhost:8080/callback?a=b", true),
+            ("urn:ietf:wg:oauth:2.0:oob", true),
+            ("http://127.0.0.1:8080/callback", false),
+            ("http://127.0.0.1/callback", false),
+            ("http://[::1]:8080/callback", false),
+            ("http://localhost/callback", false),
+            ("http://localhost:8080", false),
+            ("http://localhost:+80/callback", false),
+            ("http://localhost:99999/callback", false),
+            ("http://localhost:80@evil.example/callback", false),
+            ("http://localhost.evil.example:80/callback", false),
+            ("http://client.example/callback", false),
+            ("https://client.example/callback#part", false),
+            ("https://user:word@client.example/", false),
+            ("javascript:alert(1)", false),
+            ("/callback", false),
+            ("https://", false),
+            ("", false),
+        ] {
+            assert_eq!(Redirect::check(text, &[]).is_ok(), allowed, "{text}");
+        }
+    }
+
+    #[test]
+    fn registered_addresses_are_compared_to_the_letter() {
+        let registered = ["https://client.example/callback".to_owned()];
+
+        for (text, allowed) in [
+            ("https://client.example/callback", true),
+            ("https://client.example/Callback", false),
+            ("https://client.example/callback/", false),
+            ("https://client.example/callback?a=b", false),
+            ("HTTPS://client.example/callback", false),
+            ("urn:ietf:wg:oauth:2.0:oob", false),
+        ] {
+            assert_eq!(Redirect::check(text, &registered).is_ok(), allowed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_query_that_is_there_already_stays() {
+        let redirect = Redirect::check("https://client.example/callback?a=b%20c", &[]).unwrap();
+
+        let response = redirect.grant("c0de", None, "a&b=\r\nc");
+
+        assert_eq!(response.status(), 302);
+        assert_eq!(
+            response.headers()["location"],
+            "https://client.example/callback?a=b%20c&code=c0de&state=a%26b%3D%0D%0Ac"
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! The invoicing API: its login, its webhooks, the echo, notifications.
+//!
+//! ```text
+//! users/login ──▶ tokens ──▶ companies/{id}/select ──▶ tokens
+//! POST webhooks ──▶ rules ──▶ hooks ──▶ echo ──▶ effective
+//! change of the world ──▶ hooks of its company, entity and action ──▶ notification ──▶ deliveries
+//! ```
+//!
+//! - A hook belongs to the company its token was issued for; nobody else sees, deletes or is told by it.
+//! - A hook is notified only while its echo has come back and it is not paused; what it misses is in the journal.
+//! - Failed deliveries change nothing about a hook: after the last attempt that one message is given up.
+//! - Tokens, hooks, echoes on their way and the texts of a hook are bounded.
+//!
+//! Bad input is answered in the API's error body, with a message that begins with the field it is about.
+//!
+//! Of the two ways to log in, the one by mail and password is here. The one by redirect is left out: the address of its second
+//! leg, where the code becomes a token, and the shape of the answer there are not known, and made up they would prove
+//! nothing about a client that uses them. A test that needs no login has [`Invoicing::grant`].
+
+mod echo;
+mod hooks;
+mod login;
+mod notification;
+mod rules;
+mod tokens;
+mod webhooks;
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use axum::{
+    Router,
+    response::{IntoResponse, Response},
+    routing::{delete, get, post},
+};
+use serde::Serialize;
+use tokio::sync::{Semaphore, watch};
+
+use self::{
+    hooks::{Hook, Hooks},
+    notification::{Outcome, Writer},
+    tokens::Tokens,
+};
+use super::{
+    Provider,
+    answer::api_error,
+    catalog::{Action, Area, Entity},
+    clock::Ticks,
+    deliveries::Family,
+    identity::{Issued, Standing},
+    random::Guid,
+    settings::Settings,
+    world::InvoicingChange,
+};
+
+/// Id of company number 0, far from its number so that nobody takes one for the other.
+const FIRST_COMPANY: u32 = 40_001;
+/// What tenants are drawn for.
+const TENANTS: u64 = 0x696e_765f_7465_6e61;
+
+/// Logins and hooks.
+#[derive(Debug)]
+pub struct Invoicing {
+    seed: u64,
+    tokens: Tokens,
+    hooks: Hooks,
+    /// Turns of those that ask for an echo.
+    echoes: Arc<Semaphore>,
+    /// Echoes that are still to come.
+    pending: watch::Sender<usize>,
+    /// Echoes asked for so far.
+    echo_count: AtomicU64,
+}
+
+/// A hook as it stands, for those who compare.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HookTruth {
+    /// Its id; written without dashes on the wire.
+    pub id: Guid,
+    /// Number of the invoicing company that owns it.
+    pub company: u32,
+    /// Receiver address.
+    pub uri: String,
+    /// Entity subscribed to.
+    pub entity: Entity,
+    /// Action subscribed to.
+    pub action: Action,
+    /// Whether the echo has come back.
+    pub effective: bool,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// Why the echo did not come back; `None` while it is awaited.
+    pub echo_failure: Option<String>,
+}
+
+impl Invoicing {
+    /// Nobody logged in, no hooks.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            seed: settings.world.seed,
+            tokens: Tokens::new(settings),
+            hooks: Hooks::new(settings.world.seed),
+            echoes: Arc::new(Semaphore::new(webhooks::ECHOES_AT_ONCE)),
+            pending: watch::Sender::new(0),
+            echo_count: AtomicU64::new(0),
+        }
+    }
+
+    /// What a token is worth now; tokens before a company was chosen have none.
+    #[must_use]
+    pub fn check(&self, bearer: &str, now: Ticks) -> Standing {
+        self.tokens.check(bearer, now)
+    }
+
+    /// `TenantId` of an invoicing company, which the login tells as `idCDA`.
+    #[must_use]
+    pub fn tenant(&self, company: u32) -> String {
+        Guid::nth(self.seed, TENANTS, company.into()).to_string()
+    }
+
+    /// The id by which the login tells an invoicing company and a select chooses it.
+    #[must_use]
+    pub const fn company_id(company: u32) -> u32 {
+        FIRST_COMPANY.saturating_add(company)
+    }
+
+    /// Makes the deliveries of a change and hands them over; hooks that are paused or not effective get a journal entry
+    /// that ends as missed.
+    pub fn announce(&self, provider: &Provider, change: &InvoicingChange) {
+        for outcome in self.outcomes(provider, change) {
+            match outcome {
+                Outcome::Send(order) => provider.deliveries.send(provider, *order),
+                Outcome::Missed(hook, about) => {
+                    provider.deliveries.missed(provider, Family::Invoicing, hook, about)
+                }
+            };
+        }
+    }
+
+    /// Whether a delivery is still wanted: its hook may have been deleted or paused since.
+    #[must_use]
+    pub fn wants(&self, hook: Guid) -> bool {
+        self.hooks.active(hook)
+    }
+
+    /// Every hook that has not been deleted.
+    #[must_use]
+    pub fn hooks(&self) -> Vec<HookTruth> {
+        self.hooks.all().iter().map(Hook::truth).collect()
+    }
+
+    /// Pauses or resumes a hook, as the provider might by itself. Whether there is such a hook.
+    pub fn pause(&self, hook: Guid, paused: bool) -> bool {
+        self.hooks.update(hook, |hook| hook.paused = paused)
+    }
+
+    /// A token for an invoicing company without the login, for tests of other parts (without the word `Bearer`).
+    pub fn grant(&self, provider: &Provider, company: u32) -> String {
+        let knobs = provider.knobs();
+        self.tokens.login(Some(company), &knobs.invoicing, provider.clock.now()).access.to_string()
+    }
+
+    /// Every token issued, in order, within the journal's limit.
+    #[must_use]
+    pub fn issued(&self) -> Vec<Issued> {
+        self.tokens.issued()
+    }
+
+    /// Resolves once no echo is still to come.
+    pub async fn idle(&self) {
+        // An error would mean that the sender is gone, which is ours.
+        self.pending.subscribe().wait_for(|count| *count == 0).await.ok();
+    }
+
+    fn outcomes(&self, provider: &Provider, change: &InvoicingChange) -> Vec<Outcome> {
+        let hooks = self.hooks.of_event(change.company, change.entity, change.action);
+        if hooks.is_empty() {
+            return Vec::new();
+        }
+        let knobs = provider.knobs();
+        let writer = Writer {
+            seed: self.seed,
+            tenant: self.tenant(change.company),
+            mail: &provider.settings.invoicing.mail,
+            knobs: &knobs.invoicing,
+        };
+        writer.outcomes(change, hooks)
+    }
+
+    fn next_echo(&self) -> u64 {
+        self.echo_count.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Routes of INV.
+pub fn router() -> Router<Arc<Provider>> {
+    let area = Area::Invoicing.path();
+    Router::new()
+        .route(&format!("{area}/users/login"), post(login::login))
+        .route(&format!("{area}/companies/{{company}}/select"), post(login::select))
+        .route(&format!("{area}/webhooks"), get(webhooks::list).post(webhooks::create))
+        .route(&format!("{area}/webhooks/{{id}}"), delete(webhooks::delete))
+}
+
+/// A request that is not fulfilled.
+#[derive(Debug)]
+struct Refusal {
+    status: u16,
+    message: Cow<'static, str>,
+}
+
+impl Refusal {
+    fn new(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, message: message.into() }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        api_error(self.status, &self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! What happened, in order, the newest entries kept.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// A bounded list of entries numbered from 0.
+#[derive(Debug)]
+pub struct Journal<T> {
+    inner: Mutex<Inner<T>>,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    entries: VecDeque<T>,
+    /// Entries that were dropped to keep the limit.
+    gone: u64,
+}
+
+impl<T> Journal<T> {
+    /// Keeps the last `limit` entries, at least one.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { inner: Mutex::new(Inner { entries: VecDeque::new(), gone: 0 }), limit: limit.max(1) }
+    }
+
+    /// Appends; the entry's number.
+    pub fn push(&self, entry: T) -> u64 {
+        let mut inner = self.lock();
+        if inner.entries.len() == self.limit {
+            inner.entries.pop_front();
+            inner.gone += 1;
+        }
+        inner.entries.push_back(entry);
+        inner.gone + inner.entries.len() as u64 - 1
+    }
+
+    /// Changes an entry that is still there.
+    pub fn update(&self, number: u64, change: impl FnOnce(&mut T)) {
+        let mut inner = self.lock();
+        let at = number.checked_sub(inner.gone).and_then(|at| usize::try_from(at).ok());
+        if let Some(entry) = at.and_then(|at| inner.entries.get_mut(at)) {
+            change(entry);
+        }
+    }
+
+    /// How many there ever were.
+    pub fn count(&self) -> u64 {
+        let inner = self.lock();
+        inner.gone + inner.entries.len() as u64
+    }
+
+    /// Up to `limit` entries from number `from` on that are still there, with their numbers.
+    pub fn from(&self, from: u64, limit: usize) -> Vec<(u64, T)>
+    where
+        T: Clone,
+    {
+        let inner = self.lock();
+        let skip = usize::try_from(from.saturating_sub(inner.gone)).unwrap_or(usize::MAX);
+        let first = inner.gone + skip as u64;
+        inner
+            .entries
+            .iter()
+            .skip(skip)
+            .take(limit)
+            .cloned()
+            .enumerate()
+            .map(|(at, entry)| (first + at as u64, entry))
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_entries_are_kept_under_their_first_numbers() {
+        let journal = Journal::new(2);
+
+        let numbers: Vec<u64> = ["a", "b", "c"].into_iter().map(|entry| journal.push(entry)).collect();
+        journal.update(0, |entry| *entry = "gone");
+        journal.update(2, |entry| *entry = "C");
+
+        assert_eq!(numbers, [0, 1, 2]);
+        assert_eq!(journal.count(), 3);
+        assert_eq!(journal.from(0, 10), [(1, "b"), (2, "C")]);
+        assert_eq!(journal.from(2, 10), [(2, "C")]);
+        assert_eq!(journal.from(1, 1), [(1, "b")]);
+        assert_eq!(journal.from(9, 10), []);
+    }
+}

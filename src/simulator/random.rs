@@ -1,0 +1,167 @@
+//! Numbers and GUIDs that follow from a seed: the same seed gives the same world, on every machine.
+
+use std::fmt;
+
+/// Mixes 64 bits so that near inputs give unrelated outputs (the finaliser of SplitMix64).
+#[must_use]
+pub const fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+/// A stream of numbers.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The stream of a seed and a purpose: two purposes never share numbers.
+    #[must_use]
+    pub const fn new(seed: u64, purpose: u64) -> Self {
+        Self(mix(seed ^ mix(purpose)))
+    }
+
+    /// The next 64 bits.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    /// A number below `limit`; 0 if the limit is 0.
+    pub const fn below(&mut self, limit: u64) -> u64 {
+        // The high half of the product: no division, and a bias nobody could measure here.
+        ((self.next() as u128 * limit as u128) >> 64) as u64
+    }
+
+    /// Evenly from 0 up to but not 1.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    pub const fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// True in this share of cases.
+    pub const fn chance(&mut self, share: f64) -> bool {
+        self.unit() < share
+    }
+
+    /// A random GUID.
+    pub const fn guid(&mut self) -> Guid {
+        Guid((self.next() as u128) << 64 | self.next() as u128)
+    }
+}
+
+/// 128 bits, written the way GUIDs are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(pub u128);
+
+impl Guid {
+    /// The GUID number `number` of a purpose under a seed.
+    #[must_use]
+    pub const fn nth(seed: u64, purpose: u64, number: u64) -> Self {
+        Random::new(seed ^ mix(number), purpose).guid()
+    }
+
+    /// Reads one, with or without dashes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let dashed = bytes.len() == 36 && [8, 13, 18, 23].iter().all(|&at| bytes[at] == b'-');
+        if !dashed && bytes.len() != 32 {
+            return None;
+        }
+        let mut value = 0;
+        for &byte in bytes.iter().filter(|&&byte| !(dashed && byte == b'-')) {
+            value = value << 4 | u128::from(char::from(byte).to_digit(16)?);
+        }
+        Some(Self(value))
+    }
+
+    /// 36 characters, lower case, with dashes.
+    #[must_use]
+    pub fn bytes(self) -> [u8; 36] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [b'-'; 36];
+        let mut at = 0;
+        for digit in 0..32 {
+            if matches!(at, 8 | 13 | 18 | 23) {
+                at += 1;
+            }
+            text[at] = DIGITS[(self.0 >> (124 - digit * 4)) as usize & 15];
+            at += 1;
+        }
+        text
+    }
+
+    /// 32 characters, lower case, without dashes.
+    #[must_use]
+    pub fn simple(self) -> String {
+        format!("{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.bytes() {
+            fmt::Write::write_char(f, char::from(byte))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl serde::Serialize for Guid {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Guid {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no GUID")))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guid_reads_back_from_both_ways_of_writing_it() {
+        let guid = Random::new(1, 2).guid();
+
+        assert_eq!(Guid::parse(&guid.to_string()), Some(guid));
+        assert_eq!(Guid::parse(&guid.simple()), Some(guid));
+        assert_eq!(guid.to_string().replace('-', ""), guid.simple());
+        assert_eq!(serde_json::from_str::<Guid>(&serde_json::to_string(&guid).unwrap()).unwrap(), guid);
+    }
+
+    #[test]
+    fn what_is_no_guid_is_not_read_as_one() {
+        for text in
+            ["", "0", "zz000000000000000000000000000000", "00000000-0000-0000-0000-0000000000000", "é"]
+        {
+            assert_eq!(Guid::parse(text), None, "{text}");
+        }
+        assert_eq!(Guid::parse("000000000000000000000000-0000-000000"), None);
+    }
+
+    #[test]
+    fn a_seed_fixes_the_stream_and_another_purpose_changes_it() {
+        let take = |seed, purpose| {
+            let mut random = Random::new(seed, purpose);
+            [random.next(), random.below(10), random.next()]
+        };
+
+        assert_eq!(take(7, 1), take(7, 1));
+        assert_ne!(take(7, 1), take(7, 2));
+        assert_ne!(take(7, 1), take(8, 1));
+    }
+}

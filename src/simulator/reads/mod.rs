@@ -1,0 +1,103 @@
+//! Lists and records: what a client reads of the accounting family and of payroll.
+//!
+//! ```text
+//! call ──▶ context: which company ──▶ paging, filter: which rows ──▶ world: rows copied ──▶ render ──▶ answer
+//!                                                                      ▲                └──▶ churn
+//!                                                    replica: now, or as it was a while ago
+//! ```
+//!
+//! - Lists: ACC/companies, ACC/customers, ACC/accounts and PAY/companies. By id: all nineteen resources.
+//! - `context` is checked for each endpoint: a company's data needs that company, data of no company needs `none`, payroll
+//!   needs nothing. One company never sees another's record; it is as unknown as an id that never was.
+//! - Pages count from 1 and a page past the end is empty. Names of query parameters count without case, the first of
+//!   several with one name counts, unknown ones are ignored.
+//! - The world is held only while rows are copied out of it, never while they are written.
+//! - What cannot be understood is answered 400 with what was expected, in the body of an API error.
+
+mod context;
+mod filter;
+mod lists;
+mod paging;
+mod payroll;
+mod records;
+mod render;
+mod replica;
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Router,
+    extract::{Path, RawQuery, State, rejection::PathRejection},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+pub use render::{
+    Shape, payroll_code, payroll_identifier, payroll_json, payroll_name, record_json, write_payroll,
+    write_record,
+};
+pub use replica::Reads;
+
+use super::{
+    Provider, answer,
+    catalog::{Area, Resource},
+    gateway::Call,
+};
+
+/// Routes of ACC, CORE, IMPORT (by id) and PAY.
+pub fn router() -> Router<Arc<Provider>> {
+    let mut router = Router::new();
+    for resource in [Resource::Companies, Resource::Customers, Resource::Accounts] {
+        let list = async move |State(provider): State<Arc<Provider>>,
+                               Extension(call): Extension<Call>,
+                               RawQuery(query): RawQuery| {
+            lists::read(&provider, &call, resource, query.as_deref()).unwrap_or_else(Refusal::into_response)
+        };
+        router = router.route(&resource.prefix(), get(list));
+    }
+    for resource in Resource::ALL {
+        let record = async move |State(provider): State<Arc<Provider>>,
+                                 Extension(call): Extension<Call>,
+                                 id: Result<Path<String>, PathRejection>| {
+            match id {
+                Ok(Path(id)) if is_no_id(resource, &id) => answer::unknown_path(),
+                Ok(Path(id)) => {
+                    records::read(&provider, &call, resource, &id).unwrap_or_else(Refusal::into_response)
+                }
+                Err(_) => Refusal::new(400, "the correlationId in the path is not UTF-8").into_response(),
+            }
+        };
+        router = router.route(&format!("{}/{{id}}", resource.prefix()), get(record));
+    }
+    let payroll = async |State(provider): State<Arc<Provider>>, RawQuery(query): RawQuery| {
+        payroll::read(&provider, query.as_deref()).unwrap_or_else(Refusal::into_response)
+    };
+    router.route(&format!("{}/companies", Area::Payroll.path()), get(payroll))
+}
+
+/// A request that is not served, and why.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal {
+    status: u16,
+    message: String,
+}
+
+impl Refusal {
+    fn new(status: u16, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        answer::api_error(self.status, &self.message)
+    }
+}
+
+/// Whether what stands in the place of an id belongs to another path: `activities/estimations`, `customers/webhooks`.
+fn is_no_id(resource: Resource, id: &str) -> bool {
+    id == "webhooks" || (resource == Resource::Activities && matches!(id, "estimations" | "prorates"))
+}
+
+#[cfg(test)]
+mod tests;

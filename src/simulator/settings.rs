@@ -1,0 +1,162 @@
+//! What is fixed when a simulator starts. What may change while it runs is in [`super::knobs`].
+
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, SocketAddr},
+};
+
+use super::{catalog::Resource, clock::Ticks, knobs::Knobs};
+
+/// The most companies a first world has.
+pub const MOST_COMPANIES: u32 = 1_000_000;
+/// The most records of all kinds together a first world has: half a gigabyte of rows.
+pub const MOST_RECORDS: u64 = 20_000_000;
+
+/// How a simulator starts.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Serves HTTPS with this certificate, or with one made up at the start.
+    pub tls: Tls,
+    /// The world it begins with.
+    pub world: WorldSettings,
+    /// Where its clock stands until moved; without it, it runs with the machine's.
+    pub frozen_at: Option<Ticks>,
+    /// Subscription keys it knows.
+    pub subscription_keys: Vec<String>,
+    /// The OAuth client it knows.
+    pub client: Client,
+    /// `iss` of its tokens, and the issuer of its discovery document: on another host than the identity provider.
+    pub issuer: String,
+    /// Tenant of the accounting and payroll data.
+    pub tenant: String,
+    /// The account that logs in to invoicing.
+    pub invoicing: InvoicingAccount,
+    /// Certificates (PEM) by which it trusts webhook receivers, beside the platform's.
+    pub receiver_roots: Vec<String>,
+    /// How many entries each journal (deliveries, requests, tokens) keeps; the oldest go first.
+    pub journal_limit: usize,
+    /// The first setting of everything that may change later.
+    pub knobs: Knobs,
+}
+
+/// Whether and with what it serves HTTPS.
+#[derive(Debug, Clone, Default)]
+pub enum Tls {
+    /// Plain HTTP.
+    #[default]
+    Off,
+    /// A certificate for localhost, made at the start; [`super::Simulator::certificate`] tells it.
+    Generated,
+    /// This chain and key, as PEM.
+    Given {
+        /// Certificate chain.
+        certificate: String,
+        /// Private key.
+        key: String,
+    },
+}
+
+/// Size and seed of the first world; up to [`MOST_RECORDS`] records in all.
+#[derive(Debug, Clone)]
+pub struct WorldSettings {
+    /// Everything that looks random follows from it.
+    pub seed: u64,
+    /// Accounting companies, up to [`MOST_COMPANIES`].
+    pub companies: u32,
+    /// Customers of each company.
+    pub customers: u32,
+    /// Accounts of each company.
+    pub accounts: u32,
+    /// Records of each other resource in each company; companies themselves not counted.
+    pub others: u32,
+    /// Payroll companies.
+    pub payroll_companies: u32,
+    /// Invoicing companies of the account, each a tenant of its own.
+    pub invoicing_companies: u32,
+    /// Entities of each kind in each invoicing company.
+    pub invoicing_entities: u32,
+    /// Resources whose records belong to no company: read with `context: none`, events without `PartitionClientId`.
+    pub tenant_resources: BTreeSet<Resource>,
+    /// Earlier states kept of each record, for stale reads and for going back.
+    pub history: usize,
+    /// What `sequenceVersion` counts.
+    pub sequence: SequenceScope,
+}
+
+/// What one counter of `sequenceVersion` covers; the document shows the numbers, not what they count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SequenceScope {
+    /// Each record has its own.
+    Record,
+    /// Each company has one for all its records and for itself; tenant-wide records share another.
+    #[default]
+    Company,
+    /// The whole service has one.
+    Service,
+}
+
+/// An OAuth client.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// `client_id`.
+    pub id: String,
+    /// `client_secret`.
+    pub secret: String,
+    /// Redirect addresses, compared exactly; empty allows any that the document allows.
+    pub redirect_uris: Vec<String>,
+}
+
+/// The mail and password of the invoicing login.
+#[derive(Debug, Clone)]
+pub struct InvoicingAccount {
+    /// `mail`.
+    pub mail: String,
+    /// `password`.
+    pub password: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            tls: Tls::Off,
+            world: WorldSettings::default(),
+            frozen_at: None,
+            subscription_keys: vec!["simulated-subscription-key".to_owned()],
+            client: Client {
+                id: "simulated-client".to_owned(),
+                secret: "simulated-secret".to_owned(),
+                redirect_uris: Vec::new(),
+            },
+            issuer: "https://cloud-login.example/auth/core".to_owned(),
+            tenant: "tenant-1".to_owned(),
+            invoicing: InvoicingAccount {
+                mail: "ana@example.com".to_owned(),
+                password: "simulated-password".to_owned(),
+            },
+            receiver_roots: Vec::new(),
+            journal_limit: 100_000,
+            knobs: Knobs::default(),
+        }
+    }
+}
+
+impl Default for WorldSettings {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            companies: 10,
+            customers: 20,
+            accounts: 20,
+            others: 2,
+            payroll_companies: 10,
+            invoicing_companies: 1,
+            invoicing_entities: 5,
+            tenant_resources: BTreeSet::new(),
+            history: 8,
+            sequence: SequenceScope::default(),
+        }
+    }
+}

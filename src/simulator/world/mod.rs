@@ -1,0 +1,357 @@
+//! The provider's data: records that are made, changed, disabled and deleted, and what they once were.
+//!
+//! ```text
+//! genesis ──▶ tables of rows, by company ──▶ reading: records, slices of lists, the truth
+//!                  ▲              │ states that end
+//!   step, churn ──▶ changing      ▼
+//!                  └── restore ── history ──▶ reading as of a moment
+//! ```
+//!
+//! - A row is 24 bytes; ids and contents follow from the seed, the place and the row ([`Naming`]) and are kept nowhere.
+//! - An index is never used again: a deleted record keeps its row, one undone by a restore its empty place.
+//! - Every change is dated later than all before it and raises the counter that [`SequenceScope`] names. Only a restore
+//!   goes back; the counters of records and companies then go on from what was restored, the service's does not.
+//! - The records of a deleted company are out of reach: no read shows them, nothing happens to them.
+//! - Everything drawn comes from one stream of the seed: the same calls under the same dates give the same world.
+//! - What was asked for and cannot be is `None`; nothing fails. Growth ends at [`GROWTH`] records beyond the first world,
+//!   after which the world only changes what it has.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{
+    catalog::{Action, Entity, Kind, Resource},
+    clock::{Clock, Ticks},
+    knobs::{DisabledShows, ListOrder},
+    random::Random,
+    settings::{SequenceScope, WorldSettings},
+};
+
+mod chance;
+mod changing;
+mod genesis;
+mod history;
+mod invoicing;
+mod living;
+mod naming;
+mod payroll;
+mod reading;
+mod restoring;
+mod table;
+
+pub use naming::Naming;
+
+use self::{genesis::Genesis, history::History, invoicing::Entities, payroll::Payroll, table::Table};
+
+/// The most records, of all kinds together, that are ever made after the first world.
+pub const GROWTH: u64 = 10_000_000;
+/// Purpose of the stream of numbers that decides what happens.
+const HAPPENINGS: u64 = 0x776F_726C_6420_676F;
+
+/// Number of a company, from 0. Never used again after a delete.
+pub type CompanyNumber = u32;
+
+/// Where a record is kept. Its correlation id follows from this and the seed, and leads back to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Its resource.
+    pub resource: Resource,
+    /// Its company; `None` for tenant-wide resources and for companies themselves.
+    pub company: Option<CompanyNumber>,
+    /// Number within the resource of the company, from 0; for companies the company's number.
+    pub index: u32,
+}
+
+/// One state of one record. Its other fields follow from the seed, the place, the revision and the lineage: see
+/// [`Naming::content`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// `sequenceVersion`.
+    pub sequence: u64,
+    /// `version`: when this state began.
+    pub changed: Ticks,
+    /// States before this one.
+    pub revision: u32,
+    /// How often its company had been set back when this state began. After a restore revisions and sequences come a second
+    /// time, with another lineage and therefore with other content.
+    pub lineage: u16,
+    /// Enabled, disabled or deleted.
+    pub state: RecordState,
+}
+
+/// Whether a record is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum RecordState {
+    /// In use.
+    Enabled,
+    /// No longer in use, still there.
+    Disabled,
+    /// Gone; the row remembers when and at which sequence.
+    Deleted,
+}
+
+/// One state of one payroll company.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayrollRow {
+    /// Number from 0; its code and the fixed fields follow from it and the seed.
+    pub index: u32,
+    /// `lastUpdate`, whole milliseconds.
+    pub updated: Ticks,
+    /// States before this one.
+    pub revision: u32,
+    /// Whether it has left the list.
+    pub gone: bool,
+}
+
+/// One change, as webhooks tell it.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Of an accounting record.
+    Record(RecordChange),
+    /// Of a payroll company, which nobody is told.
+    Payroll,
+    /// Of an invoicing entity.
+    Invoicing(InvoicingChange),
+}
+
+/// One change of an accounting record.
+#[derive(Debug, Clone)]
+pub struct RecordChange {
+    /// Changes of the world are numbered from 0.
+    pub number: u64,
+    /// Which record.
+    pub place: Place,
+    /// What happened.
+    pub kind: Kind,
+    /// Its state since; for `ErrorOccurred` the state it still has.
+    pub row: Row,
+}
+
+/// One change of an invoicing entity.
+#[derive(Debug, Clone)]
+pub struct InvoicingChange {
+    /// Changes of the world are numbered from 0.
+    pub number: u64,
+    /// Number of the invoicing company, from 0.
+    pub company: u32,
+    /// Kind of entity.
+    pub entity: Entity,
+    /// `EntityId`.
+    pub id: String,
+    /// What happened.
+    pub action: Action,
+    /// Revision of the entity since.
+    pub revision: u32,
+    /// When.
+    pub at: Ticks,
+}
+
+/// Which list is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum List {
+    /// ACC/companies.
+    Companies,
+    /// ACC/customers of a company.
+    Customers(CompanyNumber),
+    /// ACC/accounts of a company.
+    Accounts(CompanyNumber),
+}
+
+/// How the world is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// The world as it was then; `None` for now.
+    pub as_of: Option<Ticks>,
+    /// Where disabled records show.
+    pub disabled: DisabledShows,
+    /// Order of lists.
+    pub order: ListOrder,
+}
+
+/// A slice of a list.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    /// The rows.
+    pub rows: Vec<(Place, Row)>,
+    /// Rows of the whole list.
+    pub total: u64,
+}
+
+/// The world.
+pub struct World {
+    settings: WorldSettings,
+    naming: Naming,
+    /// Companies by number.
+    companies: Table,
+    /// The latest change of a company's own record.
+    companies_changed: Ticks,
+    /// The records of each company, by number.
+    partitions: Vec<Partition>,
+    /// The records of no company.
+    tenant: Partition,
+    /// Counter under [`SequenceScope::Service`].
+    service: u64,
+    history: History<Place, Row>,
+    payroll: Payroll,
+    invoicing: Entities,
+    random: Random,
+    changes: u64,
+    /// Records that may still be made.
+    room: u64,
+    /// Records that can be reached: neither deleted nor of a deleted company.
+    living: u64,
+    /// The same of the first world.
+    first_living: u64,
+    /// Companies of the first world.
+    first_companies: u32,
+}
+
+/// The records of one company, or of none.
+#[derive(Debug, Default)]
+struct Partition {
+    /// Only of resources that ever had a record; sorted.
+    tables: Vec<(Resource, Table)>,
+    /// Counter under [`SequenceScope::Company`].
+    counter: u64,
+    /// The latest change of a record in it.
+    changed: Ticks,
+    /// How often it was set back.
+    lineage: u16,
+}
+
+impl World {
+    /// The first world of these settings: every record at revision 0, dated before `clock`'s now.
+    #[must_use]
+    pub fn new(settings: &WorldSettings, clock: &Clock) -> Self {
+        let now = clock.now();
+        let Genesis { companies, partitions, tenant, service } = Genesis::new(settings, now);
+        let first_companies = companies.living();
+        let living = partitions.iter().map(Partition::living).sum::<u64>()
+            + tenant.living()
+            + u64::from(first_companies);
+        Self {
+            naming: Naming::new(settings.seed),
+            companies,
+            companies_changed: tenant.changed,
+            partitions,
+            tenant,
+            service,
+            history: History::new(settings.history, history::LIMIT),
+            payroll: Payroll::new(settings, now),
+            invoicing: Entities::new(settings),
+            random: Random::new(settings.seed, HAPPENINGS),
+            changes: 0,
+            room: GROWTH,
+            living,
+            first_living: living,
+            first_companies,
+            settings: settings.clone(),
+        }
+    }
+
+    /// What turns places into ids and rows into contents, to be used without holding the world.
+    #[must_use]
+    pub const fn naming(&self) -> Naming {
+        self.naming
+    }
+
+    /// Correlation id of a record (for companies: `<prefix>:<number>:CM:<guid>`, otherwise a GUID).
+    #[must_use]
+    pub fn id(&self, place: Place) -> String {
+        self.naming.id(place)
+    }
+
+    /// Correlation id of a company.
+    #[must_use]
+    pub fn company_id(&self, company: CompanyNumber) -> String {
+        self.id(Place { resource: Resource::Companies, company: None, index: company })
+    }
+
+    /// Whether records of a resource belong to no company: companies, and the tenant-wide resources of the settings
+    /// (customers and accounts are always a company's, because their lists are).
+    #[must_use]
+    pub fn is_tenant_wide(&self, resource: Resource) -> bool {
+        genesis::is_tenant_wide(&self.settings, resource)
+    }
+
+    /// Changes so far.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The seed.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.naming.seed()
+    }
+
+    fn table(&self, resource: Resource, company: Option<CompanyNumber>) -> Option<&Table> {
+        match company {
+            None if resource == Resource::Companies => Some(&self.companies),
+            None => self.tenant.table(resource),
+            Some(company) => self.partitions.get(company as usize)?.table(resource),
+        }
+    }
+
+    fn table_mut(&mut self, resource: Resource, company: Option<CompanyNumber>) -> Option<&mut Table> {
+        match company {
+            None if resource == Resource::Companies => Some(&mut self.companies),
+            None => self.tenant.existing(resource),
+            Some(company) => self.partitions.get_mut(company as usize)?.existing(resource),
+        }
+    }
+
+    /// The number of the next change.
+    const fn number(&mut self) -> u64 {
+        let number = self.changes;
+        self.changes += 1;
+        number
+    }
+}
+
+impl fmt::Debug for World {
+    /// Not the rows, of which there may be millions.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("seed", &self.seed())
+            .field("living", &self.living)
+            .field("changes", &self.changes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Partition {
+    fn table(&self, resource: Resource) -> Option<&Table> {
+        self.tables.iter().find(|(of, _)| *of == resource).map(|(_, table)| table)
+    }
+
+    fn existing(&mut self, resource: Resource) -> Option<&mut Table> {
+        self.tables.iter_mut().find(|(of, _)| *of == resource).map(|(_, table)| table)
+    }
+
+    /// The table of a resource, made if it is not there yet.
+    fn table_mut(&mut self, resource: Resource) -> &mut Table {
+        let at = self.tables.binary_search_by_key(&resource, |(of, _)| *of).unwrap_or_else(|at| {
+            self.tables.insert(at, (resource, Table::default()));
+            at
+        });
+        &mut self.tables[at].1
+    }
+
+    /// Of its records, the company's own not counted.
+    fn highest_sequence(&self) -> u64 {
+        let rows = self.tables.iter().flat_map(|(_, table)| table.rows());
+        rows.map(|(_, row)| row.sequence).max().unwrap_or(0)
+    }
+
+    fn living(&self) -> u64 {
+        self.tables.iter().map(|(_, table)| u64::from(table.living())).sum()
+    }
+}
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,414 @@
+//! Every fault of the gateway, as it looks on the wire.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tributary::simulator::{
+    Simulator,
+    clock::SECOND,
+    knobs::{Effect, Fault, Latency, Rate, ReceiverUrls, Status, Target, Tells},
+    settings::Tls,
+};
+
+use super::{Client, KEY, pass, start};
+
+crate::tests! {
+    plain a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all;
+    plain a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_may;
+    plain a_quota_that_is_used_up_is_a_403_with_retry_after;
+    plain statuses_have_the_body_of_whoever_answers;
+    plain a_dropped_connection_ends_without_an_answer;
+    plain a_truncated_answer_is_shorter_than_it_announced;
+    plain invalid_json_arrives_whole_and_cannot_be_parsed;
+    plain a_wrong_content_type_leaves_the_body_right;
+    plain a_lost_answer_leaves_the_work_done;
+    plain answers_take_as_long_as_their_latency_says;
+    plain rules_are_asked_in_order_and_count_what_they_skip_and_hit;
+    plain a_rule_hits_only_what_its_target_names;
+    plain a_share_of_requests_is_hit_and_the_same_ones_again;
+    plain the_date_of_an_answer_is_the_providers_and_moves_with_its_skew;
+    plain tls_is_trusted_by_its_certificate_alone_and_speaks_http_2;
+    plain faults_happen_over_http_2_too;
+    plain the_journal_has_every_request_with_its_status_and_fault;
+}
+
+const COMPANIES: &str = "/accounting/api/companies";
+
+pub(super) fn rule(effect: Effect) -> Fault {
+    Fault { on: Target::default(), effect, share: 1.0, times: None, skip: 0 }
+}
+
+fn faults(simulator: &Simulator, faults: Vec<Fault>) {
+    simulator.provider().turn(|knobs| knobs.faults = faults);
+}
+
+async fn statuses(client: &Client, path: &str, count: usize) -> Vec<u16> {
+    let mut found = Vec::new();
+    for _ in 0..count {
+        found.push(client.get(path).await.status);
+    }
+    found
+}
+
+async fn a_throttled_request_tells_when_to_come_back_in_three_ways_or_not_at_all() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+
+    for (tells, header, message) in [
+        (Tells::Both, true, true),
+        (Tells::RetryAfter, true, false),
+        (Tells::Message, false, true),
+        (Tells::Nothing, false, false),
+    ] {
+        faults(&simulator, vec![rule(Effect::Throttle { seconds: 17, tells })]);
+        let answer = client.get(COMPANIES).await;
+
+        assert_eq!(answer.status, 429, "{tells:?}");
+        assert_eq!(answer.header("retry-after"), header.then_some("17"), "{tells:?}");
+        let body = answer.json();
+        assert_eq!(body["statusCode"], 429, "{tells:?}");
+        let text = body["message"].as_str().unwrap();
+        assert_eq!(text.contains("in 17 seconds"), message, "{tells:?}: {text}");
+        assert!(message || !text.bytes().any(|byte| byte.is_ascii_digit()), "{tells:?}: {text}");
+    }
+}
+
+async fn a_rate_lets_so_many_requests_pass_in_its_window_and_says_when_the_next_may() {
+    let simulator = start(|settings| {
+        settings.subscription_keys = vec![KEY.to_owned(), "another".to_owned()];
+        settings.knobs.gateway.rate = Some(Rate { requests: 3, seconds: 10.0, tells: Tells::Both });
+    })
+    .await;
+    let client = Client::accounting(&simulator);
+    let other = Client { key: Some("another".to_owned()), ..client.clone() };
+
+    assert_eq!(statuses(&client, COMPANIES, 5).await, [200, 200, 200, 429, 429]);
+    pass(&simulator, 4);
+    let refused = client.get(COMPANIES).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("6")));
+    assert_eq!(other.get(COMPANIES).await.status, 200, "each key has a rate of its own");
+    pass(&simulator, 6);
+    assert_eq!(statuses(&client, COMPANIES, 4).await, [200, 200, 200, 429]);
+    // A wrong key uses nothing up.
+    let stranger = Client { key: Some("unknown".to_owned()), ..client.clone() };
+    assert_eq!(stranger.get(COMPANIES).await.status, 401);
+}
+
+async fn a_quota_that_is_used_up_is_a_403_with_retry_after() {
+    let simulator = start(|settings| {
+        settings.knobs.gateway.quota = Some(Rate { requests: 2, seconds: 3_600.0, tells: Tells::Both });
+    })
+    .await;
+    let client = Client::accounting(&simulator);
+
+    assert_eq!(statuses(&client, COMPANIES, 2).await, [200, 200]);
+    let counted = client.get(COMPANIES).await;
+    simulator.provider().turn(|knobs| {
+        knobs.gateway.quota = None;
+        knobs.faults = vec![rule(Effect::Quota { seconds: 3_600 })];
+    });
+    let ruled = client.get(COMPANIES).await;
+
+    for answer in [counted, ruled] {
+        assert_eq!((answer.status, answer.header("retry-after")), (403, Some("3600")), "{answer:?}");
+        let body = answer.json();
+        assert_eq!(body["statusCode"], 403);
+        assert!(body["message"].as_str().unwrap().contains("quota"), "{body}");
+    }
+}
+
+async fn statuses_have_the_body_of_whoever_answers() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+
+    for (effect, status, member) in [
+        (Effect::Status(Status::new(422).unwrap()), 422, "httpCode"),
+        (Effect::Status(Status::SERVER_ERROR), 500, "httpCode"),
+        (Effect::Status(Status::new(502).unwrap()), 502, "statusCode"),
+        (Effect::Status(Status::new(503).unwrap()), 503, "statusCode"),
+        (Effect::Status(Status::new(504).unwrap()), 504, "statusCode"),
+        (Effect::UnknownPath, 404, "statusCode"),
+    ] {
+        faults(&simulator, vec![rule(effect.clone())]);
+        let answer = client.get(COMPANIES).await;
+
+        assert_eq!(answer.status, status, "{effect:?}");
+        assert_eq!(answer.json()[member], status, "{effect:?}: {answer:?}");
+    }
+}
+
+async fn a_dropped_connection_ends_without_an_answer() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    faults(&simulator, vec![rule(Effect::Drop)]);
+
+    let error = client.try_send(Method::GET, COMPANIES, None).await.unwrap_err();
+
+    assert!(error.is_request() && error.status().is_none(), "{error:?}");
+    faults(&simulator, Vec::new());
+    assert_eq!(client.get(COMPANIES).await.status, 200);
+}
+
+async fn a_truncated_answer_is_shorter_than_it_announced() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let whole = client.get(COMPANIES).await.body;
+    faults(&simulator, vec![rule(Effect::Truncate)]);
+
+    let mut request = client.http.get(format!("{}{COMPANIES}", client.base));
+    request = request.header("ocp-apim-subscription-key", KEY).header("content-type", "application/json");
+    let mut answer = request.header("authorization", client.authorization.unwrap()).send().await.unwrap();
+
+    assert_eq!((answer.status().as_u16(), answer.content_length()), (200, Some(whole.len() as u64)));
+    let mut received = Vec::new();
+    let error = loop {
+        match answer.chunk().await {
+            Ok(Some(chunk)) => received.extend_from_slice(&chunk),
+            Ok(None) => panic!("{} bytes came as if that were all", received.len()),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_body() || error.is_decode(), "{error:?}");
+    assert!(!received.is_empty() && received.len() < whole.len(), "{} bytes", received.len());
+    assert!(whole.as_bytes().starts_with(&received));
+}
+
+async fn invalid_json_arrives_whole_and_cannot_be_parsed() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let whole = client.get(COMPANIES).await.body;
+    faults(&simulator, vec![rule(Effect::InvalidJson)]);
+
+    let answer = client.get(COMPANIES).await;
+
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-length"), Some(&*answer.body.len().to_string()));
+    assert!(answer.header("content-type").unwrap().starts_with("application/json"));
+    assert!(serde_json::from_str::<Value>(&answer.body).is_err(), "{}", answer.body);
+    assert!(whole.starts_with(&answer.body) && answer.body.len() < whole.len());
+}
+
+async fn a_wrong_content_type_leaves_the_body_right() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let right = client.get(COMPANIES).await.body;
+    faults(&simulator, vec![rule(Effect::WrongContentType)]);
+
+    let answer = client.get(COMPANIES).await;
+
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/html")));
+    assert_eq!(answer.body, right);
+}
+
+async fn a_lost_answer_leaves_the_work_done() {
+    let simulator = start(|settings| settings.knobs.delivery.receivers = ReceiverUrls::Any).await;
+    let client = Client::accounting(&simulator).context("none");
+    let body = json!({
+        "thirdPartyApplicationName": "tests",
+        "url": "http://127.0.0.1:9/hook",
+        "secret": "secret",
+        "eventTypes": ["Svc.ACC.Customers.CustomerUpdated"],
+    });
+    const SUBSCRIBE: &str = "/accounting/api/customers/webhooks/subscribe";
+
+    for (effect, done) in [(Effect::Drop, 0), (Effect::LoseAnswer, 1)] {
+        faults(&simulator, vec![rule(effect.clone())]);
+        let answer = client.try_send(Method::POST, SUBSCRIBE, Some(body.to_string())).await;
+
+        assert!(answer.is_err(), "{effect:?}: {answer:?}");
+        assert_eq!(simulator.provider().accounting.webhooks().len(), done, "{effect:?}");
+    }
+}
+
+async fn answers_take_as_long_as_their_latency_says() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let took = async || {
+        let began = Instant::now();
+        assert_eq!(client.get(COMPANIES).await.status, 200);
+        began.elapsed()
+    };
+    took().await;
+
+    // A median that is the 99th percentile too leaves no spread.
+    let even = Latency::LogNormal { median: 70.0, p99: 70.0 };
+    for latency in [Latency::Fixed(70.0), Latency::Uniform(70.0, 90.0), even] {
+        simulator.provider().turn(|knobs| knobs.gateway.latency = latency);
+        assert!(took().await >= Duration::from_millis(70), "{latency:?}");
+        simulator.provider().turn(|knobs| {
+            knobs.gateway.latency = Latency::None;
+            knobs.faults = vec![Fault { times: Some(1), ..rule(Effect::Delay(latency)) }];
+        });
+        assert!(took().await >= Duration::from_millis(70), "a delay of {latency:?}");
+    }
+}
+
+async fn rules_are_asked_in_order_and_count_what_they_skip_and_hit() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let throttle = Effect::Throttle { seconds: 1, tells: Tells::Both };
+    let rules = vec![
+        Fault { skip: 1, times: Some(2), ..rule(throttle) },
+        Fault { times: Some(2), ..rule(Effect::Status(Status::SERVER_ERROR)) },
+    ];
+
+    for _ in 0..2 {
+        faults(&simulator, Vec::new());
+        faults(&simulator, rules.clone());
+        assert_eq!(statuses(&client, COMPANIES, 6).await, [500, 429, 429, 500, 200, 200]);
+    }
+}
+
+async fn a_rule_hits_only_what_its_target_names() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let companies = client.companies().await;
+    let [first, second] = [0, 1].map(|number: usize| client.company(&companies[number]));
+    const CUSTOMERS: &str = "/accounting/api/customers";
+    let text = |text: &str| Some(text.to_owned());
+
+    // The companies, both companies' customers, page 2 of the first's, another method.
+    for (target, hit) in [
+        (Target::default(), [true; 5]),
+        (Target { path: text(CUSTOMERS), ..Target::default() }, [false, true, true, true, true]),
+        (Target { company: text(&companies[0]), ..Target::default() }, [false, true, false, true, true]),
+        (Target { page: Some(2), ..Target::default() }, [false, false, false, true, false]),
+        (Target { method: text("PUT"), ..Target::default() }, [false, false, false, false, true]),
+        (Target { ending: text("companies"), ..Target::default() }, [true, false, false, false, false]),
+        (Target { path: text(CUSTOMERS), method: text("DELETE"), ..Target::default() }, [false; 5]),
+    ] {
+        faults(
+            &simulator,
+            vec![Fault { on: target.clone(), ..rule(Effect::Status(Status::new(418).unwrap())) }],
+        );
+        let found = [
+            client.get(COMPANIES).await,
+            first.get(CUSTOMERS).await,
+            second.get(CUSTOMERS).await,
+            first.get(&format!("{CUSTOMERS}?pageNumber=2&pageSize=1")).await,
+            first.put(CUSTOMERS, &json!({})).await,
+        ];
+
+        assert_eq!(found.map(|answer| answer.status == 418), hit, "{target:?}");
+    }
+}
+
+async fn a_share_of_requests_is_hit_and_the_same_ones_again() {
+    let mut runs = Vec::new();
+    for seed in [5, 5, 6] {
+        let simulator = start(|settings| settings.world.seed = seed).await;
+        let client = Client::accounting(&simulator);
+        faults(&simulator, vec![Fault { share: 0.5, ..rule(Effect::Status(Status::SERVER_ERROR)) }]);
+        runs.push(statuses(&client, COMPANIES, 40).await);
+    }
+
+    let hits = runs[0].iter().filter(|status| **status == 500).count();
+    assert!((8..=32).contains(&hits), "{hits} of 40");
+    assert_eq!(runs[0], runs[1]);
+    assert_ne!(runs[0], runs[2]);
+}
+
+async fn the_date_of_an_answer_is_the_providers_and_moves_with_its_skew() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+
+    for (skew, date) in [
+        (0, "Sun, 15 Nov 2026 12:00:00 GMT"),
+        (3_600, "Sun, 15 Nov 2026 13:00:00 GMT"),
+        (-86_400, "Sat, 14 Nov 2026 12:00:00 GMT"),
+    ] {
+        simulator.provider().clock.skew(skew * SECOND);
+        let good = Client::accounting(&simulator).get(COMPANIES).await;
+        let bad = Client { key: None, ..client.clone() }.get(COMPANIES).await;
+        let nowhere = client.get("/nowhere").await;
+
+        assert_eq!((good.status, good.header("date")), (200, Some(date)), "{skew}");
+        assert_eq!((bad.status, bad.header("date")), (401, Some(date)), "{skew}");
+        assert_eq!((nowhere.status, nowhere.header("date")), (404, Some(date)), "{skew}");
+        for path in [
+            "/",
+            "/_control",
+            "/_control/nothing",
+            "/_control/step",
+            "/auth/core/.well-known/jwks",
+            "/auth/core/connect/authorize",
+            "/auth/core/connect/token",
+        ] {
+            let answer = client.get(path).await;
+            let dates: Vec<_> = answer.headers.get_all("date").iter().collect();
+            assert_eq!(dates, [date], "{path} {skew}");
+        }
+    }
+}
+
+async fn tls_is_trusted_by_its_certificate_alone_and_speaks_http_2() {
+    let simulator = start(|settings| settings.tls = Tls::Generated).await;
+    let client = Client::accounting(&simulator);
+    assert_eq!((simulator.base_url().scheme(), simulator.auth_url().scheme()), ("https", "https"));
+
+    for base in [simulator.base_url(), simulator.auth_url()] {
+        let client = Client { base: base.as_str().trim_end_matches('/').to_owned(), ..client.clone() };
+        let answer = client.get(COMPANIES).await;
+
+        assert_eq!((answer.status, answer.version), (200, reqwest::Version::HTTP_2), "{base}");
+    }
+    let old =
+        reqwest::Client::builder()
+            .no_proxy()
+            .http1_only()
+            .tls_certs_only([
+                reqwest::Certificate::from_pem(simulator.certificate().unwrap().as_bytes()).unwrap()
+            ]);
+    let answer = Client { http: old.build().unwrap(), ..client.clone() }.get(COMPANIES).await;
+    assert_eq!((answer.status, answer.version), (200, reqwest::Version::HTTP_11));
+
+    // Who does not know the certificate does not trust it, and nobody reaches it without TLS.
+    let other = start(|settings| settings.tls = Tls::Generated).await;
+    let stranger = Client { http: Client::bare(&other).http, ..client.clone() };
+    assert!(stranger.try_send(Method::GET, COMPANIES, None).await.is_err());
+    let plain = Client { base: client.base.replace("https", "http"), ..client };
+    assert!(plain.try_send(Method::GET, COMPANIES, None).await.is_err());
+}
+
+async fn faults_happen_over_http_2_too() {
+    let simulator = start(|settings| settings.tls = Tls::Generated).await;
+    let client = Client::accounting(&simulator);
+    assert_eq!(client.get(COMPANIES).await.version, reqwest::Version::HTTP_2);
+
+    for effect in [Effect::Drop, Effect::LoseAnswer, Effect::Truncate] {
+        faults(&simulator, vec![Fault { times: Some(5), ..rule(effect.clone()) }]);
+        let answer = client.try_send(Method::GET, COMPANIES, None).await;
+
+        assert!(answer.is_err(), "{effect:?}: {answer:?}");
+        faults(&simulator, Vec::new());
+        assert_eq!(client.get(COMPANIES).await.status, 200, "after {effect:?}");
+    }
+}
+
+async fn the_journal_has_every_request_with_its_status_and_fault() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let company = client.companies().await.swap_remove(0);
+    faults(&simulator, vec![Fault { skip: 1, times: Some(1), ..rule(Effect::Drop) }]);
+    let path = "/accounting/api/customers?pageNumber=1&pageSize=2";
+
+    client.company(&company).get(path).await;
+    client.try_send(Method::GET, COMPANIES, None).await.unwrap_err();
+    Client::bare(&simulator).get(COMPANIES).await;
+
+    let journal = simulator.provider().gateway.requests(1, 10);
+    let found: Vec<_> = journal
+        .iter()
+        .map(|(_, request)| (&*request.target, request.company.as_deref(), request.status, request.fault))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (path, Some(&*company), Some(200), None),
+            (COMPANIES, None, None, Some("drop")),
+            (COMPANIES, None, Some(401), None),
+        ]
+    );
+    assert_eq!(simulator.provider().gateway.request_count(), 4);
+}

@@ -1,0 +1,330 @@
+//! The simulated provider, held to the provider's document over a real socket: a second reading, made from the document
+//! and not from the simulator's code, so that one misreading cannot hide.
+//!
+//! Each test starts a simulator of its own ([`start`]) with a small world and a standing clock, and talks to it as any
+//! client would ([`Client`]). Where a test needs what no client can know, it asks the simulator's own handle.
+
+mod admission;
+mod control;
+mod delivery;
+mod gateway;
+mod identity;
+mod invoicing;
+mod lists;
+mod moving;
+mod process;
+mod reads;
+mod receiver;
+mod tokens;
+mod webhooks;
+mod world;
+
+use std::{fmt::Write as _, time::Duration};
+
+use reqwest::{Method, header::HeaderMap, redirect};
+use serde_json::{Value, json};
+use tributary::simulator::{
+    Simulator,
+    clock::{SECOND, Ticks, midnight},
+    settings::{Settings, WorldSettings},
+};
+
+use url::form_urlencoded;
+
+use crate::support::harness::Test;
+
+/// All tests of this module's parts.
+pub(crate) fn tests() -> Vec<Test> {
+    let parts = [
+        admission::tests(),
+        control::tests(),
+        delivery::tests(),
+        gateway::tests(),
+        identity::tests(),
+        invoicing::tests(),
+        lists::tests(),
+        moving::tests(),
+        process::tests(),
+        reads::tests(),
+        tokens::tests(),
+        webhooks::tests(),
+        world::tests(),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+/// The key every simulator knows.
+pub(crate) const KEY: &str = "simulated-subscription-key";
+/// Scopes of the accounting API, as the document lists them.
+pub(crate) const ACCOUNTING_SCOPES: [&str; 6] = [
+    "offline_access",
+    "openid",
+    "SVC.ES.NEWPOL.COR.API",
+    "SVC.ES.NEWPOL.ACC.API",
+    "SVC.ES.NEWPOL.MNG.API",
+    "SVC.ES.Webhooks",
+];
+/// Scopes of the payroll API, as the document lists them.
+pub(crate) const PAYROLL_SCOPES: [&str; 4] = ["offline_access", "openid", "IDInfo", "SVC.ES.EquipoContex"];
+/// The document's table of resources and where each lives.
+pub(crate) const RESOURCES: [(&str, &str); 19] = [
+    ("accounts", "/accounting/api/accounts"),
+    ("charges", "/accounting/api/charges"),
+    ("payments", "/accounting/api/payments"),
+    ("customers", "/accounting/api/customers"),
+    ("suppliers", "/accounting/api/suppliers"),
+    ("inputInvoices", "/accounting/api/inputInvoices"),
+    ("issuedInvoices", "/accounting/api/issuedInvoices"),
+    ("journals", "/accounting/api/journals"),
+    ("companies", "/accounting/api/companies"),
+    ("accountingYears", "/accounting/api/accountingYears"),
+    ("persons", "/accounting-core/api/persons"),
+    ("corporateLegalEntities", "/accounting-core/api/corporateLegalEntities"),
+    ("individualLegalEntities", "/accounting-core/api/individualLegalEntities"),
+    ("activities", "/accounting-core/api/activities"),
+    ("estimations", "/accounting-core/api/activities/estimations"),
+    ("legalEntityLicences", "/accounting-core/api/legalEntityLicences"),
+    ("prorates", "/accounting-core/api/activities/prorates"),
+    ("incomeAllocationLegalEntities", "/accounting-core/api/incomeAllocationLegalEntities"),
+    ("integrationFiles", "/accounting-import/api/integrationFiles"),
+];
+
+/// Noon of the day every test's clock stands at, unless it moves it.
+pub(crate) fn noon() -> Ticks {
+    Ticks(midnight(2026, 11, 15).unwrap().0 + 12 * 3_600 * SECOND)
+}
+
+/// A simulator with a small world at [`noon`], changed as a test needs it.
+pub(crate) async fn start(adjust: impl FnOnce(&mut Settings)) -> Simulator {
+    let world = WorldSettings {
+        companies: 3,
+        customers: 4,
+        accounts: 4,
+        others: 2,
+        payroll_companies: 5,
+        invoicing_entities: 2,
+        ..WorldSettings::default()
+    };
+    let mut settings = Settings { world, frozen_at: Some(noon()), ..Settings::default() };
+    adjust(&mut settings);
+    Simulator::start(settings).await.unwrap()
+}
+
+/// Moves the provider's clock ahead.
+pub(crate) fn pass(simulator: &Simulator, seconds: i64) {
+    simulator.provider().clock.advance(seconds * SECOND);
+}
+
+/// A client of the provider: what it sends is what is set here and nothing else.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// Follows no redirect.
+    pub(crate) http: reqwest::Client,
+    /// Where the provider is, without a slash at the end.
+    pub(crate) base: String,
+    /// `Ocp-Apim-Subscription-Key`.
+    pub(crate) key: Option<String>,
+    /// `Authorization`, as it is sent.
+    pub(crate) authorization: Option<String>,
+    /// `context`, as it is sent.
+    pub(crate) context: Option<String>,
+    /// Further headers.
+    pub(crate) headers: Vec<(&'static str, String)>,
+}
+
+impl Client {
+    /// With a key and a token for the accounting API, and no `context`.
+    pub(crate) fn accounting(simulator: &Simulator) -> Self {
+        Self::with_scopes(simulator, &ACCOUNTING_SCOPES)
+    }
+
+    /// With a key and a token for the payroll API.
+    pub(crate) fn payroll(simulator: &Simulator) -> Self {
+        Self::with_scopes(simulator, &PAYROLL_SCOPES)
+    }
+
+    /// With a key and a token for these scopes.
+    pub(crate) fn with_scopes(simulator: &Simulator, scopes: &[&str]) -> Self {
+        let (access, _) = simulator.provider().identity.grant(simulator.provider(), scopes);
+        Self { key: Some(KEY.to_owned()), authorization: Some(bearer(&access)), ..Self::bare(simulator) }
+    }
+
+    /// With nothing at all.
+    pub(crate) fn bare(simulator: &Simulator) -> Self {
+        let mut builder = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .timeout(Duration::from_secs(30));
+        if let Some(certificate) = simulator.certificate() {
+            let certificate = reqwest::Certificate::from_pem(certificate.as_bytes()).unwrap();
+            builder = builder.tls_certs_only([certificate]);
+        }
+        let base = simulator.base_url().as_str().trim_end_matches('/').to_owned();
+        Self {
+            http: builder.build().unwrap(),
+            base,
+            key: None,
+            authorization: None,
+            context: None,
+            headers: Vec::new(),
+        }
+    }
+
+    /// The same with this `context`.
+    pub(crate) fn context(&self, context: &str) -> Self {
+        Self { context: Some(context.to_owned()), ..self.clone() }
+    }
+
+    /// The same with the `context` of a company.
+    pub(crate) fn company(&self, id: &str) -> Self {
+        self.context(&json!({ "clientId": id }).to_string())
+    }
+
+    /// The same with this access token.
+    pub(crate) fn token(&self, access: &str) -> Self {
+        Self { authorization: Some(bearer(access)), ..self.clone() }
+    }
+
+    /// The same with one more header.
+    pub(crate) fn header(&self, name: &'static str, value: &str) -> Self {
+        let mut client = self.clone();
+        client.headers.push((name, value.to_owned()));
+        client
+    }
+
+    /// GET of a path and query below the base address.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// POST of a JSON body.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::POST, path, Some(body)).await
+    }
+
+    /// PUT of a JSON body.
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send(Method::PUT, path, Some(body)).await
+    }
+
+    /// DELETE.
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, None).await
+    }
+
+    /// POST of a form, with no header but its own.
+    pub(crate) async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Result<Answer, reqwest::Error> {
+        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let request = self.http.post(format!("{}{path}", self.base));
+        let request = request.header("content-type", "application/x-www-form-urlencoded").body(body);
+        Answer::read(request.send().await?).await
+    }
+
+    /// Any request, which must be answered.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        self.try_send(method.clone(), path, body.map(ToString::to_string))
+            .await
+            .unwrap_or_else(|error| panic!("{method} {path}: {error:?}"))
+    }
+
+    /// Any request with any body, which may end without an answer.
+    pub(crate) async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<Answer, reqwest::Error> {
+        let mut request = self.http.request(method, format!("{}{path}", self.base));
+        request = request.header("content-type", "application/json");
+        let named = [
+            ("ocp-apim-subscription-key", &self.key),
+            ("authorization", &self.authorization),
+            ("context", &self.context),
+        ];
+        for (name, value) in named {
+            if let Some(value) = value {
+                request = request.header(name, value);
+            }
+        }
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        Answer::read(request.send().await?).await
+    }
+
+    /// Correlation ids of the companies, as the list tells them.
+    pub(crate) async fn companies(&self) -> Vec<String> {
+        ids(&self.context("none").get("/accounting/api/companies").await.rows())
+    }
+}
+
+/// One segment of a path: ids are opaque and may hold anything.
+pub(crate) fn segment(id: &str) -> String {
+    id.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),
+            byte => write!(text, "%{byte:02X}").unwrap(),
+        }
+        text
+    })
+}
+
+/// Correlation ids of the rows of a list.
+pub(crate) fn ids(rows: &[Value]) -> Vec<String> {
+    rows.iter().map(|row| row["correlationId"].as_str().unwrap().to_owned()).collect()
+}
+
+/// `Authorization` for an access token.
+pub(crate) fn bearer(access: &str) -> String {
+    format!("Bearer {access}")
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Status.
+    pub(crate) status: u16,
+    /// Protocol it came by.
+    pub(crate) version: reqwest::Version,
+    /// Headers.
+    pub(crate) headers: HeaderMap,
+    /// Body.
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// Reads an answer to its end.
+    pub(crate) async fn read(response: reqwest::Response) -> Result<Self, reqwest::Error> {
+        let (status, version) = (response.status().as_u16(), response.version());
+        let headers = response.headers().clone();
+        Ok(Self { status, version, headers, body: response.text().await? })
+    }
+
+    /// The body of a success, as JSON.
+    #[track_caller]
+    pub(crate) fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{self:?}");
+        self.json()
+    }
+
+    /// The body as JSON, whatever the status.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The rows of a list.
+    #[track_caller]
+    pub(crate) fn rows(&self) -> Vec<Value> {
+        self.ok().as_array().unwrap_or_else(|| panic!("no list: {self:?}")).clone()
+    }
+
+    /// A header's text.
+    #[track_caller]
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}

@@ -1,0 +1,325 @@
+//! Reading: the documented fields, all nineteen paths by id, and the company that `context` names.
+
+use serde_json::{Value, json};
+use tributary::simulator::{
+    Simulator,
+    catalog::{Kind, Resource},
+    control,
+    knobs::{CompaniesContext, DisabledShows, Status},
+    world::Change,
+};
+
+use super::{Answer, Client, RESOURCES, segment, start};
+
+crate::tests! {
+    plain every_read_has_exactly_the_documented_fields_and_types;
+    plain every_resource_is_read_by_id_at_the_documented_path;
+    plain a_row_of_a_list_is_the_record_by_id;
+    plain context_must_be_what_the_endpoint_asks_for;
+    plain the_company_list_takes_the_context_its_knob_says;
+    plain an_unknown_company_has_the_status_its_knob_says;
+    plain one_company_never_sees_the_records_of_another;
+    plain records_of_no_company_are_read_with_context_none;
+    plain a_disabled_record_shows_where_its_knob_says;
+}
+
+pub(super) const COMPANIES: &str = "/accounting/api/companies";
+const CUSTOMERS: &str = "/accounting/api/customers";
+const ACCOUNTS: &str = "/accounting/api/accounts";
+pub(super) const PAYROLL: &str = "/payroll/api/companies?pageNumber=1&pageSize=25";
+
+pub(super) fn resource(name: &str) -> Resource {
+    serde_json::from_value(Value::from(name)).unwrap()
+}
+
+/// The body of the API behind it, which begins with `ok` and `httpCode`.
+#[track_caller]
+pub(super) fn by_api(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    let body = answer.json();
+    assert_eq!((&body["ok"], &body["httpCode"]), (&false.into(), &status.into()), "{answer:?}");
+    let compact = answer.body.replace(' ', "");
+    assert!(compact.starts_with(&format!("{{\"ok\":false,\"httpCode\":{status}")), "{answer:?}");
+}
+
+/// A kind of value in the document's tables.
+#[derive(Clone, Copy)]
+enum Is {
+    Text,
+    Integer,
+    /// ISO 8601, UTC, with so many digits of a second.
+    Time(usize),
+    /// Text of digits.
+    Numeric,
+}
+
+impl Is {
+    fn fits(self, value: &Value) -> bool {
+        let text = value.as_str();
+        match self {
+            Self::Text => text.is_some(),
+            Self::Integer => value.is_u64(),
+            Self::Numeric => text.is_some_and(|text| text.parse::<i64>().is_ok()),
+            Self::Time(digits) => text.is_some_and(|text| {
+                let shape: String =
+                    text.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
+                shape == format!("0000-00-00T00:00:00.{}Z", "0".repeat(digits))
+            }),
+        }
+    }
+}
+
+async fn every_read_has_exactly_the_documented_fields_and_types() {
+    use Is::{Integer, Numeric, Text, Time};
+    let company_fields: &[(&str, Is)] = &[
+        ("vatName", Text),
+        ("vatNumber", Text),
+        ("state", Text),
+        ("chartOfAccountId", Integer),
+        ("accountLength", Integer),
+        ("correlationId", Text),
+        ("version", Time(7)),
+        ("sequenceVersion", Numeric),
+    ];
+    let customer_fields: &[(&str, Is)] = &[
+        ("tradeName", Text),
+        ("state", Text),
+        ("vatNumber", Text),
+        ("vatName", Text),
+        ("accountCode", Text),
+        ("correlationId", Text),
+        ("vatNumberCorrelationId", Text),
+        ("accountCodeCorrelationId", Text),
+        ("version", Time(7)),
+        ("sequenceVersion", Numeric),
+    ];
+    let account_fields: &[(&str, Is)] = &[
+        ("correlationId", Text),
+        ("code", Text),
+        ("description", Text),
+        ("state", Text),
+        ("version", Time(7)),
+        ("sequenceVersion", Numeric),
+    ];
+    let payroll_fields: &[(&str, Is)] = &[
+        ("companyCode", Integer),
+        ("companyName", Text),
+        ("identifierNumber", Text),
+        ("lastUpdate", Time(3)),
+    ];
+    let simulator = start(|settings| settings.world.customers = 40).await;
+    let client = Client::accounting(&simulator);
+    let company = client.company(&client.companies().await[0]);
+    let account = company.get(ACCOUNTS).await.rows()[0]["correlationId"].clone();
+    let account = format!("{ACCOUNTS}/{}", segment(account.as_str().unwrap()));
+
+    for (client, path, count, fields) in [
+        (&client, COMPANIES, 3, company_fields),
+        (&company, CUSTOMERS, 40, customer_fields),
+        (&company, ACCOUNTS, 4, account_fields),
+        (&company, &account, 1, account_fields),
+        (&Client::payroll(&simulator), PAYROLL, 5, payroll_fields),
+    ] {
+        let answer = client.get(path).await;
+
+        assert!(answer.header("content-type").unwrap().starts_with("application/json"), "{answer:?}");
+        let body = answer.ok();
+        let rows = body.as_array().cloned().unwrap_or_else(|| vec![body]);
+        assert_eq!(rows.len(), count, "{path}");
+        for row in rows {
+            let mut expected: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+            expected.sort_unstable();
+            let found: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(found, expected, "{path}");
+            for (name, is) in fields {
+                assert!(is.fits(&row[name]), "{path}: {name} is {}", row[name]);
+            }
+            assert!(row.get("state").is_none_or(|state| state == "Enabled"), "{path}");
+        }
+    }
+    // Both forms the document allows occur.
+    let customers = company.get(CUSTOMERS).await.rows();
+    for field in ["vatNumber", "vatName", "vatNumberCorrelationId"] {
+        let empty = customers.iter().filter(|row| row[field] == "").count();
+        assert!((1..40).contains(&empty), "{field} is empty {empty} times");
+    }
+}
+
+async fn every_resource_is_read_by_id_at_the_documented_path() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+
+    for (name, prefix) in RESOURCES {
+        let truth = control::records(simulator.provider(), resource(name));
+        assert!(truth.len() >= 2, "{name} has {} records", truth.len());
+        for record in truth {
+            let client = client.company(record.company.as_deref().unwrap());
+            let read = client.get(&format!("{prefix}/{}", segment(&record.id))).await.ok();
+
+            assert_eq!(read["correlationId"], record.id, "{name}");
+            assert_eq!(read["version"], record.version, "{name}");
+            assert_eq!(read["sequenceVersion"], record.sequence_version.to_string(), "{name}");
+            assert_eq!(read["state"], "Enabled", "{name}");
+        }
+        let company = client.companies().await.swap_remove(0);
+        let unknown = format!("{prefix}/00000000-0000-0000-0000-000000000000");
+        by_api(&client.company(&company).get(&unknown).await, 404);
+    }
+}
+
+async fn a_row_of_a_list_is_the_record_by_id() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let companies = client.companies().await;
+
+    for (list, client) in [
+        (COMPANIES, client.context("none")),
+        (CUSTOMERS, client.company(&companies[1])),
+        (ACCOUNTS, client.company(&companies[2])),
+    ] {
+        for row in client.get(list).await.rows() {
+            let path = format!("{list}/{}", segment(row["correlationId"].as_str().unwrap()));
+            assert_eq!(client.get(&path).await.ok(), row, "{path}");
+        }
+    }
+}
+
+async fn context_must_be_what_the_endpoint_asks_for() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let company = client.companies().await.swap_remove(0);
+    let own = client.company(&company);
+    let account = own.get(ACCOUNTS).await.rows()[0]["correlationId"].as_str().unwrap().to_owned();
+    let [account, itself] =
+        [(ACCOUNTS, &account), (COMPANIES, &company)].map(|(list, id)| format!("{list}/{}", segment(id)));
+    let quoted = json!(company).to_string();
+    let spaced = format!("{{ \"clientId\" : {quoted} }}");
+    let more = format!("{{\"clientId\":{quoted},\"more\":1}}");
+
+    // Company list, a company by id, customers, accounts, an account by id.
+    for (context, statuses) in [
+        (None, [200, 400, 400, 400, 400]),
+        (Some("none"), [200, 200, 400, 400, 400]),
+        (own.context.as_deref(), [400, 200, 200, 200, 200]),
+        (Some(&*spaced), [400, 200, 200, 200, 200]),
+        (Some(&*more), [400; 5]),
+        (Some("{\"clientId\":\"unknown\"}"), [400, 403, 403, 403, 403]),
+        (Some("None"), [400; 5]),
+        (Some(""), [400; 5]),
+        (Some("{}"), [400; 5]),
+        (Some("{\"clientId\":"), [400; 5]),
+        (Some("{\"clientId\":7}"), [400; 5]),
+        (Some("{\"clientid\":\"x\"}"), [400; 5]),
+        (Some("[\"x\"]"), [400; 5]),
+        (Some("\"none\""), [400; 5]),
+        (Some(&*company), [400; 5]),
+    ] {
+        for (path, status) in [COMPANIES, &itself, CUSTOMERS, ACCOUNTS, &account].into_iter().zip(statuses) {
+            let sent = Client { context: context.map(str::to_owned), ..client.clone() };
+            let answer = sent.get(path).await;
+
+            assert_eq!(answer.status, status, "{path} with {context:?}: {answer:?}");
+            if status != 200 {
+                by_api(&answer, status);
+            }
+        }
+    }
+    // Payroll knows no context and does not look at it.
+    let payroll = Client::payroll(&simulator);
+    assert_eq!(payroll.get(PAYROLL).await.status, 200);
+    assert_eq!(payroll.context("none").get(PAYROLL).await.status, 200);
+}
+
+async fn the_company_list_takes_the_context_its_knob_says() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+
+    for (knob, absent, none) in [
+        (CompaniesContext::Either, 200, 200),
+        (CompaniesContext::Absent, 200, 400),
+        (CompaniesContext::None, 400, 200),
+    ] {
+        simulator.provider().turn(|knobs| knobs.reads.companies_context = knob);
+
+        assert_eq!(client.get(COMPANIES).await.status, absent, "{knob:?}");
+        assert_eq!(client.context("none").get(COMPANIES).await.status, none, "{knob:?}");
+    }
+}
+
+async fn an_unknown_company_has_the_status_its_knob_says() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator).company("of:1:CM:nobody");
+
+    for status in [400, 403, 404] {
+        simulator.provider().turn(|knobs| knobs.reads.unknown_company = Status::new(status).unwrap());
+
+        for path in [CUSTOMERS, ACCOUNTS, "/accounting/api/customers/any"] {
+            by_api(&client.get(path).await, status);
+        }
+    }
+}
+
+async fn one_company_never_sees_the_records_of_another() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let other = client.companies().await.swap_remove(1);
+
+    for (name, prefix) in RESOURCES {
+        let record = control::records(simulator.provider(), resource(name)).swap_remove(0);
+        assert_ne!(record.company.as_ref(), Some(&other));
+
+        let answer = client.company(&other).get(&format!("{prefix}/{}", segment(&record.id))).await;
+
+        by_api(&answer, 404);
+    }
+}
+
+async fn records_of_no_company_are_read_with_context_none() {
+    let simulator =
+        start(|settings| settings.world.tenant_resources = [Resource::Persons, Resource::Journals].into())
+            .await;
+    let client = Client::accounting(&simulator);
+    let company = client.companies().await.swap_remove(0);
+
+    for (name, prefix) in
+        [("persons", "/accounting-core/api/persons"), ("journals", "/accounting/api/journals")]
+    {
+        let record = control::records(simulator.provider(), resource(name)).swap_remove(0);
+        let path = format!("{prefix}/{}", segment(&record.id));
+
+        assert_eq!(record.company, None, "{name}");
+        assert_eq!(client.context("none").get(&path).await.ok()["correlationId"], record.id);
+        by_api(&client.company(&company).get(&path).await, 400);
+    }
+}
+
+/// Disables the first customer; its company and its id.
+fn disable_a_customer(simulator: &Simulator) -> (String, String) {
+    let record = control::records(simulator.provider(), Resource::Customers).swap_remove(0);
+    simulator.provider().change(|world, clock| {
+        let (place, _) = world.find(Resource::Customers, &record.id).unwrap();
+        ((), vec![Change::Record(world.act(place, Kind::Disabled, clock).unwrap())])
+    });
+    (record.company.unwrap(), record.id)
+}
+
+async fn a_disabled_record_shows_where_its_knob_says() {
+    let simulator = start(|_| {}).await;
+    let (company, id) = disable_a_customer(&simulator);
+    let client = Client::accounting(&simulator).company(&company);
+
+    for (knob, listed, status) in [
+        (DisabledShows::Everywhere, true, 200),
+        (DisabledShows::ById, false, 200),
+        (DisabledShows::Nowhere, false, 404),
+    ] {
+        simulator.provider().turn(|knobs| knobs.reads.disabled = knob);
+        let rows = client.get(CUSTOMERS).await.rows();
+        let read = client.get(&format!("{CUSTOMERS}/{}", segment(&id))).await;
+
+        let row = rows.iter().find(|row| row["correlationId"] == *id);
+        assert_eq!((row.is_some(), rows.len()), (listed, if listed { 4 } else { 3 }), "{knob:?}");
+        assert!(row.is_none_or(|row| row["state"] == "Disabled"), "{row:?}");
+        assert_eq!(read.status, status, "{knob:?}");
+    }
+}

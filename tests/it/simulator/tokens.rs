@@ -1,0 +1,443 @@
+//! Tokens: their claims and signatures, how long they live, and what becomes of a grant.
+
+use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::Value;
+use tributary::simulator::knobs::{Latency, RefreshLife};
+use url::Url;
+
+use super::{
+    ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES,
+    identity::{NONCE, callback_token, code, exchange, log_in, login_client, refresh, refused},
+    noon, pass, start,
+};
+
+crate::tests! {
+    plain access_tokens_carry_exactly_the_claims_of_the_documents_table;
+    plain tokens_verify_with_the_keys_that_discovery_leads_to;
+    plain the_callback_carries_an_identity_token_when_asked_to;
+    plain lifetimes_are_what_their_knobs_say;
+    plain the_issuer_is_on_another_host_than_the_identity_provider;
+    plain a_rotated_key_signs_alone_and_the_old_one_verifies_while_it_is_kept;
+    plain a_payload_begins_with_its_id_twice_when_asked_to;
+    plain a_refresh_answers_as_a_code_does_and_its_token_works;
+    plain an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_it_is_used;
+    plain an_absolute_refresh_token_that_is_not_rotated_stays_the_same;
+    plain a_sliding_grant_lives_on_with_every_use_and_ends_fifteen_days_after_the_last;
+    plain a_sliding_grant_can_be_capped_at_thirty_days;
+    plain an_old_refresh_token_used_again_ends_the_whole_grant;
+    plain an_answer_that_is_lost_leaves_the_work_done;
+    plain an_unavailable_token_endpoint_does_no_work;
+    plain the_token_endpoint_takes_as_long_as_its_knob_says;
+    plain userinfo_tells_who_the_bearer_is;
+    plain tokens_of_one_simulator_are_worth_nothing_at_another;
+}
+
+const DAY: i64 = 86_400;
+/// In both tokens of the document's table.
+const COMMON: [&str; 17] = [
+    "$id",
+    "iss",
+    "aud",
+    "exp",
+    "nbf",
+    "auth_time",
+    "client_id",
+    "scope",
+    "sub",
+    "idp",
+    "svc.es.clientid",
+    "svc.es.idcda",
+    "usr",
+    "owapp",
+    "mem",
+    "oun",
+    "amr",
+];
+const ACCOUNTING_ONLY: [&str; 5] =
+    ["given_name", "lang", "email", "svc.es.modules", "svc.es.keyusercorrelationid"];
+const PAYROLL_ONLY: [&str; 2] = ["svc.es.equipouserid", "svc.es.secondclientid"];
+const GUIDS: [&str; 6] = ["sub", "usr", "owapp", "mem", "oun", "svc.es.keyusercorrelationid"];
+
+pub(super) fn base64_url(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn part(token: &str, number: usize) -> String {
+    let encoded = token.split('.').nth(number).unwrap();
+    String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).unwrap()).unwrap()
+}
+
+fn claims(token: &str) -> Value {
+    serde_json::from_str(&part(token, 1)).unwrap()
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_else(|| panic!("{name} is no text in {value}"))
+}
+
+fn is_guid(text: &str) -> bool {
+    let parts: Vec<usize> = text.split('-').map(str::len).collect();
+    parts == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+}
+
+/// Whether a key of the set, found by `kid`, has signed the token.
+fn verifies(token: &str, keys: &Value) -> bool {
+    let header: Value = serde_json::from_str(&part(token, 0)).unwrap();
+    let Some(key) = keys["keys"].as_array().unwrap().iter().find(|key| key["kid"] == header["kid"]) else {
+        return false;
+    };
+    let [n, e] = ["n", "e"].map(|name| URL_SAFE_NO_PAD.decode(text(key, name)).unwrap());
+    let (signed, signature) = token.rsplit_once('.').unwrap();
+    let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+    RsaPublicKeyComponents { n: &n, e: &e }
+        .verify(&RSA_PKCS1_2048_8192_SHA256, signed.as_bytes(), &signature)
+        .is_ok()
+}
+
+async fn keys(client: &Client) -> Value {
+    let discovery = client.get("/auth/core/.well-known/openid-configuration").await.ok();
+    let answer = client.http.get(text(&discovery, "jwks_uri")).send().await.unwrap();
+    serde_json::from_str(&answer.text().await.unwrap()).unwrap()
+}
+
+async fn access_tokens_carry_exactly_the_claims_of_the_documents_table() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+    pass(&simulator, 7);
+    let now = noon().seconds() + 7;
+
+    for (scopes, only) in [(&ACCOUNTING_SCOPES[..], &ACCOUNTING_ONLY[..]), (&PAYROLL_SCOPES, &PAYROLL_ONLY)] {
+        let answer = log_in(&client, scopes).await;
+        let claims = claims(text(&answer, "access_token"));
+
+        let mut expected = [&COMMON[..], only].concat();
+        expected.sort_unstable();
+        let mut found: Vec<&str> = claims.as_object().unwrap().keys().map(String::as_str).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected);
+        for (name, value) in claims.as_object().unwrap() {
+            match name.as_str() {
+                "exp" | "nbf" | "auth_time" => assert!(value.is_i64(), "{name}: {value}"),
+                "scope" | "amr" => assert!(value.as_array().unwrap().iter().all(Value::is_string), "{name}"),
+                name if GUIDS.contains(&name) => assert!(is_guid(text(&claims, name)), "{name}: {value}"),
+                name => assert!(value.is_string(), "{name}: {value}"),
+            }
+        }
+        assert_eq!((&claims["nbf"], &claims["exp"]), (&now.into(), &(now + 3_600).into()));
+        assert_eq!(claims["auth_time"], now);
+        assert_eq!(claims["client_id"], "simulated-client");
+        assert_eq!(claims["scope"], Value::from(scopes));
+        for address in ["iss", "aud"] {
+            assert_eq!(Url::parse(text(&claims, address)).unwrap().scheme(), "https", "{address}");
+        }
+        if only == ACCOUNTING_ONLY {
+            assert!(text(&claims, "svc.es.modules").contains(';'), "{claims}");
+        }
+    }
+}
+
+async fn tokens_verify_with_the_keys_that_discovery_leads_to() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+
+    let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+    let keys = keys(&client).await;
+
+    for key in keys["keys"].as_array().unwrap() {
+        assert_eq!((&key["kty"], &key["use"], &key["alg"]), (&"RSA".into(), &"sig".into(), &"RS256".into()));
+    }
+    for name in ["access_token", "id_token"] {
+        let token = text(&answer, name);
+        let header: Value = serde_json::from_str(&part(token, 0)).unwrap();
+        assert_eq!((&header["alg"], &header["typ"]), (&"RS256".into(), &"JWT".into()));
+        for field in ["$id", "x5t", "kid"] {
+            assert!(header[field].is_string(), "{field} in {header}");
+        }
+        assert!(verifies(token, &keys), "{name}");
+        let forged = token.replacen('.', &format!(".{}", base64_url(b"{\"sub\":\"x\"}")), 1);
+        assert!(!verifies(&forged, &keys), "a forged {name} verifies");
+    }
+    // The nonce of the login is in the identity token, which is no access token.
+    let identity = claims(text(&answer, "id_token"));
+    assert_eq!(identity["nonce"], NONCE);
+    assert_eq!(identity["aud"], "simulated-client");
+    assert_eq!(identity["sub"], claims(text(&answer, "access_token"))["sub"]);
+    let misused = Client { base: client.base.clone(), ..Client::accounting(&simulator) };
+    let misused = misused.token(text(&answer, "id_token"));
+    assert_eq!(misused.get("/accounting/api/companies").await.status, 401);
+}
+
+async fn the_callback_carries_an_identity_token_when_asked_to() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+
+    assert_eq!(callback_token(&client).await, None);
+    simulator.provider().turn(|knobs| knobs.identity.callback_id_token = true);
+    let token = callback_token(&client).await.unwrap();
+
+    assert!(verifies(&token, &keys(&client).await));
+    assert_eq!(claims(&token)["nonce"], NONCE);
+    // It is not an access token.
+    let api = Client::accounting(&simulator).token(&token);
+    assert_eq!(api.get("/accounting/api/companies").await.status, 401);
+}
+
+async fn the_issuer_is_on_another_host_than_the_identity_provider() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+
+    let discovery = client.get("/auth/core/.well-known/openid-configuration").await.ok();
+    let token = log_in(&client, &ACCOUNTING_SCOPES).await;
+
+    let issuer = Url::parse(text(&discovery, "issuer")).unwrap();
+    assert_ne!(issuer.host_str(), simulator.auth_url().host_str());
+    let claims = claims(text(&token, "access_token"));
+    assert_eq!(claims["iss"], discovery["issuer"]);
+    assert_eq!(claims["aud"], format!("{}/resources", text(&discovery, "issuer")));
+    for (endpoint, path) in [
+        ("authorization_endpoint", "/auth/core/connect/authorize"),
+        ("token_endpoint", "/auth/core/connect/token"),
+        ("userinfo_endpoint", "/auth/core/connect/userinfo"),
+    ] {
+        assert_eq!(text(&discovery, endpoint), format!("{}{path}", client.base), "{endpoint}");
+    }
+}
+
+async fn a_rotated_key_signs_alone_and_the_old_one_verifies_while_it_is_kept() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+    let old = log_in(&client, &["openid"]).await;
+    let old = text(&old, "access_token");
+
+    simulator.provider().identity.rotate_keys(true).unwrap();
+    let new = log_in(&client, &["openid"]).await;
+    let new = text(&new, "access_token");
+    let both = keys(&client).await;
+    simulator.provider().identity.rotate_keys(false).unwrap();
+    let neither = keys(&client).await;
+
+    assert_ne!(part(old, 0), part(new, 0));
+    assert!(verifies(old, &both) && verifies(new, &both));
+    assert_eq!(neither["keys"].as_array().unwrap().len(), 1);
+    assert!(!verifies(old, &neither) && !verifies(new, &neither));
+}
+
+async fn a_payload_begins_with_its_id_twice_when_asked_to() {
+    let simulator = start(|settings| settings.knobs.identity.duplicate_id_claim = true).await;
+    let client = login_client(&simulator);
+
+    let answer = log_in(&client, &PAYROLL_SCOPES).await;
+
+    let payload = part(text(&answer, "access_token"), 1);
+    assert_eq!(payload.matches("\"$id\":").count(), 2, "{payload}");
+    let members: Vec<&str> = payload.split(',').take(2).collect();
+    assert!(members.iter().all(|member| member.trim_start_matches('{').starts_with("\"$id\":")), "{payload}");
+}
+
+async fn a_refresh_answers_as_a_code_does_and_its_token_works() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+    let first = log_in(&client, &ACCOUNTING_SCOPES).await;
+    pass(&simulator, 3_600);
+
+    let second = refresh(&client, text(&first, "refresh_token")).await.unwrap().ok();
+
+    let fields = |answer: &Value| answer.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(fields(&first), fields(&second));
+    assert_eq!((&second["expires_in"], &second["token_type"]), (&3600.into(), &"Bearer".into()));
+    let api = Client::accounting(&simulator);
+    let mut statuses = Vec::new();
+    for answer in [&first, &second] {
+        statuses.push(api.token(text(answer, "access_token")).get("/accounting/api/companies").await.status);
+    }
+    assert_eq!(statuses, [401, 200]);
+    let [before, after] = [&first, &second].map(|answer| claims(text(answer, "access_token")));
+    assert_eq!((&before["auth_time"], &before["scope"]), (&after["auth_time"], &after["scope"]));
+    refused(&refresh(&client, "never issued").await.unwrap(), 400, "invalid_grant");
+    refused(&refresh(&client, text(&second, "access_token")).await.unwrap(), 400, "invalid_grant");
+}
+
+async fn an_absolute_grant_ends_thirty_days_after_the_first_login_however_often_it_is_used() {
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+    let mut answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+
+    for _ in 0..2 {
+        pass(&simulator, 14 * DAY);
+        answer = refresh(&client, text(&answer, "refresh_token")).await.unwrap().ok();
+    }
+    pass(&simulator, 2 * DAY - 1);
+    answer = refresh(&client, text(&answer, "refresh_token")).await.unwrap().ok();
+    pass(&simulator, 1);
+
+    refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
+}
+
+async fn lifetimes_are_what_their_knobs_say() {
+    let simulator = start(|settings| {
+        let knobs = &mut settings.knobs.identity;
+        (knobs.code_seconds, knobs.access_seconds, knobs.absolute_seconds) = (10, 20, 30);
+    })
+    .await;
+    let client = login_client(&simulator);
+    let late = code(&client, &ACCOUNTING_SCOPES).await;
+    let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+    let api = Client::accounting(&simulator).token(text(&answer, "access_token"));
+    let read = async || api.get("/accounting/api/companies").await.status;
+
+    assert_eq!(answer["expires_in"], 20);
+    assert_eq!(claims(text(&answer, "access_token"))["exp"], noon().seconds() + 20);
+    pass(&simulator, 10);
+    refused(&exchange(&client, &late).await.unwrap(), 400, "invalid_grant");
+    pass(&simulator, 9);
+    assert_eq!(read().await, 200);
+    pass(&simulator, 1);
+    assert_eq!(read().await, 401);
+    pass(&simulator, 10);
+    refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
+}
+
+async fn an_absolute_refresh_token_that_is_not_rotated_stays_the_same() {
+    let simulator = start(|settings| settings.knobs.identity.rotate_absolute = false).await;
+    let client = login_client(&simulator);
+    let first = log_in(&client, &ACCOUNTING_SCOPES).await;
+    let token = text(&first, "refresh_token");
+
+    for _ in 0..2 {
+        assert_eq!(refresh(&client, token).await.unwrap().ok()["refresh_token"], token);
+    }
+    simulator.provider().turn(|knobs| knobs.identity.omit_unrotated = true);
+
+    assert_eq!(refresh(&client, token).await.unwrap().ok().get("refresh_token"), None);
+}
+
+async fn a_sliding_grant_lives_on_with_every_use_and_ends_fifteen_days_after_the_last() {
+    let simulator = start(|settings| settings.knobs.identity.refresh = RefreshLife::Sliding).await;
+    let client = login_client(&simulator);
+    let mut answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+
+    for _ in 0..4 {
+        pass(&simulator, 15 * DAY - 1);
+        let next = refresh(&client, text(&answer, "refresh_token")).await.unwrap().ok();
+        assert_ne!(next["refresh_token"], answer["refresh_token"]);
+        answer = next;
+    }
+    pass(&simulator, 15 * DAY);
+
+    refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
+}
+
+async fn a_sliding_grant_can_be_capped_at_thirty_days() {
+    let simulator = start(|settings| {
+        settings.knobs.identity.refresh = RefreshLife::Sliding;
+        settings.knobs.identity.sliding_capped = true;
+    })
+    .await;
+    let client = login_client(&simulator);
+    let mut answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+
+    for _ in 0..2 {
+        pass(&simulator, 14 * DAY);
+        answer = refresh(&client, text(&answer, "refresh_token")).await.unwrap().ok();
+    }
+    pass(&simulator, 2 * DAY);
+
+    refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
+}
+
+async fn an_old_refresh_token_used_again_ends_the_whole_grant() {
+    for (ends, left) in [(true, 400), (false, 200)] {
+        let simulator = start(|settings| {
+            settings.knobs.identity.refresh = RefreshLife::Sliding;
+            settings.knobs.identity.reuse_ends_grant = ends;
+        })
+        .await;
+        let client = login_client(&simulator);
+        let first = log_in(&client, &ACCOUNTING_SCOPES).await;
+        let second = refresh(&client, text(&first, "refresh_token")).await.unwrap().ok();
+
+        refused(&refresh(&client, text(&first, "refresh_token")).await.unwrap(), 400, "invalid_grant");
+
+        let api = Client::accounting(&simulator).token(text(&second, "access_token"));
+        let read = api.get("/accounting/api/companies").await.status;
+        let third = refresh(&client, text(&second, "refresh_token")).await.unwrap();
+        assert_eq!((third.status, read), (left, if ends { 401 } else { 200 }), "ends: {ends}");
+    }
+}
+
+async fn an_answer_that_is_lost_leaves_the_work_done() {
+    let simulator = start(|settings| settings.knobs.identity.reuse_ends_grant = false).await;
+    let client = login_client(&simulator);
+    let lose = || simulator.provider().turn(|knobs| knobs.identity.lose_answers = 1);
+    let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+    let code = code(&client, &ACCOUNTING_SCOPES).await;
+
+    lose();
+    let lost = exchange(&client, &code).await;
+    assert!(lost.is_err(), "{lost:?}");
+    refused(&exchange(&client, &code).await.unwrap(), 400, "invalid_grant");
+
+    lose();
+    let lost = refresh(&client, text(&answer, "refresh_token")).await;
+    assert!(lost.is_err(), "{lost:?}");
+    refused(&refresh(&client, text(&answer, "refresh_token")).await.unwrap(), 400, "invalid_grant");
+    // What the client never saw was issued all the same.
+    let issued = simulator.provider().identity.issued();
+    let live = issued.iter().filter(|token| token.kind == "refresh" && token.used.is_none()).count();
+    assert_eq!(live, 2, "{issued:?}");
+}
+
+async fn an_unavailable_token_endpoint_does_no_work() {
+    let simulator = start(|settings| settings.knobs.identity.unavailable = 2).await;
+    let client = login_client(&simulator);
+    let code = code(&client, &ACCOUNTING_SCOPES).await;
+
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        statuses.push(exchange(&client, &code).await.unwrap().status);
+    }
+
+    assert_eq!(statuses, [503, 503, 200, 400]);
+}
+
+async fn the_token_endpoint_takes_as_long_as_its_knob_says() {
+    let simulator = start(|settings| settings.knobs.identity.latency = Latency::Fixed(60.0)).await;
+    let client = login_client(&simulator);
+    let code = code(&client, &ACCOUNTING_SCOPES).await;
+
+    let began = std::time::Instant::now();
+    exchange(&client, &code).await.unwrap().ok();
+
+    assert!(began.elapsed().as_millis() >= 60, "{:?}", began.elapsed());
+}
+
+async fn userinfo_tells_who_the_bearer_is() {
+    const USER: &str = "/auth/core/connect/userinfo";
+    let simulator = start(|_| {}).await;
+    let client = login_client(&simulator);
+    let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
+    let bearer = client.token(text(&answer, "access_token"));
+
+    let user = bearer.get(USER).await.ok();
+
+    assert_eq!(user["sub"], claims(text(&answer, "access_token"))["sub"]);
+    assert_eq!(client.get(USER).await.status, 401);
+    pass(&simulator, 3_600);
+    assert_eq!(bearer.get(USER).await.status, 401);
+}
+
+async fn tokens_of_one_simulator_are_worth_nothing_at_another() {
+    let [one, other] = [start(|_| {}).await, start(|_| {}).await];
+    let mut answers = Vec::new();
+    for simulator in [&one, &other] {
+        answers.push(log_in(&login_client(simulator), &ACCOUNTING_SCOPES).await);
+    }
+
+    for (simulator, foreign) in [(&one, &answers[1]), (&other, &answers[0])] {
+        let api = Client::accounting(simulator).token(text(foreign, "access_token"));
+        assert_eq!(api.get("/accounting/api/companies").await.status, 401);
+        let refresh = refresh(&login_client(simulator), text(foreign, "refresh_token")).await.unwrap();
+        refused(&refresh, 400, "invalid_grant");
+    }
+}

@@ -1,0 +1,355 @@
+//! The living world: the same seed gives the same, everything only goes forward, and what is true is what is read.
+
+use std::collections::BTreeMap;
+
+use axum::{Router, body::Bytes, extract::RawQuery, http::HeaderMap};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::mpsc};
+use tributary::simulator::{
+    Simulator,
+    catalog::{Kind, Resource},
+    control,
+    knobs::ReceiverUrls,
+    settings::{SequenceScope, Settings},
+    world::Change,
+};
+
+use super::{Client, RESOURCES, pass, reads::resource, segment, start};
+
+crate::tests! {
+    plain the_same_seed_and_calls_give_the_same_records_and_deliveries_byte_for_byte;
+    plain a_rate_of_changes_makes_changes_by_itself;
+    plain versions_and_sequences_only_rise_while_nothing_is_restored;
+    plain a_sequence_counts_for_a_record_a_company_or_the_whole_service;
+    plain what_is_true_is_what_reads_return;
+    plain every_change_is_announced_with_the_sequence_it_has;
+    plain a_world_is_as_large_as_its_settings;
+}
+
+/// Signature and body of each delivery, as it came.
+type Deliveries = mpsc::UnboundedReceiver<(String, String)>;
+
+/// A receiver that accepts everything, and settings that lead `hooks.example` to it.
+async fn receiver() -> (Deliveries, impl FnOnce(&mut Settings)) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, received) = mpsc::unbounded_channel();
+    let answer = async move |RawQuery(query): RawQuery, headers: HeaderMap, body: Bytes| {
+        let echo = query.as_deref().and_then(|query| query.strip_prefix("echo=")).map(str::to_owned);
+        if echo.is_none() {
+            let signature =
+                ["svc-webhook-signature", "ms-signature"].into_iter().find_map(|name| headers.get(name));
+            let signature = signature.map_or("", |value| value.to_str().unwrap()).to_owned();
+            sender.send((signature, String::from_utf8(body.to_vec()).unwrap())).ok();
+        }
+        echo.unwrap_or_default()
+    };
+    // Ends with the test's runtime.
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+    let lead = move |settings: &mut Settings| {
+        settings.knobs.delivery.receivers = ReceiverUrls::Any;
+        settings.knobs.delivery.resolve = [("hooks.example".to_owned(), address)].into();
+        settings.knobs.invoicing.check_origin = false;
+    };
+    (received, lead)
+}
+
+/// Subscribes to every event of every resource, and waits until all subscriptions work.
+async fn subscribe_to_all(simulator: &Simulator) {
+    let client = Client::accounting(simulator).context("none");
+    for (_, prefix) in RESOURCES {
+        let events = client.get(&format!("{prefix}/webhooks/events")).await.ok();
+        let body = json!({
+            "thirdPartyApplicationName": "tests",
+            "url": "http://hooks.example/hook",
+            "secret": "a secret",
+            "eventTypes": events,
+        });
+        assert_eq!(
+            client.post(&format!("{prefix}/webhooks/subscribe"), &body).await.ok()["responseState"],
+            3
+        );
+    }
+    simulator.provider().deliveries.idle().await;
+}
+
+async fn subscribe_to_invoicing(simulator: &Simulator) {
+    let token = simulator.provider().invoicing.grant(simulator.provider(), 0);
+    let client = Client::accounting(simulator).token(&token).header("api-version", "2.0");
+    let body = json!({
+        "uri": "http://hooks.example/api/webhooks/incoming/Invoicing",
+        "entity": "Customer",
+        "action": "Updated",
+        "secret": "a secret of at least thirty-two characters",
+        "isPaused": false,
+        "applicationName": "tests",
+        "description": "tests",
+    });
+    let answer = client.post("/invoicing/api/webhooks", &body).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    simulator.provider().invoicing.idle().await;
+}
+
+async fn step(simulator: &Simulator, changes: u32) {
+    Client::bare(simulator).post("/_control/step", &json!({ "changes": changes })).await.ok();
+}
+
+fn taken(received: &mut Deliveries) -> Vec<(String, String)> {
+    std::iter::from_fn(|| received.try_recv().ok()).collect()
+}
+
+/// Every list and every record, as bytes.
+async fn all_reads(simulator: &Simulator) -> Vec<String> {
+    let client = Client::accounting(simulator);
+    let mut reads = vec![client.get("/accounting/api/companies").await.body];
+    for company in client.companies().await {
+        for list in ["customers", "accounts"] {
+            reads.push(client.company(&company).get(&format!("/accounting/api/{list}")).await.body);
+        }
+    }
+    for (name, prefix) in RESOURCES {
+        for record in control::records(simulator.provider(), resource(name)) {
+            let client = client.company(record.company.as_deref().unwrap());
+            reads.push(client.get(&format!("{prefix}/{}", segment(&record.id))).await.body);
+        }
+    }
+    let payroll = Client::payroll(simulator);
+    reads.push(payroll.get("/payroll/api/companies?pageNumber=1&pageSize=100").await.body);
+    reads
+}
+
+/// One life under a seed: what is read at its end, and what was delivered of each company in order.
+async fn live(seed: u64) -> (Vec<String>, BTreeMap<(String, String), Vec<(String, String)>>) {
+    let (mut received, lead) = receiver().await;
+    let simulator = start(|settings| {
+        settings.world.seed = seed;
+        lead(settings);
+    })
+    .await;
+    subscribe_to_all(&simulator).await;
+    subscribe_to_invoicing(&simulator).await;
+    step(&simulator, 120).await;
+    pass(&simulator, 61);
+    step(&simulator, 60).await;
+    simulator.provider().deliveries.idle().await;
+
+    let mut deliveries = BTreeMap::<_, Vec<_>>::new();
+    for (signature, body) in taken(&mut received) {
+        let envelope: Value = serde_json::from_str(&body).unwrap();
+        let company = &envelope["ExtraPartitionInformation"]["PartitionClientId"];
+        let lane = (envelope["WebhookId"].to_string(), company.to_string());
+        deliveries.entry(lane).or_default().push((signature, body));
+    }
+    (all_reads(&simulator).await, deliveries)
+}
+
+async fn the_same_seed_and_calls_give_the_same_records_and_deliveries_byte_for_byte() {
+    let (first, again, other) = tokio::join!(live(7), live(7), live(8));
+
+    assert!(first.1.values().map(Vec::len).sum::<usize>() > 120, "too few deliveries to mean anything");
+    assert!(first.1.keys().any(|(webhook, _)| webhook == "null"), "nothing of invoicing was delivered");
+    assert_eq!(first.0, again.0);
+    assert_eq!(first.1, again.1);
+    let all = |reads: &[String]| reads.iter().cloned().collect::<std::collections::BTreeSet<_>>();
+    let shared =
+        all(&first.0).intersection(&all(&other.0)).filter(|body| body.contains("correlationId")).count();
+    assert_eq!(shared, 0, "two seeds share records");
+    assert_ne!(first.1, other.1);
+}
+
+async fn a_rate_of_changes_makes_changes_by_itself() {
+    let (mut received, lead) = receiver().await;
+    let simulator = start(|settings| {
+        settings.frozen_at = None;
+        lead(settings);
+    })
+    .await;
+    subscribe_to_all(&simulator).await;
+    assert_eq!(simulator.provider().world().changes(), 0, "a world without a rate stands still");
+    taken(&mut received);
+
+    simulator.provider().turn(|knobs| knobs.changes_per_second = 500.0);
+
+    for _ in 0..20 {
+        received.recv().await.unwrap();
+    }
+    assert!(simulator.provider().world().changes() >= 20);
+}
+
+/// Version and sequence of every record, by resource, company and id.
+fn everything(simulator: &Simulator) -> BTreeMap<(String, Option<String>, String), (String, u64)> {
+    let mut all = BTreeMap::new();
+    for (name, _) in RESOURCES {
+        for record in control::records(simulator.provider(), resource(name)) {
+            all.insert(
+                (name.to_owned(), record.company, record.id),
+                (record.version, record.sequence_version),
+            );
+        }
+    }
+    all
+}
+
+async fn versions_and_sequences_only_rise_while_nothing_is_restored() {
+    let simulator = start(|_| {}).await;
+    let mut before = everything(&simulator);
+    let mut changed = 0;
+
+    for _ in 0..20 {
+        step(&simulator, 25).await;
+        pass(&simulator, 1);
+        let now = everything(&simulator);
+        for (record, (version, sequence)) in &before {
+            let (later_version, later_sequence) = &now[record];
+            // Timestamps of one form compare as text does.
+            assert!(later_version >= version && later_sequence >= sequence, "{record:?}");
+            assert_eq!(later_version == version, later_sequence == sequence, "{record:?}: one rose alone");
+            changed += usize::from(later_version != version);
+        }
+        before = now;
+    }
+    assert!(changed > 100, "{changed}");
+}
+
+async fn a_sequence_counts_for_a_record_a_company_or_the_whole_service() {
+    for scope in [SequenceScope::Record, SequenceScope::Company, SequenceScope::Service] {
+        let simulator = start(|settings| settings.world.sequence = scope).await;
+        let before = everything(&simulator);
+        step(&simulator, 200).await;
+        let all = everything(&simulator);
+
+        let mut counters = BTreeMap::<Option<String>, Vec<u64>>::new();
+        for ((resource, company, id), (_, sequence)) in &all {
+            let counter = match scope {
+                SequenceScope::Record => Some(format!("{resource} {company:?} {id}")),
+                SequenceScope::Company => company.clone(),
+                SequenceScope::Service => None,
+            };
+            counters.entry(counter).or_default().push(*sequence);
+        }
+        for sequences in counters.values_mut() {
+            sequences.sort_unstable();
+            assert!(sequences.windows(2).all(|pair| pair[0] < pair[1]), "{scope:?}: one number twice");
+        }
+        if scope == SequenceScope::Service {
+            let (first, last) = (
+                before.values().map(|(_, sequence)| sequence).max(),
+                all.values().map(|(_, sequence)| sequence).max(),
+            );
+            assert!(last > first);
+        }
+    }
+}
+
+async fn what_is_true_is_what_reads_return() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    step(&simulator, 300).await;
+
+    let mut gone = 0;
+    for (name, prefix) in RESOURCES {
+        let truth = client.get(&format!("/_control/truth/records/{name}?full=true")).await;
+        assert_eq!(truth.status, 200);
+        for line in truth.body.lines() {
+            let truth: Value = serde_json::from_str(line).unwrap();
+            let (id, company) = (truth["id"].as_str().unwrap(), truth["company"].as_str().unwrap());
+            let context = if name == "companies" { client.context("none") } else { client.company(company) };
+            let read = context.get(&format!("{prefix}/{}", segment(id))).await;
+            if truth["readable"] == true {
+                assert_eq!(read.ok(), truth["record"], "{name}");
+                assert_eq!(read.json()["version"], truth["version"], "{name}");
+                assert_eq!(read.json()["sequenceVersion"], truth["sequenceVersion"].to_string(), "{name}");
+                assert_eq!(read.json()["state"], truth["state"], "{name}");
+            } else {
+                assert!(matches!(read.status, 403 | 404), "{name}: {read:?}");
+                gone += 1;
+            }
+        }
+    }
+    assert!(gone > 0, "nothing was deleted");
+
+    let companies = client.companies().await;
+    for (name, list) in [("customers", "/accounting/api/customers"), ("accounts", "/accounting/api/accounts")]
+    {
+        for company in &companies {
+            let mut listed = super::ids(&client.company(company).get(list).await.rows());
+            let truth = control::records(simulator.provider(), resource(name));
+            let mut true_ones: Vec<String> = truth
+                .into_iter()
+                .filter(|record| record.readable && record.company.as_ref() == Some(company))
+                .map(|record| record.id)
+                .collect();
+            listed.sort_unstable();
+            true_ones.sort_unstable();
+            assert_eq!(listed, true_ones, "{name} of {company}");
+        }
+    }
+    let payroll =
+        Client::payroll(&simulator).get("/payroll/api/companies?pageNumber=1&pageSize=1000").await.rows();
+    let read: Vec<_> =
+        payroll.iter().map(|row| (row["companyCode"].as_u64(), row["lastUpdate"].as_str())).collect();
+    let truth = control::payroll(simulator.provider());
+    let truth: Vec<_> =
+        truth.iter().map(|row| (Some(u64::from(row.company_code)), Some(&*row.last_update))).collect();
+    assert_eq!(read, truth);
+}
+
+async fn every_change_is_announced_with_the_sequence_it_has() {
+    let (mut received, lead) = receiver().await;
+    let simulator = start(lead).await;
+    subscribe_to_all(&simulator).await;
+    let before = everything(&simulator);
+    taken(&mut received);
+
+    step(&simulator, 150).await;
+    simulator.provider().deliveries.idle().await;
+
+    let mut told = BTreeMap::new();
+    for (_, body) in taken(&mut received) {
+        let envelope: Value = serde_json::from_str(&body).unwrap();
+        let data: Value = serde_json::from_str(envelope["JsonData"].as_str().unwrap()).unwrap();
+        let name = envelope["EventType"]["Resource"].as_str().unwrap().to_lowercase();
+        let company = envelope["ExtraPartitionInformation"]["PartitionClientId"].as_str().unwrap().to_owned();
+        let id = data["CorrelationId"].as_str().unwrap().to_owned();
+        let sequence: u64 = data["SequenceVersion"].as_str().unwrap().parse().unwrap();
+        let latest = told.entry((name, Some(company), id)).or_insert(sequence);
+        *latest = sequence.max(*latest);
+    }
+    let changed: BTreeMap<_, _> = everything(&simulator)
+        .into_iter()
+        .filter(|(record, now)| before.get(record) != Some(now))
+        .map(|((name, company, id), (_, sequence))| ((name.to_lowercase(), company, id), sequence))
+        .collect();
+    assert!(changed.len() > 50);
+    assert_eq!(told, changed);
+}
+
+async fn a_world_is_as_large_as_its_settings() {
+    let simulator = start(|settings| {
+        let world = &mut settings.world;
+        (world.companies, world.customers, world.accounts, world.others) = (4, 3, 2, 1);
+        world.payroll_companies = 6;
+        world.tenant_resources = [Resource::Persons].into();
+    })
+    .await;
+
+    for (name, _) in RESOURCES {
+        let expected = match name {
+            "companies" => 4,
+            "customers" => 12,
+            "accounts" => 8,
+            "persons" => 1,
+            _ => 4,
+        };
+        assert_eq!(control::records(simulator.provider(), resource(name)).len(), expected, "{name}");
+    }
+    assert_eq!(control::payroll(simulator.provider()).len(), 6);
+    // A deleted company takes its records along.
+    simulator.provider().change(|world, clock| {
+        let (place, _) = world.records(Resource::Companies).next().unwrap();
+        ((), vec![Change::Record(world.act(place, Kind::Deleted, clock).unwrap())])
+    });
+    let readable = control::records(simulator.provider(), Resource::Customers);
+    assert_eq!(readable.iter().filter(|record| record.readable).count(), 9);
+    assert_eq!(Client::accounting(&simulator).companies().await.len(), 3);
+}
