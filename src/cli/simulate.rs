@@ -8,15 +8,18 @@ use std::{
 };
 
 use clap::Args;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, outside};
 use crate::{
-    config::Problem,
+    config::{Problem, Problems},
     simulator::{
-        Simulator,
+        self, Simulator, Unfit,
+        clock::Ticks,
         knobs::Knobs,
         settings::{Settings, Tls, WorldSettings},
+        timestamp,
     },
 };
 
@@ -28,6 +31,9 @@ pub(super) struct Options {
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8090)]
     port: u16,
+    /// Stand the clock at a moment (2026-11-15T09:00:00Z) until /_control/clock moves it; otherwise it runs
+    #[arg(long, value_name = "TIMESTAMP", value_parser = timestamp)]
+    frozen_at: Option<Ticks>,
     /// Everything that looks random follows from it
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -46,9 +52,12 @@ pub(super) struct Options {
     /// Payroll companies
     #[arg(long, default_value_t = 100)]
     payroll_companies: u32,
-    /// Changes the world makes by itself; 1 unless the knobs say otherwise
+    /// Changes the world makes by itself in a second; 1 unless the knobs say otherwise
     #[arg(long)]
     changes_per_second: Option<f64>,
+    /// Entries that each journal (requests, deliveries, tokens) keeps, the newest
+    #[arg(long, default_value_t = 100_000, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(1..))]
+    journal: u32,
     /// Serve HTTPS with a certificate made for localhost, which is printed
     #[arg(long)]
     tls: bool,
@@ -73,7 +82,7 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
     // Signals are taken before the start, so that an early one still stops it in order.
     let mut terminated = signal(SignalKind::terminate()).map_err(outside)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(outside)?;
-    let simulator = Simulator::start(settings).await.map_err(outside)?;
+    let simulator = Simulator::start(settings).await.map_err(not_started)?;
     let base = simulator.base_url();
     let base = base.as_str().trim_end_matches('/');
     let auth = simulator.auth_url();
@@ -109,7 +118,7 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
 fn settings(options: &Options) -> Result<Settings, Failure> {
     let mut knobs = match &options.knobs {
         None => Knobs { changes_per_second: 1.0, ..Knobs::default() },
-        Some(path) => serde_json::from_str(&read("--knobs", path)?)
+        Some(path) => knobs(&read("--knobs", path)?)
             .map_err(|error| problem("--knobs", path, &error, "GET /_control/knobs shows every knob"))?,
     };
     if let Some(rate) = options.changes_per_second {
@@ -136,10 +145,36 @@ fn settings(options: &Options) -> Result<Settings, Failure> {
             payroll_companies: options.payroll_companies,
             ..WorldSettings::default()
         },
+        frozen_at: options.frozen_at,
         receiver_roots,
+        journal_limit: options.journal as usize,
         knobs,
         ..Settings::default()
     })
+}
+
+/// Knobs from a file. Where it does not name the rate of changes, the world lives as it does without the file.
+fn knobs(text: &str) -> Result<Knobs, serde_json::Error> {
+    let knobs: Knobs = serde_json::from_str(text)?;
+    let named: Value = serde_json::from_str(text)?;
+    match named.get("changesPerSecond") {
+        Some(_) => Ok(knobs),
+        None => Ok(Knobs { changes_per_second: 1.0, ..knobs }),
+    }
+}
+
+fn timestamp(text: &str) -> Result<Ticks, String> {
+    timestamp::parse(text).ok_or_else(|| "expected YYYY-MM-DDThh:mm:ssZ".to_owned())
+}
+
+/// What the settings are to blame for is the command line's fault.
+fn not_started(error: simulator::Error) -> Failure {
+    let simulator::Error::Settings(unfit) = error else { return outside(error) };
+    let mut problems = Problems::default();
+    for Unfit { name, value, rule, remedy } in unfit {
+        problems.push(Problem { key: name, value: Some(value), rule, remedy });
+    }
+    Failure::Configuration(problems)
 }
 
 fn read(option: &str, path: &Path) -> Result<String, Failure> {
@@ -150,4 +185,29 @@ fn read(option: &str, path: &Path) -> Result<String, Failure> {
 fn problem(option: &str, path: &Path, error: &dyn std::error::Error, remedy: &str) -> Problem {
     let value = Some(path.display().to_string());
     Problem { key: option.to_owned(), value, rule: error.to_string(), remedy: remedy.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn journal(arguments: &[&str]) -> Option<usize> {
+        let command = Command::try_parse_from([&["simulate"], arguments].concat()).ok()?;
+        settings(&command.options).ok().map(|settings| settings.journal_limit)
+    }
+
+    #[test]
+    fn journals_keep_as_many_entries_as_asked_for() {
+        assert_eq!(journal(&[]), Some(Settings::default().journal_limit));
+        assert_eq!(journal(&["--journal", "7"]), Some(7));
+        assert_eq!(journal(&["--journal", "0"]), None);
+    }
 }

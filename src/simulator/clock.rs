@@ -178,13 +178,20 @@ pub struct Clock {
     offset: AtomicI64,
     /// The last moment given to a change, so that no two changes share one.
     last_change: AtomicI64,
+    /// How far changes are dated ahead of the clock since it was set back past one of them.
+    ahead: AtomicI64,
 }
 
 impl Clock {
     /// Runs with the machine's, or stands at a moment until moved.
     #[must_use]
     pub fn new(frozen: Option<Ticks>) -> Self {
-        Self { frozen: Mutex::new(frozen), offset: AtomicI64::new(0), last_change: AtomicI64::new(i64::MIN) }
+        Self {
+            frozen: Mutex::new(frozen),
+            offset: AtomicI64::new(0),
+            last_change: AtomicI64::new(i64::MIN),
+            ahead: AtomicI64::new(0),
+        }
     }
 
     /// Now, as the provider sees it.
@@ -196,9 +203,9 @@ impl Clock {
     }
 
     /// The moment of the next change: now, but later than every change before. A standing clock so still dates each
-    /// change apart.
+    /// change apart, and one that was set back goes on from the last change, as fast as it goes itself.
     pub fn change(&self) -> Ticks {
-        let now = self.now().0;
+        let now = self.unless_set_back();
         let next = |last: i64| Some(now.max(last.saturating_add(1)));
         let last = self
             .last_change
@@ -207,14 +214,34 @@ impl Clock {
         Ticks(now.max(last.saturating_add(1)))
     }
 
-    /// Moves it: ahead when positive, back when negative.
+    /// Now, on the scale by which changes are dated: never before the last of them. What looks back into the world
+    /// counts from here.
+    #[must_use]
+    pub fn latest(&self) -> Ticks {
+        Ticks(self.unless_set_back().max(self.last_change.load(Ordering::Relaxed)))
+    }
+
+    /// Moves it: time passes when positive, it is set back when negative.
     pub fn advance(&self, by: i64) {
         self.offset.fetch_add(by, Ordering::Relaxed);
+        if by < 0 {
+            self.look_ahead();
+        }
     }
 
     /// Sets how far it is ahead of its base.
     pub fn skew(&self, by: i64) {
         self.offset.store(by, Ordering::Relaxed);
+        self.look_ahead();
+    }
+
+    fn unless_set_back(&self) -> i64 {
+        self.now().0.saturating_add(self.ahead.load(Ordering::Relaxed))
+    }
+
+    fn look_ahead(&self) {
+        let last = self.last_change.load(Ordering::Relaxed);
+        self.ahead.store(last.saturating_sub(self.now().0).max(0), Ordering::Relaxed);
     }
 }
 
@@ -264,5 +291,30 @@ mod tests {
         assert_eq!((clock.now(), clock.change()), (Ticks(6_000), Ticks(6_000)));
         clock.skew(-500);
         assert_eq!((clock.now(), clock.change()), (Ticks(500), Ticks(6_001)));
+    }
+    #[test]
+    fn a_clock_that_is_set_back_goes_on_for_changes_until_it_is_set_right() {
+        let clock = Clock::new(Some(Ticks(1_000)));
+        assert_eq!(clock.latest(), Ticks(1_000));
+        clock.change();
+        clock.change();
+        assert_eq!((clock.now(), clock.latest()), (Ticks(1_000), Ticks(1_001)));
+
+        clock.advance(-600);
+        assert_eq!((clock.now(), clock.latest(), clock.change()), (Ticks(400), Ticks(1_001), Ticks(1_002)));
+        clock.advance(50);
+        assert_eq!((clock.now(), clock.latest(), clock.change()), (Ticks(450), Ticks(1_051), Ticks(1_051)));
+        clock.skew(500);
+
+        assert_eq!((clock.now(), clock.latest(), clock.change()), (Ticks(1_500), Ticks(1_500), Ticks(1_500)));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_before_any_change_dates_the_first_by_itself() {
+        let clock = Clock::new(Some(Ticks(1_000)));
+
+        clock.skew(-600);
+
+        assert_eq!((clock.latest(), clock.change()), (Ticks(400), Ticks(400)));
     }
 }

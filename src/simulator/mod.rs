@@ -22,19 +22,23 @@ pub mod catalog;
 pub mod clock;
 pub mod control;
 pub mod deliveries;
+mod edge;
 pub mod gateway;
 pub mod identity;
 pub mod invoicing;
 pub mod journal;
+mod json;
 pub mod knobs;
 mod provider;
 pub mod random;
 pub mod reads;
 pub mod settings;
 mod start;
+pub mod timestamp;
+mod validation;
 pub mod world;
 
-pub use self::{provider::Provider, start::Simulator};
+pub use self::{provider::Provider, start::Simulator, validation::Unfit};
 
 /// Why a simulator did not start, or could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +68,7 @@ pub enum Error {
     /// No HTTP client could be made.
     #[error("make the client for deliveries")]
     Client(#[source] reqwest::Error),
-    /// A setting cannot be used.
-    #[error("{0}")]
-    Settings(String),
+    /// Settings or knobs that cannot be used; never empty.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Settings(Vec<Unfit>),
 }

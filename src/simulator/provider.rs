@@ -9,11 +9,14 @@ use super::{
     gateway::Gateway,
     identity::Identity,
     invoicing::Invoicing,
-    knobs::Knobs,
+    knobs::{Fault, Knobs},
     reads::Reads,
     settings::Settings,
     world::{Change, World},
 };
+
+/// Steps between two looks at the other tasks.
+const STRIDE: u64 = 256;
 
 /// One provider. Handlers get it as `State<Arc<Provider>>`.
 #[derive(Debug)]
@@ -44,6 +47,7 @@ impl Provider {
     /// # Errors
     /// A key, certificate or setting cannot be used.
     pub fn new(settings: Settings) -> Result<Arc<Self>, super::Error> {
+        settings.validate()?;
         let clock = Clock::new(settings.frozen_at);
         Ok(Arc::new(Self {
             identity: Identity::new(&settings)?,
@@ -64,19 +68,40 @@ impl Provider {
         Arc::clone(&self.knobs.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Turns knobs; whoever reads them next sees all of the change or none.
+    /// Turns knobs; whoever reads them next sees all of the change or none. Fault rules begin to count again if their list
+    /// has become another; to begin again with the same list, use [`Self::set_faults`].
     pub fn turn(&self, change: impl FnOnce(&mut Knobs)) {
+        self.turn_and_arm(|knobs| {
+            change(knobs);
+            false
+        });
+    }
+
+    /// Sets the fault rules, which all begin to count from nothing, even those that are as they were.
+    pub fn set_faults(&self, faults: Vec<Fault>) {
+        self.turn_and_arm(|knobs| {
+            knobs.faults = faults;
+            true
+        });
+    }
+
+    /// Turns knobs by a change that says whether fault rules begin again whatever became of them.
+    pub(super) fn turn_and_arm(&self, change: impl FnOnce(&mut Knobs) -> bool) {
         {
             let mut knobs = self.knobs.write().unwrap_or_else(PoisonError::into_inner);
+            let before = Arc::clone(&knobs);
             let knobs = Arc::make_mut(&mut knobs);
-            let faults = knobs.faults.clone();
-            change(knobs);
-            if knobs.faults != faults {
-                self.gateway.forget_faults();
-            }
+            let arm = change(knobs);
+            self.gateway.turned(&before, knobs, arm);
         }
         // Deliveries that a knob held back are due now, and nothing else would tell their loop.
         self.deliveries.wake();
+    }
+
+    /// Counts something under the knobs as they stand: they cannot be turned meanwhile, so that a request which has read
+    /// former ones never counts in the place of the present ones. Do not ask for the knobs again inside.
+    pub(super) fn count<T>(&self, act: impl FnOnce(&Knobs) -> T) -> T {
+        act(&self.knobs.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The world, for reading. Do not hold it across an await, nor while rendering much.
@@ -97,5 +122,36 @@ impl Provider {
             }
         }
         result
+    }
+
+    /// Lets the world take so many steps. Others get their turn in between: the world is free after each step, and so is
+    /// the thread after some.
+    pub async fn step(&self, count: u64) {
+        for number in 1..=count {
+            self.change(|world, clock| ((), vec![world.step(clock)]));
+            if number % STRIDE == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn others_get_their_turn_while_the_world_takes_many_steps() {
+        let provider = Provider::new(Settings::default()).unwrap();
+        let seen = {
+            let provider = Arc::clone(&provider);
+            tokio::spawn(async move { provider.world().changes() })
+        };
+
+        provider.step(4 * STRIDE).await;
+
+        assert_eq!(provider.world().changes(), 4 * STRIDE);
+        assert!(seen.await.unwrap() < 4 * STRIDE, "nobody else ran before the last step");
     }
 }

@@ -7,6 +7,11 @@ use std::{
 
 use super::{catalog::Resource, clock::Ticks, knobs::Knobs};
 
+/// The most companies a first world has.
+pub const MOST_COMPANIES: u32 = 1_000_000;
+/// The most records of all kinds together a first world has: half a gigabyte of rows.
+pub const MOST_RECORDS: u64 = 20_000_000;
+
 /// How a simulator starts.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -53,12 +58,12 @@ pub enum Tls {
     },
 }
 
-/// Size and seed of the first world.
+/// Size and seed of the first world; up to [`MOST_RECORDS`] records in all.
 #[derive(Debug, Clone)]
 pub struct WorldSettings {
     /// Everything that looks random follows from it.
     pub seed: u64,
-    /// Accounting companies, up to 1,000,000.
+    /// Accounting companies, up to [`MOST_COMPANIES`].
     pub companies: u32,
     /// Customers of each company.
     pub customers: u32,
@@ -132,7 +137,7 @@ impl Default for Settings {
                 password: "simulated-password".to_owned(),
             },
             receiver_roots: Vec::new(),
-            journal_limit: 1_000_000,
+            journal_limit: 100_000,
             knobs: Knobs::default(),
         }
     }

@@ -2,14 +2,14 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
+use axum::{Router, middleware};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::{net::TcpListener, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
 use super::{
-    Error, Provider, accounting, control, deliveries, gateway, identity, invoicing, reads,
+    Error, Provider, accounting, control, deliveries, edge, gateway, identity, invoicing, reads,
     settings::{Settings, Tls},
 };
 use crate::server::{Options, Server};
@@ -123,6 +123,8 @@ fn router(provider: &Arc<Provider>) -> Router {
         .merge(gateway::guard(provider, apis))
         .merge(identity::router())
         .merge(control::router())
+        .layer(middleware::from_fn(edge::in_time))
+        .layer(middleware::map_response_with_state(Arc::clone(provider), edge::dated))
         .with_state(Arc::clone(provider))
 }
 
@@ -141,9 +143,12 @@ async fn go_on(provider: Arc<Provider>, stop: CancellationToken) {
             }
         }
         due = due.min(MOST_PER_TICK);
-        while due >= 1.0 && !stop.is_cancelled() {
-            due -= 1.0;
-            provider.change(|world, clock| ((), vec![world.step(clock)]));
+        let whole = due.floor();
+        due -= whole;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the most")]
+        let steps = provider.step(whole as u64);
+        if stop.run_until_cancelled(steps).await.is_none() {
+            return;
         }
     }
 }

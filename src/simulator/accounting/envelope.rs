@@ -1,13 +1,11 @@
-//! The notification envelope and its signature, written by hand into one buffer.
+//! The notification envelope, written by hand into one buffer.
 
 use std::io::Write as _;
-
-use aws_lc_rs::hmac;
-use axum::http::HeaderValue;
 
 use crate::simulator::{
     catalog::Kind,
     clock::{SECOND, Ticks},
+    json,
     knobs::{AccountingKnobs, TimestampEpoch},
     random::Guid,
     world::RecordChange,
@@ -52,22 +50,22 @@ impl Envelope<'_> {
             out.extend_from_slice(&guid.bytes());
         }
         out.extend_from_slice(br#"","TenantId":"#);
-        push_string(&mut out, self.tenant);
+        json::text(&mut out, self.tenant);
         out.extend_from_slice(br#","ExtraPartitionInformation":{"#);
         if let Some(Partition { company, user_name }) = self.partition {
             if let Some(company) = company {
                 out.extend_from_slice(br#""PartitionClientId":"#);
-                push_string(&mut out, company);
+                json::text(&mut out, company);
                 out.push(b',');
             }
             out.extend_from_slice(br#""UserName":"#);
-            push_string(&mut out, user_name);
+            json::text(&mut out, user_name);
         }
         out.extend_from_slice(br#"},"EventType":"#);
         out.extend_from_slice(self.event_type.as_bytes());
         // Writing to memory does not fail.
         write!(out, r#","Timestamp":{},"JsonData":"#, self.timestamp).ok();
-        push_string(&mut out, self.json_data);
+        json::text(&mut out, self.json_data);
         out.extend_from_slice(br#","UserIdentifier":""#);
         out.extend_from_slice(&self.user.bytes());
         out.extend_from_slice(br#""}"#);
@@ -79,7 +77,7 @@ impl Envelope<'_> {
 pub(super) fn change_data(change: &RecordChange, record: &str, process: Guid) -> String {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(br#"{"CorrelationId":"#);
-    push_string(&mut out, record);
+    json::text(&mut out, record);
     if change.kind == Kind::ErrorOccurred {
         out.extend_from_slice(br#","Error":"the write was refused, the record is as it was"}"#);
     } else {
@@ -110,42 +108,4 @@ pub(super) fn timestamp(at: Ticks, knobs: &AccountingKnobs) -> i64 {
         TimestampEpoch::DotNet => local.dotnet(),
         TimestampEpoch::FileTime => local.filetime(),
     }
-}
-
-/// The value of the signature header: `sha256=` and the HMAC in upper-case hexadecimal digits.
-pub(super) fn sign(key: &hmac::Key, body: &[u8]) -> Option<HeaderValue> {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let mut text = Vec::with_capacity(71);
-    text.extend_from_slice(b"sha256=");
-    for byte in hmac::sign(key, body).as_ref() {
-        text.push(DIGITS[usize::from(byte >> 4)]);
-        text.push(DIGITS[usize::from(byte & 15)]);
-    }
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
-}
-
-/// Appends text as a JSON string.
-pub(super) fn push_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut written = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        out.extend_from_slice(&bytes[written..at]);
-        written = at + 1;
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b'\n' => out.extend_from_slice(br"\n"),
-            b'\r' => out.extend_from_slice(br"\r"),
-            b'\t' => out.extend_from_slice(br"\t"),
-            _ => {
-                // Writing to memory does not fail.
-                write!(out, "\\u{byte:04x}").ok();
-            }
-        }
-    }
-    out.extend_from_slice(&bytes[written..]);
-    out.push(b'"');
 }

@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::{
     Provider,
     catalog::{Kind, Resource},
-    deliveries::{About, Body, Family, Order, Purpose, hash},
+    deliveries::{About, Body, Family, Order, Purpose, hash, signature},
     knobs::FailedAcknowledge,
     random::{Guid, mix},
     settings::Settings,
@@ -299,7 +299,7 @@ impl Accounting {
             user: webhook.user,
         }
         .write();
-        let signature = envelope::sign(&webhook.key, &body);
+        let signature = Some(signature(&webhook.key, &body));
         let purpose = if message.partition.is_none() { Purpose::Acknowledge } else { Purpose::Event };
         // An Acknowledge goes beside the events, and does not wait for one that a former url still keeps.
         let lane = match purpose {

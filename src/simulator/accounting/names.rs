@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::envelope::push_string;
-use crate::simulator::catalog::{Kind, Resource};
+use crate::simulator::{
+    catalog::{Kind, Resource},
+    json,
+};
 
 /// The names of every event of every resource, and of the Acknowledge.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl Event {
             (r#","SemanticName":"#, &semantic_name),
         ] {
             descriptor.extend_from_slice(before.as_bytes());
-            push_string(&mut descriptor, text);
+            json::text(&mut descriptor, text);
         }
         descriptor.push(b'}');
         Self {

@@ -6,6 +6,9 @@ use url::Url;
 use super::names::Names;
 use crate::simulator::{catalog::Resource, knobs::ReceiverUrls, random::Guid};
 
+/// Characters of a text at most, so that webhooks stay small.
+const TEXT_LIMIT: usize = 4_096;
+
 /// The body of subscribe and unsubscribe.
 #[derive(Debug, Clone)]
 pub(super) struct Subscription {
@@ -120,11 +123,15 @@ impl Members {
         read
     }
 
-    /// A text that is not empty.
+    /// A text that is neither empty nor very long.
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.take(name, "a string", |value| value.as_str().map(str::to_owned))?;
         if text.is_empty() {
             self.complain("Required", format!("{name} must not be empty"));
+            return None;
+        }
+        if text.chars().count() > TEXT_LIMIT {
+            self.complain("TooLong", format!("{name} must not have more than {TEXT_LIMIT} characters"));
             return None;
         }
         Some(text)

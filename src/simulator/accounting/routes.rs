@@ -1,40 +1,27 @@
 //! The `/webhooks` family on the wire.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use axum::{
     Extension, Router,
-    body::Body,
-    extract::{
-        DefaultBodyLimit, Path, State,
-        rejection::{BytesRejection, PathRejection},
-    },
-    http::StatusCode,
-    response::{IntoResponse as _, Response},
+    extract::{Path, State, rejection::PathRejection},
+    response::Response,
     routing::{delete, get, post, put},
 };
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::operations::{Acknowledged, Refusal};
 use crate::simulator::{
     Provider,
-    answer::{api_error, bytes_answer},
+    answer::{api_error, bytes_answer, empty_answer, then},
     catalog::Resource,
-    deliveries::Reserved,
     gateway::Call,
     knobs::{AccountingKnobs, AcknowledgeTime, ChangeAnswer},
     random::Guid,
 };
 
-/// The largest body of a request.
-const LARGEST_BODY: usize = 1 << 20;
 /// `responseState` of what worked. That of a change is not shown: it takes the number the others leave free.
 const SUBSCRIBED: i64 = 3;
 const UNSUBSCRIBED: i64 = 4;
@@ -44,31 +31,19 @@ const SWITCHED: i64 = 7;
 
 type Shared = State<Arc<Provider>>;
 type Id = Result<Path<String>, PathRejection>;
-type Content = Result<Bytes, BytesRejection>;
 
 pub(super) fn router() -> Router<Arc<Provider>> {
-    Resource::ALL
-        .into_iter()
-        .fold(Router::new(), |router, resource| {
-            router.nest(&format!("{}/webhooks", resource.prefix()), family(resource))
-        })
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+    Resource::ALL.into_iter().fold(Router::new(), |router, resource| {
+        router.nest(&format!("{}/webhooks", resource.prefix()), family(resource))
+    })
 }
 
 fn family(resource: Resource) -> Router<Arc<Provider>> {
-    let subscribe = move |State(provider): Shared, call: Option<Extension<Call>>, body: Content| async move {
-        match body {
-            Ok(body) => subscribe(&provider, resource, call, &body).await,
-            Err(rejection) => unread(&rejection),
-        }
+    let subscribe = move |State(provider): Shared, call: Option<Extension<Call>>, body: Bytes| async move {
+        subscribe(&provider, resource, call, &body).await
     };
-    let unsubscribe = move |State(provider): Shared, body: Content| async move {
-        match body {
-            Ok(body) => {
-                answer(&provider, UNSUBSCRIBED, provider.accounting.unsubscribe(&provider, resource, &body))
-            }
-            Err(rejection) => unread(&rejection),
-        }
+    let unsubscribe = move |State(provider): Shared, body: Bytes| async move {
+        answer(&provider, UNSUBSCRIBED, provider.accounting.unsubscribe(&provider, resource, &body))
     };
     let record = move |State(provider): Shared, id: Id| async move {
         match provider.accounting.record(resource, &text(id)) {
@@ -76,20 +51,11 @@ fn family(resource: Resource) -> Router<Arc<Provider>> {
             None => unknown_webhook(),
         }
     };
-    let status = move |State(provider): Shared, id: Id, body: Content| async move {
-        match body {
-            Ok(body) => {
-                let switched = provider.accounting.status(&provider, resource, &text(id), &body);
-                answer(&provider, SWITCHED, switched)
-            }
-            Err(rejection) => unread(&rejection),
-        }
+    let status = move |State(provider): Shared, id: Id, body: Bytes| async move {
+        answer(&provider, SWITCHED, provider.accounting.status(&provider, resource, &text(id), &body))
     };
-    let change = move |State(provider): Shared, id: Id, body: Content| async move {
-        match body {
-            Ok(body) => change(&provider, resource, &text(id), &body).await,
-            Err(rejection) => unread(&rejection),
-        }
+    let change = move |State(provider): Shared, id: Id, body: Bytes| async move {
+        change(&provider, resource, &text(id), &body).await
     };
     let end = move |State(provider): Shared, id: Id| async move {
         answer(&provider, DELETED, provider.accounting.delete(&provider, resource, &text(id)))
@@ -126,7 +92,7 @@ async fn change(provider: &Arc<Provider>, resource: Resource, id: &str, body: &[
     acknowledged(provider, changed, |id| match provider.knobs().accounting.change_answer {
         ChangeAnswer::Result => written(200, &OperationResult::done(CHANGED, id)),
         ChangeAnswer::Record => written(200, &provider.accounting.record(resource, &id.to_string())),
-        ChangeAnswer::Nothing => StatusCode::OK.into_response(),
+        ChangeAnswer::Nothing => empty_answer(200),
     })
     .await
 }
@@ -150,7 +116,7 @@ async fn acknowledged(
         }
         (AcknowledgeTime::AfterAnswer, Some(order)) => {
             let reserved = provider.deliveries.reserve(provider, order);
-            answer(id).map(|body| Body::new(Last { body, _reserved: reserved }))
+            then(answer(id), reserved)
         }
     }
 }
@@ -177,7 +143,7 @@ fn refused(refusal: Refusal, knobs: &AccountingKnobs) -> Response {
         webhook_id: webhook.unwrap_or(Guid(0)),
         errors: complaints.into_iter().map(element).collect(),
     };
-    written(knobs.failure_status, &result)
+    written(knobs.failure_status.get(), &result)
 }
 
 /// The operation result, with the document's fields in its order.
@@ -204,38 +170,7 @@ fn unknown_webhook() -> Response {
     api_error(404, "there is no such webhook")
 }
 
-/// The body is too large, or ended before its end.
-fn unread(rejection: &BytesRejection) -> Response {
-    api_error(rejection.status().as_u16(), &rejection.body_text())
-}
-
 /// An id that is no text is no GUID either.
 fn text(id: Id) -> String {
     id.map(|Path(id)| id).unwrap_or_default()
-}
-
-/// A body that lets a delivery go once it has been written out, or will never be: when it is dropped.
-struct Last {
-    body: Body,
-    _reserved: Reserved,
-}
-
-impl http_body::Body for Last {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -9,7 +9,7 @@ use axum::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::simulator::answer::json_answer;
+use crate::simulator::{Unfit, answer::json_answer};
 
 /// Bytes of one piece of a long list.
 const PIECE: usize = 64 * 1024;
@@ -37,6 +37,12 @@ impl Refusal {
 impl From<serde_json::Error> for Refusal {
     fn from(error: serde_json::Error) -> Self {
         Self::bad(&error.to_string())
+    }
+}
+
+impl From<Vec<Unfit>> for Refusal {
+    fn from(unfit: Vec<Unfit>) -> Self {
+        Self::bad(&unfit.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
 }
 

@@ -35,6 +35,7 @@ pub fn router() -> Router<Arc<Provider>> {
         .route("/_control/identity/rotate-keys", post(rotate_keys))
         .route("/_control/identity/revoke", post(revoke))
         .route("/_control/identity/grant", post(grant))
+        .route("/_control/invoicing/grant", post(invoicing_grant))
         .route("/_control/webhooks/{id}/disable", post(disable_webhook))
         .route("/_control/webhooks/{id}/send", post(send_event))
         .route("/_control/hooks/{id}/pause", post(pause_hook))
@@ -66,12 +67,16 @@ async fn knobs(State(provider): State<Arc<Provider>>) -> Answer {
 
 async fn replace_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let wanted: Knobs = parse(&body)?;
-    provider.turn(|knobs| *knobs = wanted);
+    wanted.validate()?;
+    provider.turn_and_arm(|knobs| {
+        *knobs = wanted;
+        true
+    });
     knobs(State(provider)).await
 }
 
 /// Turns the knobs that are named and leaves the others, as JSON Merge Patch (RFC 7396) has it; `null` sets one back to
-/// its default.
+/// its default. A patch that names `faults` has them begin again.
 async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     let patch: Value = parse(&body)?;
     if !patch.is_object() {
@@ -81,20 +86,28 @@ async fn patch_knobs(State(provider): State<Arc<Provider>>, body: Bytes) -> Answ
     }
     // Read, merged and written under one lock, so that two patches at once both count.
     let mut refused = None;
-    provider.turn(|knobs| match merged(knobs, &patch) {
-        Ok(wanted) => *knobs = wanted,
-        Err(error) => refused = Some(error),
+    provider.turn_and_arm(|knobs| match merged(knobs, &patch) {
+        Ok(wanted) => {
+            *knobs = wanted;
+            patch.get("faults").is_some()
+        }
+        Err(refusal) => {
+            refused = Some(refusal);
+            false
+        }
     });
     match refused {
-        Some(error) => Err(error.into()),
+        Some(refusal) => Err(refusal),
         None => knobs(State(provider)).await,
     }
 }
 
-fn merged(knobs: &Knobs, patch: &Value) -> Result<Knobs, serde_json::Error> {
+fn merged(knobs: &Knobs, patch: &Value) -> Result<Knobs, Refusal> {
     let mut value = serde_json::to_value(knobs)?;
     merge(&mut value, patch);
-    serde_json::from_value(value)
+    let wanted: Knobs = serde_json::from_value(value)?;
+    wanted.validate()?;
+    Ok(wanted)
 }
 
 fn merge(target: &mut Value, patch: &Value) {
@@ -187,6 +200,22 @@ async fn grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     Ok(done(&json!({ "accessToken": access, "refreshToken": refresh })))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InvoicingGrant {
+    /// Number of the invoicing company, from 0, as `/_control/truth/hooks` tells it.
+    company: u32,
+}
+
+/// A token of the invoicing API for a company, without the word `Bearer`, without a login.
+async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
+    let InvoicingGrant { company } = parse(&body)?;
+    if company >= provider.settings.world.invoicing_companies {
+        return Err(Refusal::missing(&format!("no invoicing company {company}")));
+    }
+    Ok(done(&json!({ "token": provider.invoicing.grant(&provider, company) })))
+}
+
 async fn disable_webhook(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> Answer {
     if !provider.accounting.disable(guid(&id)?) {
         return Err(Refusal::missing(&format!("no active webhook {id}")));
@@ -257,3 +286,6 @@ async fn wait_until_idle(State(provider): State<Arc<Provider>>, body: Bytes) -> 
 fn guid(text: &str) -> Result<Guid, Refusal> {
     Guid::parse(text).ok_or_else(|| Refusal::bad(&format!("{text:?} is no GUID")))
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,9 +12,12 @@ use crate::simulator::{
     catalog::Resource,
     identity::Issued,
     knobs::ListOrder,
-    reads,
-    world::{Place, RecordState, Row, World},
+    reads::{self, Shape},
+    world::{Naming, PayrollRow, Place, RecordState, Row},
 };
+
+/// Entries of a journal that are copied at once: few enough that nobody notices how long it is held.
+const ENTRIES_AT_ONCE: usize = 1_000;
 
 pub(super) fn router() -> Router<Arc<Provider>> {
     Router::new()
@@ -41,7 +44,8 @@ pub struct RecordTruth {
     pub sequence_version: u64,
     /// `Enabled`, `Disabled` or `Deleted`.
     pub state: RecordState,
-    /// Whether a read finds it: it and its company have not been deleted.
+    /// Whether there is anything to read: neither it nor its company has been deleted. A disabled record is readable,
+    /// even while a knob hides it.
     pub readable: bool,
 }
 
@@ -58,38 +62,46 @@ pub struct PayrollTruth {
 /// Every record of a resource, deleted ones included.
 #[must_use]
 pub fn records(provider: &Provider, resource: Resource) -> Vec<RecordTruth> {
-    let world = provider.world();
-    world.records(resource).map(|(place, row)| truth_of(&world, place, row)).collect()
+    let (rows, naming) = {
+        let world = provider.world();
+        (world.records(resource).collect::<Vec<_>>(), world.naming())
+    };
+    rows.into_iter().map(|(place, row)| truth_of(&naming, place, row)).collect()
 }
 
 /// Every payroll company that is listed.
 #[must_use]
 pub fn payroll(provider: &Provider) -> Vec<PayrollTruth> {
-    let (rows, seed) = {
-        let world = provider.world();
-        (world.payroll(ListOrder::Created), world.seed())
-    };
-    rows.into_iter()
-        .map(|row| PayrollTruth {
-            company_code: reads::payroll_code(seed, row.index),
-            last_update: row.updated.iso_milliseconds(),
-        })
-        .collect()
+    let (rows, seed) = payroll_rows(provider);
+    rows.iter().map(|row| payroll_truth(seed, row)).collect()
 }
 
-fn truth_of(world: &World, place: Place, row: Row) -> RecordTruth {
+fn truth_of(naming: &Naming, place: Place, row: Row) -> RecordTruth {
     let company = match place.resource {
-        Resource::Companies => Some(world.id(place)),
-        _ => place.company.map(|number| world.company_id(number)),
+        Resource::Companies => Some(place.index),
+        _ => place.company,
     };
-    let lives = place.company.is_none_or(|number| world.company_lives(number));
+    let own = |index| Place { resource: Resource::Companies, company: None, index };
     RecordTruth {
-        company,
-        id: world.id(place),
+        company: company.map(|number| naming.id(own(number))),
+        id: naming.id(place),
         version: row.changed.iso(),
         sequence_version: row.sequence,
         state: row.state,
-        readable: lives && row.state != RecordState::Deleted,
+        // The world shows the records of a deleted company as deleted.
+        readable: row.state != RecordState::Deleted,
+    }
+}
+
+fn payroll_rows(provider: &Provider) -> (Vec<PayrollRow>, u64) {
+    let world = provider.world();
+    (world.payroll(ListOrder::Created), world.seed())
+}
+
+fn payroll_truth(seed: u64, row: &PayrollRow) -> PayrollTruth {
+    PayrollTruth {
+        company_code: reads::payroll_code(seed, row.index),
+        last_update: row.updated.iso_milliseconds(),
     }
 }
 
@@ -98,16 +110,32 @@ fn truth_of(world: &World, place: Place, row: Row) -> RecordTruth {
 struct Filter {
     /// Only this company's.
     company: Option<String>,
-    /// With the record itself, as a read by id shows it.
+    /// With the record itself, byte for byte as a read by id shows it under the knobs of the call; deleted ones, which no
+    /// read shows, in their last state.
     full: bool,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PayrollFilter {
+    /// With the company itself, byte for byte as the list shows it under the knobs of the call.
+    full: bool,
+}
+
+/// What is true of something, and the thing itself where it was asked for.
 #[derive(Serialize)]
-struct RecordLine {
+struct Line<T> {
     #[serde(flatten)]
-    truth: RecordTruth,
+    truth: T,
     #[serde(skip_serializing_if = "Option::is_none")]
     record: Option<Box<RawValue>>,
+}
+
+impl<T> Line<T> {
+    fn new(truth: T, record: Option<Vec<u8>>) -> Self {
+        let record = record.and_then(|bytes| String::from_utf8(bytes).ok());
+        Self { truth, record: record.and_then(|text| RawValue::from_string(text).ok()) }
+    }
 }
 
 async fn record_lines(
@@ -127,21 +155,31 @@ async fn record_lines(
         (Some(number), _) => place.company == Some(number),
     };
     let found: Vec<(Place, Row)> = world.records(resource).filter(|(place, _)| belongs(*place)).collect();
+    let naming = world.naming();
     drop(world);
+    let shape = whole(&provider);
     // The rows are copied so that the list shows one moment; their texts are made while they are sent.
-    let provider = Arc::clone(&provider);
     Ok(lines(found.into_iter().map(move |(place, row)| {
-        let world = provider.world();
-        let (truth, naming) = (truth_of(&world, place, row), world.naming());
-        drop(world);
-        let record = filter.full.then(|| reads::record_json(&naming, place, &row));
-        let record = record.and_then(|text| String::from_utf8(text).ok());
-        RecordLine { truth, record: record.and_then(|text| RawValue::from_string(text).ok()) }
+        let record = filter.full.then(|| reads::record_json(&naming, place, &row, shape));
+        Line::new(truth_of(&naming, place, row), record)
     })))
 }
 
-async fn payroll_lines(State(provider): State<Arc<Provider>>) -> Response {
-    lines(payroll(&provider).into_iter())
+async fn payroll_lines(
+    State(provider): State<Arc<Provider>>,
+    Query(filter): Query<PayrollFilter>,
+) -> Response {
+    let (rows, seed) = payroll_rows(&provider);
+    let shape = whole(&provider);
+    lines(rows.into_iter().map(move |row| {
+        let record = filter.full.then(|| reads::payroll_json(seed, &row, shape));
+        Line::new(payroll_truth(seed, &row), record)
+    }))
+}
+
+/// How a record is written where nothing is left out.
+fn whole(provider: &Provider) -> Shape {
+    Shape { thin: false, extra: provider.knobs().reads.extra_fields }
 }
 
 #[derive(Deserialize)]
@@ -166,16 +204,32 @@ struct Numbered<T> {
     entry: T,
 }
 
-fn numbered<T: Serialize + Send + 'static>(entries: Vec<(u64, T)>) -> Response {
-    lines(entries.into_iter().map(|(number, entry)| Numbered { number, entry }))
+/// The entries of a journal up to what is its end now, read in pieces while they are sent: whoever writes to it waits for one
+/// piece at most. What the journal drops meanwhile is left out, the others keep their numbers.
+fn numbered<T: Serialize>(
+    range: Range,
+    end: u64,
+    read: impl Fn(u64, usize) -> Vec<(u64, T)>,
+) -> impl Iterator<Item = Numbered<T>> {
+    let (mut next, mut left) = (range.from, range.limit);
+    let pieces = std::iter::from_fn(move || {
+        let mut piece = read(next, left.min(ENTRIES_AT_ONCE));
+        piece.retain(|(number, _)| *number < end);
+        let (last, _) = piece.last()?;
+        (next, left) = (last + 1, left - piece.len());
+        Some(piece)
+    });
+    pieces.flatten().map(|(number, entry)| Numbered { number, entry })
 }
 
 async fn deliveries(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
-    numbered(provider.deliveries.entries(range.from, range.limit))
+    let end = provider.deliveries.count();
+    lines(numbered(range, end, move |from, limit| provider.deliveries.entries(from, limit)))
 }
 
 async fn requests(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
-    numbered(provider.gateway.requests(range.from, range.limit))
+    let end = provider.gateway.request_count();
+    lines(numbered(range, end, move |from, limit| provider.gateway.requests(from, limit)))
 }
 
 #[derive(Serialize)]
@@ -204,4 +258,46 @@ async fn hooks(State(provider): State<Arc<Provider>>) -> Response {
 /// A resource by the name it has in knobs and paths: `inputInvoices`, `estimations`.
 pub(super) fn resource_named(name: &str) -> Result<Resource, Refusal> {
     serde_json::from_value(Value::from(name)).map_err(|error| Refusal::bad(&error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulator::journal::Journal;
+
+    #[test]
+    fn a_journal_is_read_in_pieces_while_it_grows_and_forgets() {
+        let journal = Arc::new(Journal::new(5_000));
+        for number in 0..5_000 {
+            journal.push(number);
+        }
+        let range = Range { from: 10, limit: usize::MAX };
+        let copied = Arc::clone(&journal);
+
+        let mut entries = numbered(range, journal.count(), move |from, limit| copied.from(from, limit));
+        let first: Vec<(u64, i32)> =
+            entries.by_ref().take(1_000).map(|line| (line.number, line.entry)).collect();
+        for number in 5_000..7_500 {
+            journal.push(number);
+        }
+        let rest: Vec<(u64, i32)> = entries.map(|line| (line.number, line.entry)).collect();
+
+        assert_eq!(first, (10..1_010).map(|number| (number, number as i32)).collect::<Vec<_>>());
+        assert_eq!(rest, (2_500..5_000).map(|number| (number, number as i32)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_limit_counts_over_all_pieces() {
+        let journal = Journal::new(10_000);
+        for number in 0..4_000 {
+            journal.push(number);
+        }
+
+        let counts = [0, 1, 1_000, 2_500, 9_999].map(|limit| {
+            let range = Range { from: 0, limit };
+            numbered(range, journal.count(), |from, limit| journal.from(from, limit)).count()
+        });
+
+        assert_eq!(counts, [0, 1, 1_000, 2_500, 4_000]);
+    }
 }

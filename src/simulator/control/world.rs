@@ -22,8 +22,6 @@ use crate::simulator::{
 
 /// The most changes of one call.
 const MOST_STEPS: u64 = 1_000_000;
-/// Steps between two looks at the other tasks: the world is locked for no longer.
-const STRIDE: u64 = 256;
 
 pub(super) fn router() -> Router<Arc<Provider>> {
     Router::new()
@@ -47,12 +45,7 @@ async fn step(State(provider): State<Arc<Provider>>, body: Bytes) -> Answer {
     if steps.changes > MOST_STEPS {
         return Err(Refusal::bad(&format!("changes is at most {MOST_STEPS} a call")));
     }
-    for number in 0..steps.changes {
-        provider.change(|world, clock| ((), vec![world.step(clock)]));
-        if number % STRIDE == STRIDE - 1 {
-            tokio::task::yield_now().await;
-        }
-    }
+    provider.step(steps.changes).await;
     let total = provider.world().changes();
     Ok(done(&json!({ "changes": total })))
 }
@@ -115,11 +108,13 @@ struct Restore {
 
 async fn restore(State(provider): State<Arc<Provider>>, Path(id): Path<String>, body: Bytes) -> Answer {
     let wanted: Restore = parse(&body)?;
-    let to = Ticks(provider.clock.now().0.saturating_sub(seconds(wanted.seconds_ago)?));
-    let changed = provider.change(|world, _| {
+    let ago = seconds(wanted.seconds_ago)?;
+    let changed = provider.change(|world, clock| {
         let Some(company) = world.company(&id) else {
             return (Err(Refusal::missing(&format!("no company {id:?}"))), Vec::new());
         };
+        // Counted from the last change on, and under the world's lock: 0 seconds ago undoes nothing.
+        let to = Ticks(clock.latest().0.saturating_sub(ago));
         (Ok(world.restore(company, to)), Vec::new())
     })?;
     Ok(done(&json!({ "records": changed })))

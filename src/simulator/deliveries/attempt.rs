@@ -86,8 +86,8 @@ async fn drain(mut response: Response) {
     }
 }
 
-/// The innermost cause: the outer ones only repeat the address.
-fn cause(error: &reqwest::Error) -> String {
+/// Why there was no answer, or none that came whole: the innermost cause, because the outer ones only repeat the address.
+pub(in crate::simulator) fn cause(error: &reqwest::Error) -> String {
     let stage = if error.is_connect() { "connection" } else { "exchange" };
     let mut cause: &dyn Error = error;
     while let Some(source) = cause.source() {

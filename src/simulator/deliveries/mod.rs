@@ -11,6 +11,7 @@
 //!   nobody.
 //! - What the knobs do to a delivery follows from the seed and its number in the journal.
 //! - A delivery ends once: its family hears of it (accepted, given up) before it stops counting for [`Deliveries::idle`].
+//! - One webhook has only a part of those on their way at once, so that a receiver which never answers holds up its own.
 //! - Waiting deliveries cost memory up to a limit and nothing else: no task, no timer of their own.
 //!
 //! A failed attempt is tried again after the order's waits; after the last the delivery is given up. When [`run()`] is stopped,
@@ -46,10 +47,13 @@ mod queue;
 #[cfg(test)]
 pub(in crate::simulator) mod rig;
 mod run;
+mod signature;
 #[cfg(test)]
 mod tests;
 
+pub(super) use attempt::cause;
 pub use run::run;
+pub use signature::signature;
 
 use queue::{Job, Queue};
 

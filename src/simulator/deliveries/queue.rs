@@ -1,7 +1,8 @@
-//! What waits to be sent: lanes for first attempts, a timer for everything that is due later.
+//! What waits to be sent: lanes for first attempts, a timer for everything that is due later, and a place apart for what
+//! would be one too many of its webhook.
 //!
 //! Pure bookkeeping: the time is given, nothing is sent here. Everything in it is counted by `admit` and `finish`, so the
-//! limit of waiting deliveries bounds the lanes, the timer and the ready list together.
+//! limit of waiting deliveries bounds the lanes, the timer, the ready list and what is parked together.
 
 use std::{
     cmp::Reverse,
@@ -13,6 +14,7 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::Order;
+use crate::simulator::random::Guid;
 
 /// How long one that is held back waits for later ones that do not come.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,6 +45,10 @@ pub(super) struct Queue {
     /// Lanes that have something waiting, held back or on its way; others are not kept.
     lanes: HashMap<u64, Lane>,
     ready: VecDeque<Ready>,
+    /// Webhooks with deliveries on their way; others are not kept.
+    webhooks: HashMap<Guid, Webhook>,
+    /// How many of one webhook were last allowed at once.
+    per_webhook: usize,
     timers: BinaryHeap<Reverse<Timer>>,
     /// Tells timers of one moment apart, first come first.
     timer_number: u64,
@@ -53,9 +59,16 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Lane {
     waiting: VecDeque<Job>,
-    /// Held back, each with how many later ones it still lets go first.
-    held: Vec<(u64, Job)>,
+    /// Held back, with how many later ones it still lets go first.
+    held: Option<(u64, Job)>,
     position: Position,
+}
+
+#[derive(Debug, Default)]
+struct Webhook {
+    on_their_way: usize,
+    /// What is ready and waits for one of those to end.
+    parked: VecDeque<Ready>,
 }
 
 /// Where a lane stands.
@@ -64,7 +77,7 @@ enum Position {
     /// Nothing of it is ready, due or on its way.
     #[default]
     Idle,
-    /// In the ready list, or in the timer until its first is due.
+    /// In the ready list or parked, or in the timer until its first is due.
     Listed,
     /// Its first attempt is on its way.
     Busy,
@@ -132,51 +145,81 @@ impl Queue {
     }
 
     /// Puts one at the end of its lane, or holds it back until so many later ones have passed it. They are counted as they
-    /// are put here, not as they go: the order in a lane so follows from the order of the calls alone.
+    /// are put here, not as they go: the order in a lane so follows from the order of the calls alone. A lane holds back
+    /// one at a time: if all were, none would pass another.
     pub(super) fn push(&mut self, job: Job, hold_back: Option<u64>, now: Instant) {
         let id = job.order.lane;
         let lane = self.lanes.entry(id).or_default();
-        for (left, _) in &mut lane.held {
-            *left = left.saturating_sub(1);
-        }
-        let released: Vec<(u64, Job)> = lane.held.extract_if(.., |(left, _)| *left == 0).collect();
-        if let Some(behind) = hold_back {
-            let what = Timed::Held { lane: id, number: job.number };
-            lane.held.push((behind, job));
-            self.time(now + PATIENCE, what);
-        } else {
-            lane.waiting.push_back(job);
-        }
-        if let Some(lane) = self.lanes.get_mut(&id) {
-            lane.waiting.extend(released.into_iter().map(|(_, job)| job));
+        match (&mut lane.held, hold_back) {
+            (held @ None, Some(behind)) => {
+                let what = Timed::Held { lane: id, number: job.number };
+                *held = Some((behind, job));
+                self.time(now + PATIENCE, what);
+            }
+            (held, _) => {
+                lane.waiting.push_back(job);
+                if let Some((left, _)) = held {
+                    *left = left.saturating_sub(1);
+                }
+                let released = held.take_if(|(left, _)| *left == 0);
+                lane.waiting.extend(released.map(|(_, job)| job));
+            }
         }
         self.list(id, now);
     }
 
-    /// The next one to send. Its lane is busy until [`Self::free`], unless it is a retry.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Job> {
+    /// The next one to send, if its webhook has not so many on their way already. It is on its way, and its lane busy unless
+    /// it is a retry, until [`Self::over`].
+    pub(super) fn take(&mut self, per_webhook: usize, now: Instant) -> Option<Job> {
         self.tick(now);
-        while let Some(ready) = self.ready.pop_front() {
-            let id = match ready {
-                Ready::Retry(job) => return Some(job),
-                Ready::Lane(id) => id,
-            };
-            let Some(lane) = self.lanes.get_mut(&id) else { continue };
-            if let Some(job) = lane.waiting.pop_front() {
-                lane.position = Position::Busy;
-                return Some(job);
+        if self.per_webhook != per_webhook {
+            self.per_webhook = per_webhook;
+            for webhook in self.webhooks.values_mut() {
+                self.ready.append(&mut webhook.parked);
             }
-            lane.position = Position::Idle;
-            self.list(id, now);
+        }
+        while let Some(ready) = self.ready.pop_front() {
+            let first = match &ready {
+                Ready::Retry(job) => Some(job),
+                Ready::Lane(id) => self.lanes.get(id).and_then(|lane| lane.waiting.front()),
+            };
+            // A lane that is listed has a first one.
+            let Some(webhook) = first.map(|job| job.order.webhook) else { continue };
+            let webhook = self.webhooks.entry(webhook).or_default();
+            // Where none is on its way one always may be: nothing would ever let it out again.
+            if webhook.on_their_way >= per_webhook.max(1) {
+                webhook.parked.push_back(ready);
+                continue;
+            }
+            webhook.on_their_way += 1;
+            match ready {
+                Ready::Retry(job) => return Some(job),
+                Ready::Lane(id) => {
+                    let Some(lane) = self.lanes.get_mut(&id) else { continue };
+                    lane.position = Position::Busy;
+                    return lane.waiting.pop_front();
+                }
+            }
         }
         None
     }
 
-    /// The first attempt of a lane is over: its next one may go.
-    pub(super) fn free(&mut self, lane: u64, now: Instant) {
-        if let Some(found) = self.lanes.get_mut(&lane) {
-            found.position = Position::Idle;
-            self.list(lane, now);
+    /// An attempt is over, or was not made after all: another of its webhook may go, and if it was the first attempt the next
+    /// of its lane.
+    pub(super) fn over(&mut self, order: &Order, first: bool, now: Instant) {
+        if let Some(webhook) = self.webhooks.get_mut(&order.webhook) {
+            webhook.on_their_way = webhook.on_their_way.saturating_sub(1);
+            self.ready.extend(webhook.parked.pop_front());
+            if webhook.on_their_way == 0 && webhook.parked.is_empty() {
+                self.webhooks.remove(&order.webhook);
+            }
+        }
+        if !first {
+            return;
+        }
+        if let Some(lane) = self.lanes.get_mut(&order.lane) {
+            lane.position = Position::Idle;
+            self.list(order.lane, now);
         }
     }
 
@@ -203,8 +246,7 @@ impl Queue {
                 Timed::Retry(job) => self.ready.push_back(Ready::Retry(job)),
                 Timed::Held { lane: id, number } => {
                     let Some(lane) = self.lanes.get_mut(&id) else { continue };
-                    if let Some(at) = lane.held.iter().position(|(_, job)| job.number == number) {
-                        let (_, job) = lane.held.remove(at);
+                    if let Some((_, job)) = lane.held.take_if(|(_, job)| job.number == number) {
                         lane.waiting.push_back(job);
                         self.list(id, now);
                     }
@@ -220,7 +262,7 @@ impl Queue {
             return;
         }
         let Some(first) = lane.waiting.front() else {
-            if lane.held.is_empty() {
+            if lane.held.is_none() {
                 self.lanes.remove(&id);
             }
             return;
@@ -237,10 +279,7 @@ impl Queue {
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
-    use crate::simulator::{
-        deliveries::{About, Body, Family, Purpose},
-        random::Guid,
-    };
+    use crate::simulator::deliveries::{About, Body, Family, Purpose};
 
     fn job(number: u64, lane: u64) -> Job {
         let about = About { event: "e".into(), company: None, record: None, sequence: None, outgoing: None };
@@ -264,14 +303,16 @@ mod tests {
         queue.push(job, hold_back, now);
     }
 
+    fn take(queue: &mut Queue, now: Instant) -> Option<Job> {
+        queue.take(usize::MAX, now)
+    }
+
     /// Everything that can be taken now, each attempt over at once.
     fn drain(queue: &mut Queue, now: Instant) -> Vec<u64> {
         let mut numbers = Vec::new();
-        while let Some(job) = queue.take(now) {
+        while let Some(job) = take(queue, now) {
             numbers.push(job.number);
-            if job.attempts == 0 {
-                queue.free(job.order.lane, now);
-            }
+            queue.over(&job.order, job.attempts == 0, now);
             queue.finish();
         }
         numbers
@@ -284,11 +325,60 @@ mod tests {
             push(&mut queue, job(number, lane), None, now);
         }
 
-        let taken: Vec<_> = std::iter::from_fn(|| queue.take(now)).map(|job| job.number).collect();
-        queue.free(1, now);
-        let after = queue.take(now).map(|job| job.number);
+        let taken: Vec<_> = std::iter::from_fn(|| take(&mut queue, now)).collect();
+        queue.over(&taken[0].order, true, now);
+        let after = take(&mut queue, now).map(|job| job.number);
 
-        assert_eq!((taken, after), (vec![0, 2], Some(1)));
+        assert_eq!(taken.iter().map(|job| job.number).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(after, Some(1));
+    }
+
+    #[test]
+    fn a_webhook_with_enough_on_their_way_waits_and_others_go_on() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let of = |webhook, number| {
+            let mut job = job(number, number);
+            Arc::get_mut(&mut job.order).unwrap().webhook = Guid(webhook);
+            job
+        };
+        for number in 0..4 {
+            push(&mut queue, of(1, number), None, now);
+        }
+        assert!(queue.admit(usize::MAX));
+        queue.retry(Job { attempts: 1, ..of(1, 4) }, now);
+        push(&mut queue, of(2, 5), None, now);
+
+        let take_all =
+            |queue: &mut Queue, most| -> Vec<Job> { std::iter::from_fn(|| queue.take(most, now)).collect() };
+        let numbers = |jobs: &[Job]| jobs.iter().map(|job| job.number).collect::<Vec<_>>();
+        let first = take_all(&mut queue, 2);
+        queue.over(&first[0].order, true, now);
+        let second = take_all(&mut queue, 2);
+        let more_allowed = take_all(&mut queue, 3);
+        let none_allowed = take_all(&mut queue, 0);
+        for job in first[1..].iter().chain(&second).chain(&more_allowed) {
+            queue.over(&job.order, job.attempts == 0, now);
+        }
+        let last = take_all(&mut queue, 0);
+        queue.over(&last[0].order, true, now);
+
+        assert_eq!([numbers(&first), numbers(&second)], [vec![0, 1, 5], vec![2]]);
+        assert_eq!(
+            [numbers(&more_allowed), numbers(&none_allowed), numbers(&last)],
+            [vec![3], vec![], vec![4]]
+        );
+        assert!(queue.webhooks.is_empty() && queue.ready.is_empty() && queue.lanes.is_empty());
+    }
+
+    #[test]
+    fn where_all_are_held_back_neighbours_change_places() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+
+        for number in 0..6 {
+            push(&mut queue, job(number, 1), Some(1), now);
+        }
+
+        assert_eq!(drain(&mut queue, now), [1, 0, 3, 2, 5, 4]);
     }
 
     #[test]
@@ -349,5 +439,6 @@ mod tests {
         assert!(
             queue.is_empty() && queue.lanes.is_empty() && queue.ready.is_empty() && queue.timers.is_empty()
         );
+        assert!(queue.webhooks.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Attempt, Body, End, Family, Order,
+    Attempt, Body, Deliveries, End, Family, Order,
     attempt::{self, Outcome},
     hash,
     queue::{Job, Queue},
@@ -17,6 +17,8 @@ use crate::simulator::{Provider, clock::Ticks, knobs::DeliveryKnobs};
 
 /// The longest wait for an answer or a retry, whatever a knob says: further ahead the timer would overflow.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 86_400);
+/// How many are abandoned before others get their turn: all that wait may be for one webhook that has just ended.
+const ABANDONED_IN_A_ROW: u64 = 256;
 
 /// An attempt that is over.
 struct Done {
@@ -30,6 +32,7 @@ struct Done {
 pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
     let deliveries = &provider.deliveries;
     let mut on_their_way = FuturesUnordered::new();
+    let mut abandoned = 0_u64;
     loop {
         let next = loop {
             let knobs = provider.knobs();
@@ -37,14 +40,18 @@ pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
                 // Only a knob or the end of an attempt can change that, and both wake this loop.
                 break None;
             }
-            let now = Instant::now();
-            let mut queue = deliveries.queue();
-            let Some(job) = queue.take(now) else { break queue.next_due() };
-            drop(queue);
+            let job = match take(deliveries, &knobs.delivery) {
+                Ok(job) => job,
+                Err(next) => break next,
+            };
             if wanted(&provider, &job.order) {
                 on_their_way.push(send(&provider, job, &knobs.delivery));
             } else {
                 abandon(&provider, job);
+                abandoned += 1;
+                if abandoned.is_multiple_of(ABANDONED_IN_A_ROW) {
+                    tokio::task::yield_now().await;
+                }
             }
         };
         tokio::select! {
@@ -63,6 +70,12 @@ pub async fn run(provider: Arc<Provider>, stop: CancellationToken) {
     drop(on_their_way);
     *deliveries.queue() = Queue::default();
     deliveries.quiet.notify_waiters();
+}
+
+/// The next one to send, or when there may be one.
+fn take(deliveries: &Deliveries, knobs: &DeliveryKnobs) -> Result<Job, Option<Instant>> {
+    let mut queue = deliveries.queue();
+    queue.take(knobs.per_webhook, Instant::now()).ok_or_else(|| queue.next_due())
 }
 
 async fn until(moment: Option<Instant>) {
@@ -116,9 +129,7 @@ fn settle(provider: &Provider, done: Done) {
     let now = Instant::now();
     let first = job.first.take();
     let mut queue = deliveries.queue();
-    if job.attempts == 1 {
-        queue.free(order.lane, now);
-    }
+    queue.over(&order, job.attempts == 1, now);
     let quiet = match (end, wait) {
         (None, Some(wait)) => {
             queue.retry(job, now + Duration::from_millis(wait).min(LONGEST_WAIT));
@@ -140,9 +151,7 @@ fn abandon(provider: &Provider, job: Job) {
     let deliveries = &provider.deliveries;
     deliveries.end(job.number, End::Abandoned);
     let mut queue = deliveries.queue();
-    if job.attempts == 0 {
-        queue.free(job.order.lane, Instant::now());
-    }
+    queue.over(&job.order, job.attempts == 0, Instant::now());
     let quiet = queue.finish();
     drop(queue);
     if quiet {
@@ -162,6 +171,7 @@ fn tell(provider: &Provider, order: &Order, accepted: bool) {
         Family::Accounting => {
             provider.accounting.ended(provider, order.webhook, order.purpose, order.url.as_str(), accepted);
         }
-        Family::Invoicing => provider.invoicing.ended(provider, order.webhook, order.purpose, accepted),
+        // A hook stays as it is, whatever becomes of a message.
+        Family::Invoicing => {}
     }
 }

@@ -285,6 +285,54 @@ async fn no_more_than_the_knob_allows_are_on_their_way_at_once() {
 }
 
 #[tokio::test]
+async fn a_receiver_that_never_answers_leaves_room_for_others() {
+    let (black_hole, good) = (Receiver::start(|_, _| Reply::Held).await, Receiver::always(200).await);
+    let rig = Rig::start(|knobs| {
+        knobs.delivery.concurrency = 4;
+        knobs.delivery.per_webhook = 2;
+    });
+    let stuck = rig.webhook(&black_hole.url()).await;
+    let webhook = rig.webhook(&good.url()).await;
+
+    for lane in 0..8 {
+        rig.provider.deliveries.send(&rig.provider, order(stuck, &black_hole.url(), lane, "{}", &[]));
+    }
+    black_hole.wait_for(2).await;
+    rig.provider.deliveries.send(&rig.provider, order(webhook, &good.url(), 9, "{}", &[]));
+    good.wait_for(1).await;
+    let stuck_then = black_hole.received().len();
+    black_hole.release();
+    rig.idle().await;
+
+    assert_eq!((stuck_then, black_hole.received().len()), (2, 8));
+    assert_eq!(ends(&rig), [Some(End::Accepted); 9]);
+}
+
+#[tokio::test]
+async fn abandoning_very_many_lets_others_have_their_turn() {
+    let receiver = Receiver::always(200).await;
+    let rig = Rig::start(|_| {});
+    let webhook = rig.webhook(&receiver.url()).await;
+    rig.provider.turn(|knobs| knobs.delivery.hold = true);
+    for lane in 0..1_000 {
+        rig.provider.deliveries.send(&rig.provider, order(webhook, &receiver.url(), lane, "{}", &[]));
+    }
+    assert!(rig.provider.accounting.disable(webhook));
+    rig.provider.turn(|knobs| knobs.delivery.hold = false);
+
+    // One thread runs both, so this sees the loop only where it pauses.
+    let abandoned = || ends(&rig).iter().flatten().count();
+    while abandoned() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let first = abandoned();
+    rig.idle().await;
+
+    assert_eq!(first, 256);
+    assert_eq!(ends(&rig), [Some(End::Abandoned); 1_000]);
+}
+
+#[tokio::test]
 async fn a_name_is_where_the_knob_says_even_after_it_has_moved() {
     let (here, there) = (Receiver::always(200).await, Receiver::always(200).await);
     let rig = Rig::start(|_| {});

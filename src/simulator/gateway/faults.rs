@@ -1,8 +1,8 @@
 //! Fault rules: which request a rule fits, how often it has hit, and what is answered instead.
 //!
 //! Rules are asked in order. One that does not fit, still skips, is used up or was not drawn leaves the request to the
-//! next, so a list such as "429 twice, then 500 once" reads as it is written. Counts are kept per rule and begin again
-//! when the list changes.
+//! next, so a list such as "429 twice, then 500 once" reads as it is written. Counts are kept per rule; they begin again
+//! when the knobs are turned, never by a request.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,14 +22,8 @@ use crate::simulator::{
 const PURPOSE: u64 = 0x6661_756c_7400_0000;
 
 /// How often each rule has fitted and hit.
-#[derive(Debug, Default)]
-pub(super) struct Faults(Mutex<Counted>);
-
-#[derive(Debug, Default)]
-struct Counted {
-    rules: Vec<Fault>,
-    counts: Vec<Count>,
-}
+#[derive(Debug)]
+pub(super) struct Faults(Mutex<Vec<Count>>);
 
 #[derive(Debug, Clone, Default)]
 struct Count {
@@ -47,17 +41,19 @@ pub(super) struct Seen<'a> {
 }
 
 impl Faults {
-    /// The effect of the first rule that hits this request.
+    /// So many rules that have not hit yet.
+    pub(super) fn new(rules: usize) -> Self {
+        Self(Mutex::new(vec![Count::default(); rules]))
+    }
+
+    /// The effect of the first rule that hits this request; the rules must be those it was armed for.
     pub(super) fn draw<'a>(&self, rules: &'a [Fault], seed: u64, seen: Seen<'_>) -> Option<&'a Effect> {
         if rules.is_empty() {
             return None;
         }
-        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if counted.rules != rules {
-            *counted = Counted { rules: rules.to_vec(), counts: vec![Count::default(); rules.len()] };
-        }
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let purposes = PURPOSE..;
-        for ((rule, count), purpose) in rules.iter().zip(&mut counted.counts).zip(purposes) {
+        for ((rule, count), purpose) in rules.iter().zip(counts.iter_mut()).zip(purposes) {
             if seen.fits(&rule.on) && count.hits(rule, seed, purpose) {
                 return Some(&rule.effect);
             }
@@ -65,9 +61,9 @@ impl Faults {
         None
     }
 
-    /// Begins all counts again.
-    pub(super) fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Counted::default();
+    /// Begins all counts again, for so many rules.
+    pub(super) fn arm(&self, rules: usize) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = vec![Count::default(); rules];
     }
 }
 
@@ -125,7 +121,7 @@ pub(super) fn instead(effect: &Effect) -> Option<Response> {
     match *effect {
         Effect::Throttle { seconds, tells } => Some(limits::throttled(seconds.into(), tells).into_response()),
         Effect::Quota { seconds } => Some(limits::used_up(seconds.into(), Tells::Both).into_response()),
-        Effect::Status(status) => Some(failed(status)),
+        Effect::Status(status) => Some(failed(status.get())),
         Effect::UnknownPath => Some(Refusal::unknown_path()),
         Effect::Drop => Some(hang_up()),
         Effect::Truncate
@@ -137,8 +133,6 @@ pub(super) fn instead(effect: &Effect) -> Option<Response> {
 }
 
 fn failed(status: u16) -> Response {
-    // What is no status of an answer would be a failure of our own.
-    let status = if (200..=599).contains(&status) { status } else { 500 };
     if status >= 502 {
         Refusal::gateway(status, "The service is unavailable.").into_response()
     } else {
@@ -167,6 +161,7 @@ fn decoded(path: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulator::knobs::Status;
 
     const REQUEST: Seen<'static> = Seen {
         method: &Method::GET,
@@ -180,7 +175,7 @@ mod tests {
     }
 
     fn on(target: Target) -> bool {
-        Faults::default().draw(&[Fault { on: target, ..rule(Effect::Drop) }], 1, REQUEST).is_some()
+        Faults::new(1).draw(&[Fault { on: target, ..rule(Effect::Drop) }], 1, REQUEST).is_some()
     }
 
     /// The names of the effects of so many equal requests.
@@ -215,38 +210,36 @@ mod tests {
         let rules = [
             Fault { skip: 1, times: Some(2), ..rule(Effect::Drop) },
             Fault { times: Some(0), ..rule(Effect::UnknownPath) },
-            Fault { times: Some(2), ..rule(Effect::Status(500)) },
+            Fault { times: Some(2), ..rule(Effect::Status(Status::SERVER_ERROR)) },
         ];
 
-        let found = effects(&Faults::default(), &rules, 6);
+        let found = effects(&Faults::new(rules.len()), &rules, 6);
 
         let (drop, status) = (Some("drop"), Some("status"));
         assert_eq!(found, [status, drop, drop, status, None, None]);
     }
 
     #[test]
-    fn counts_begin_again_when_the_rules_change_or_are_forgotten() {
-        let faults = Faults::default();
+    fn counts_begin_again_when_the_rules_are_armed() {
         let once = [Fault { times: Some(1), ..rule(Effect::Drop) }];
-        let more = [once[0].clone(), Fault { times: Some(0), ..rule(Effect::Drop) }];
+        let faults = Faults::new(once.len());
 
         assert_eq!(effects(&faults, &once, 2), [Some("drop"), None]);
-        assert_eq!(effects(&faults, &more, 2), [Some("drop"), None]);
-        faults.forget();
-        assert_eq!(effects(&faults, &more, 2), [Some("drop"), None]);
+        faults.arm(once.len());
+        assert_eq!(effects(&faults, &once, 2), [Some("drop"), None]);
     }
 
     #[test]
     fn a_share_hits_about_so_many_and_the_same_ones_again() {
         let rules = [Fault { share: 0.25, ..rule(Effect::Drop) }];
 
-        let first = effects(&Faults::default(), &rules, 4_000);
-        let again = effects(&Faults::default(), &rules, 4_000);
+        let first = effects(&Faults::new(1), &rules, 4_000);
+        let again = effects(&Faults::new(1), &rules, 4_000);
 
         let hits = first.iter().flatten().count();
         assert!((900..1_100).contains(&hits), "{hits}");
         assert_eq!(first, again);
-        let other_seed = Faults::default();
+        let other_seed = Faults::new(1);
         assert_ne!(
             first,
             (0..4_000).map(|_| other_seed.draw(&rules, 2, REQUEST).map(name)).collect::<Vec<_>>()

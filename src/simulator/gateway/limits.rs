@@ -1,7 +1,8 @@
 //! Rate and quota: so many requests of one subscription key in a window that begins with its first request.
 //!
 //! A refused request does not count, so the refusal tells exactly when the next one passes. Turning the numbers of a limit
-//! begins a new window; so does a clock that was set back behind the beginning of the present one.
+//! begins a new window, and only the turning does, never a request; so does a clock that was set back behind the beginning
+//! of the present one.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -27,8 +28,6 @@ struct Used {
 /// A running window.
 #[derive(Debug, Clone, Copy)]
 struct Window {
-    requests: u32,
-    length: i64,
     began: Ticks,
     passed: u32,
 }
@@ -37,6 +36,21 @@ impl Limits {
     /// Nothing used yet, by so many keys.
     pub(super) fn new(keys: usize) -> Self {
         Self { used: Mutex::new(vec![Used::default(); keys]) }
+    }
+
+    /// Forgets the windows of limits whose numbers have changed.
+    pub(super) fn turned(&self, before: &GatewayKnobs, now: &GatewayKnobs) {
+        let numbers = |limit: &Option<Rate>| limit.map(|limit| (limit.requests, length(limit.seconds)));
+        let rate = numbers(&before.rate) != numbers(&now.rate);
+        let quota = numbers(&before.quota) != numbers(&now.quota);
+        for used in self.used.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            if rate {
+                used.rate = None;
+            }
+            if quota {
+                used.quota = None;
+            }
+        }
     }
 
     /// Counts one request of a key, or refuses it.
@@ -100,12 +114,9 @@ fn time_span(seconds: u64) -> String {
 /// Counts a request in its window, or tells the whole seconds until the next one.
 fn pass(window: &mut Option<Window>, limit: &Rate, now: Ticks) -> Result<(), u64> {
     let length = length(limit.seconds);
-    let running = window.filter(|window| {
-        let age = now.0.saturating_sub(window.began.0);
-        window.requests == limit.requests && window.length == length && (0..length).contains(&age)
-    });
-    let mut running = running.unwrap_or(Window { requests: limit.requests, length, began: now, passed: 0 });
-    let passes = running.passed < running.requests;
+    let running = window.filter(|window| (0..length).contains(&now.0.saturating_sub(window.began.0)));
+    let mut running = running.unwrap_or(Window { began: now, passed: 0 });
+    let passes = running.passed < limit.requests;
     running.passed += u32::from(passes);
     *window = Some(running);
     if passes {
@@ -172,13 +183,16 @@ mod tests {
     #[test]
     fn other_numbers_or_a_clock_set_back_begin_a_new_window() {
         let limits = Limits::new(1);
-        let one = rate(Rate { requests: 1, ..RATE });
+        let (one, two) = (rate(Rate { requests: 1, ..RATE }), rate(RATE));
+        let told_less = rate(Rate { tells: Tells::Nothing, ..RATE });
         let passes = |knobs: &GatewayKnobs, second| limits.count(0, knobs, at(second)).is_ok();
 
         assert_eq!([passes(&one, 100), passes(&one, 100)], [true, false]);
-        assert_eq!([passes(&rate(RATE), 100), passes(&rate(RATE), 100)], [true, true]);
-        assert!(!passes(&rate(RATE), 100));
-        assert!(passes(&rate(RATE), 50));
+        limits.turned(&one, &two);
+        assert_eq!([passes(&two, 100), passes(&two, 100), passes(&two, 100)], [true, true, false]);
+        limits.turned(&two, &told_less);
+        assert!(!passes(&told_less, 100));
+        assert!(passes(&told_less, 50));
     }
 
     #[test]

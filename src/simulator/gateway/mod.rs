@@ -3,13 +3,14 @@
 //! ```text
 //! request ──▶ journal ──▶ latency ──▶ fault rules ──▶ path known? ──▶ key, limits, token, scopes, headers ──▶ body
 //!                                         │                                                                  │
-//! answer ◀── Date ◀── spoiled? ◀──────────┴────────────────────────────────────────────── handler of an API ◀┘
+//! answer ◀── spoiled? ◀───────────────────┴────────────────────────────────────────────── handler of an API ◀┘
 //! ```
 //!
 //! - Whatever a request brings, it gets an answer or a connection that ends because a knob says so.
 //! - Each request is in the journal once, from before anything is decided; its status is filled in with the answer and
 //!   stays open if the connection ended instead, on purpose or because the client left.
-//! - Limits and tokens are judged by the provider's clock, and every answer is dated by it.
+//! - Limits and tokens are judged by the provider's clock.
+//! - Limits and fault rules count under the knobs that stand at that moment, however long a request was held up before.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ use axum::{
     Extension, Router,
     body::{Body, Bytes},
     extract::{Request as HttpRequest, State},
-    http::{HeaderValue, Method, header},
+    http::Method,
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
@@ -49,6 +50,8 @@ const BODY_LIMIT: usize = 1 << 20;
 const DISCARD_LIMIT: usize = 16 << 20;
 /// The longest a request's body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// The longest text of a request in the journal, bytes.
+const JOURNALED: usize = 2 << 10;
 /// Keeps what is drawn here apart from everything else drawn under the seed.
 const PURPOSE: u64 = 0x6761_7465_7761_7900;
 
@@ -94,9 +97,9 @@ pub struct Request {
     pub at: Ticks,
     /// Method.
     pub method: String,
-    /// Path and query.
+    /// Path and query, their first 2 KiB.
     pub target: String,
-    /// Company in `context`.
+    /// Company in `context`, its first 2 KiB.
     pub company: Option<String>,
     /// Status of the answer; `None` if the connection was ended instead.
     pub status: Option<u16>,
@@ -111,7 +114,7 @@ impl Gateway {
         Self {
             requests: Journal::new(settings.journal_limit),
             limits: Limits::new(settings.subscription_keys.len()),
-            faults: Faults::default(),
+            faults: Faults::new(settings.knobs.faults.len()),
         }
     }
 
@@ -127,9 +130,13 @@ impl Gateway {
         self.requests.count()
     }
 
-    /// The fault rules have changed: what they skip and how often they hit is counted anew.
-    pub fn forget_faults(&self) {
-        self.faults.forget();
+    /// The knobs have been turned: what was counted under a limit or a list of rules that is no more begins again, and the
+    /// rules also if told so. Called while nobody counts.
+    pub(super) fn turned(&self, before: &Knobs, now: &Knobs, arm: bool) {
+        if arm || before.faults != now.faults {
+            self.faults.arm(now.faults.len());
+        }
+        self.limits.turned(&before.gateway, &now.gateway);
     }
 }
 
@@ -160,10 +167,9 @@ async fn unknown(State(provider): State<Arc<Provider>>, request: HttpRequest) ->
 async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> Response {
     let Some(area) = checks::area(request.uri().path()) else {
         // None of the APIs: nothing here counts, delays or spoils it.
-        return dated(provider, Refusal::unknown_path());
+        return Refusal::unknown_path();
     };
     let gateway = &provider.gateway;
-    let knobs = provider.knobs();
     let seed = provider.settings.world.seed;
     let context = context::read(request.headers());
     let company = match &context {
@@ -173,14 +179,14 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
     let number = gateway.requests.push(Request {
         at: provider.clock.now(),
         method: request.method().to_string(),
-        target: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
-        company: company.clone(),
+        target: request.uri().path_and_query().map_or_else(String::new, |target| journaled(target.as_str())),
+        company: company.as_deref().map(journaled),
         status: None,
         fault: None,
     });
     let mut random = Random::new(seed ^ mix(number), PURPOSE);
 
-    let latency = knobs.gateway.latency.sample(&mut random);
+    let latency = provider.knobs().gateway.latency.sample(&mut random);
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
@@ -190,28 +196,27 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
         query: request.uri().query().unwrap_or(""),
         company: company.as_deref(),
     };
-    let fault = gateway.faults.draw(&knobs.faults, seed, seen);
-    if let Some(fault) = fault {
+    let fault = provider.count(|knobs| gateway.faults.draw(&knobs.faults, seed, seen).cloned());
+    if let Some(fault) = &fault {
         gateway.requests.update(number, |entry| entry.fault = Some(faults::name(fault)));
     }
-    let answer = match fault.and_then(faults::instead) {
+    let answer = match fault.as_ref().and_then(faults::instead) {
         Some(answer) => answer,
-        None => answer(provider, &knobs, area, context, request, next).await,
+        None => answer(provider, area, context, request, next).await,
     };
     let answer = match fault {
-        Some(fault) => spoil::spoil(fault, answer, &mut random).await,
+        Some(fault) => spoil::spoil(&fault, answer, &mut random).await,
         None => answer,
     };
     if answer.extensions().get::<HangUp>().is_none() {
         gateway.requests.update(number, |entry| entry.status = Some(answer.status().as_u16()));
     }
-    dated(provider, answer)
+    answer
 }
 
 /// The right answer.
 async fn answer(
     provider: &Provider,
-    knobs: &Knobs,
     area: Area,
     context: Context,
     request: HttpRequest,
@@ -221,12 +226,12 @@ async fn answer(
         return Refusal::unknown_path();
     };
     let (mut parts, body) = request.into_parts();
-    if checks::hidden(&knobs.gateway, &parts.method, parts.uri.path()) {
+    if checks::hidden(&provider.knobs().gateway, &parts.method, parts.uri.path()) {
         return Refusal::unknown_path();
     }
     // Read before it is needed, so that a refusal does not meet a client in the middle of sending.
     let body = read(body).await;
-    let call = match checks::admit(provider, &knobs.gateway, area, &parts, context, checks::standing) {
+    let call = match checks::admit(provider, area, &parts, context, checks::standing) {
         Ok(call) => call,
         Err(refusal) => return refusal.into_response(),
     };
@@ -266,12 +271,9 @@ async fn read(body: Body) -> Result<Bytes, Refusal> {
     tokio::time::timeout(BODY_TIME, collect).await.map_err(late)?
 }
 
-/// Dates an answer by the provider's clock; the server would date it by the machine's.
-fn dated(provider: &Provider, mut answer: Response) -> Response {
-    if let Ok(date) = HeaderValue::try_from(provider.clock.now().http_date()) {
-        answer.headers_mut().insert(header::DATE, date);
-    }
-    answer
+/// What the journal keeps of a text that a client may make as long as a head.
+fn journaled(text: &str) -> String {
+    text[..text.floor_char_boundary(JOURNALED)].to_owned()
 }
 
 /// An answer that is never sent.

@@ -7,14 +7,19 @@ use std::{
 };
 
 use axum::{
-    body::{Body, Bytes, to_bytes},
+    body::{Body, BodyDataStream, Bytes},
     http::{HeaderValue, header, response::Parts},
     response::Response,
 };
+use futures::StreamExt as _;
 use http_body::Frame;
 
 use super::hang_up;
-use crate::simulator::{knobs::Effect, random::Random};
+use crate::simulator::{
+    answer::{may_have_body, then},
+    knobs::Effect,
+    random::Random,
+};
 
 /// The largest answer that is looked at whole; none is nearly as large.
 const LARGEST: usize = 256 << 20;
@@ -45,29 +50,44 @@ pub(super) async fn spoil(effect: &Effect, answer: Response, random: &mut Random
 /// Announces the whole length, sends half and ends the connection. Without a body there is no middle: it just ends.
 async fn truncate(answer: Response) -> Response {
     match whole(answer).await {
-        Some((mut parts, body)) if !body.is_empty() => {
+        Some((mut parts, body, rest)) if !body.is_empty() => {
             parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-            Response::from_parts(parts, Body::new(Cut { half: Some(half(&body)), flushed: false }))
+            let cut = Body::new(Cut { half: Some(half(&body)), flushed: false });
+            then(Response::from_parts(parts, cut), rest)
         }
         _ => hang_up(),
     }
 }
 
-/// Half the JSON under a length that fits, and the status the answer had.
+/// Half the JSON under a length that fits, and the status the answer had; one that allows no body has none to spoil.
 async fn invalidate(answer: Response) -> Response {
-    let Some((mut parts, body)) = whole(answer).await else {
+    if !may_have_body(answer.status().as_u16()) {
+        return answer;
+    }
+    let Some((mut parts, body, rest)) = whole(answer).await else {
         return hang_up();
     };
     let half = half(&body);
     // Nothing at all could be taken for an empty list.
     let half = if half.is_empty() { Bytes::from_static(b"{") } else { half };
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(half.len()));
-    Response::from_parts(parts, Body::from(half))
+    then(Response::from_parts(parts, Body::from(half)), rest)
 }
 
-async fn whole(answer: Response) -> Option<(Parts, Bytes)> {
+/// An answer read to its end. What is left of its body must go with the spoiled one: there may be something that waits until
+/// the answer has gone.
+async fn whole(answer: Response) -> Option<(Parts, Bytes, BodyDataStream)> {
     let (parts, body) = answer.into_parts();
-    Some((parts, to_bytes(body, LARGEST).await.ok()?))
+    let mut rest = body.into_data_stream();
+    let mut whole = Vec::new();
+    while let Some(chunk) = rest.next().await {
+        let chunk = chunk.ok()?;
+        if chunk.len() > LARGEST.saturating_sub(whole.len()) {
+            return None;
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Some((parts, whole.into(), rest))
 }
 
 fn half(body: &Bytes) -> Bytes {
@@ -98,5 +118,38 @@ impl http_body::Body for Cut {
             return Poll::Pending;
         }
         Poll::Ready(Some(Err(io::Error::other("cut off on purpose"))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::simulator::{answer::bytes_answer, knobs::Latency};
+
+    #[tokio::test]
+    async fn what_waits_for_an_answer_waits_for_the_spoiled_one() {
+        for effect in
+            [Effect::Truncate, Effect::InvalidJson, Effect::WrongContentType, Effect::Delay(Latency::None)]
+        {
+            let guard = Arc::new(());
+            let answer = then(bytes_answer(200, b"[1,2]".to_vec()), Arc::clone(&guard));
+
+            let spoiled = spoil(&effect, answer, &mut Random::new(1, 1)).await;
+            let before = Arc::strong_count(&guard);
+            drop(spoiled);
+
+            assert_eq!((before, Arc::strong_count(&guard)), (2, 1), "{effect:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_status_without_a_body_has_none_to_make_invalid() {
+        let spoiled =
+            spoil(&Effect::InvalidJson, bytes_answer(204, Vec::new()), &mut Random::new(1, 1)).await;
+
+        assert_eq!(http_body::Body::size_hint(spoiled.body()).upper(), None);
+        assert!(http_body::Body::is_end_stream(spoiled.body()) && spoiled.headers().is_empty());
     }
 }

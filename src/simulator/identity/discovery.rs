@@ -9,7 +9,7 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{Standing, claims, refusal::Refusal};
+use super::{Standing, bearer, claims, refusal::Refusal};
 use crate::simulator::{Provider, answer::json_answer, knobs::Pkce, settings::Tls};
 
 /// GET `/auth/core/.well-known/openid-configuration`: the issuer of the settings, and every endpoint at the address the
@@ -64,12 +64,6 @@ pub(super) async fn user(State(provider): State<Arc<Provider>>, headers: HeaderM
     let challenge = HeaderValue::from_static("Bearer error=\"invalid_token\"");
     response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     response
-}
-
-/// The token of an `Authorization` header; clients write the scheme in either case.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 /// The host and port the client used: HTTP/2 has it in the target, HTTP/1 in a header.

@@ -42,6 +42,7 @@ use std::{
 use axum::{
     Router,
     extract::DefaultBodyLimit,
+    http::{HeaderMap, header},
     routing::{get, post},
 };
 
@@ -240,6 +241,13 @@ pub fn router() -> Router<Arc<Provider>> {
         .route(DISCOVERY, get(discovery::discovery))
         .route(KEY_SET, get(discovery::key_set))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
+}
+
+/// The token of an `Authorization` header; clients write the scheme in either case.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 /// So many seconds after the second of `now`: what a token says about its end, which must be what it is held to.

@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use axum::{
     body::Bytes,
-    extract::{
-        Path, State,
-        rejection::{BytesRejection, PathRejection},
-    },
+    extract::{Path, State, rejection::PathRejection},
     response::Response,
 };
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{FIRST_COMPANY, Invoicing, Refusal, body_bytes};
+use super::{FIRST_COMPANY, Invoicing, Refusal};
 use crate::simulator::{
     Provider,
     answer::bytes_answer,
@@ -60,11 +57,8 @@ struct Chosen<'a> {
 }
 
 /// POST INV/users/login.
-pub(super) async fn login(
-    State(provider): State<Arc<Provider>>,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Refusal> {
-    let body: Value = parse(&body_bytes(body)?)?;
+pub(super) async fn login(State(provider): State<Arc<Provider>>, body: Bytes) -> Result<Response, Refusal> {
+    let body: Value = parse(&body)?;
     let text = |name: &str| {
         let found = body.get(name).and_then(Value::as_str);
         found.ok_or_else(|| Refusal::new(400, format!("{name}: a string is needed")))
@@ -94,12 +88,12 @@ pub(super) async fn login(
 pub(super) async fn select(
     State(provider): State<Arc<Provider>>,
     id: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
     let number = id.ok().and_then(|Path(id)| id.parse::<u32>().ok()?.checked_sub(FIRST_COMPANY));
     let number = number.filter(|&number| number < provider.settings.world.invoicing_companies);
     let number = number.ok_or_else(|| Refusal::new(404, "there is no such company"))?;
-    let Value::String(refresh) = parse(&body_bytes(body)?)? else {
+    let Value::String(refresh) = parse(&body)? else {
         return Err(Refusal::new(400, "body: the refreshToken as a JSON string is needed"));
     };
 

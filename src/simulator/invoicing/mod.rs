@@ -12,6 +12,10 @@
 //! - Tokens, hooks, echoes on their way and the texts of a hook are bounded.
 //!
 //! Bad input is answered in the API's error body, with a message that begins with the field it is about.
+//!
+//! Of the two ways to log in, the one by mail and password is here. The one by redirect is left out: the address of its second
+//! leg, where the code becomes a token, and the shape of the answer there are not known, and made up they would prove
+//! nothing about a client that uses them. A test that needs no login has [`Invoicing::grant`].
 
 mod echo;
 mod hooks;
@@ -31,8 +35,6 @@ use std::{
 
 use axum::{
     Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, rejection::BytesRejection},
     response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
@@ -49,15 +51,13 @@ use super::{
     answer::api_error,
     catalog::{Action, Area, Entity},
     clock::Ticks,
-    deliveries::{Family, Purpose},
+    deliveries::Family,
     identity::{Issued, Standing},
     random::Guid,
     settings::Settings,
     world::InvoicingChange,
 };
 
-/// The largest body that is read, bytes.
-const BODY_LIMIT: usize = 1 << 20;
 /// Id of company number 0, far from its number so that nobody takes one for the other.
 const FIRST_COMPANY: u32 = 40_001;
 /// What tenants are drawn for.
@@ -144,9 +144,6 @@ impl Invoicing {
         }
     }
 
-    /// A delivery has ended for good. The hook stays as it is, whatever the end.
-    pub fn ended(&self, _provider: &Provider, _hook: Guid, _purpose: Purpose, _accepted: bool) {}
-
     /// Whether a delivery is still wanted: its hook may have been deleted or paused since.
     #[must_use]
     pub fn wants(&self, hook: Guid) -> bool {
@@ -210,7 +207,6 @@ pub fn router() -> Router<Arc<Provider>> {
         .route(&format!("{area}/companies/{{company}}/select"), post(login::select))
         .route(&format!("{area}/webhooks"), get(webhooks::list).post(webhooks::create))
         .route(&format!("{area}/webhooks/{{id}}"), delete(webhooks::delete))
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
 }
 
 /// A request that is not fulfilled.
@@ -230,10 +226,6 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         api_error(self.status, &self.message)
     }
-}
-
-fn body_bytes(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Refusal> {
-    body.map_err(|rejection| Refusal::new(rejection.status().as_u16(), "body: too large or broken off"))
 }
 
 #[cfg(test)]

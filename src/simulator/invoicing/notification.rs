@@ -3,17 +3,16 @@
 //! What a notification says follows from the seed and the number of the change alone; every hook that is told of one
 //! change is told the same. A wrapped body carries the number of its attempt and is signed anew each time.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
-use aws_lc_rs::hmac;
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::HeaderName;
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::hooks::{Hook, Subscribed};
 use crate::simulator::{
     catalog::{Action, Entity},
-    deliveries::{About, Body, Family, Order, Purpose},
+    deliveries::{About, Body, Family, Order, Purpose, signature},
     knobs::{InvoicingBody, InvoicingKnobs},
     random::{Guid, Random, mix},
     world::InvoicingChange,
@@ -75,7 +74,7 @@ impl Writer<'_> {
             let hook = hook.subscribed;
             let signed = header.is_some();
             let body = match &flat {
-                Some(flat) => Body::Same(flat.clone(), signed.then(|| signature(&hook.key, flat)).flatten()),
+                Some(flat) => Body::Same(flat.clone(), signed.then(|| signature(&hook.key, flat))),
                 None => {
                     let id = Guid::nth(self.seed ^ mix(hook.id.0 as u64), MESSAGES, change.number);
                     wrapped(id, Arc::clone(&notification), Arc::clone(&hook), signed)
@@ -157,19 +156,9 @@ fn wrapped(id: Guid, notification: Arc<Notification>, hook: Arc<Subscribed>, sig
         let envelope =
             Envelope { id: id.simple(), attempt, properties: serde_json::Map::new(), notifications };
         let body: Bytes = serde_json::to_vec_pretty(&envelope).unwrap_or_default().into();
-        let signature = signed.then(|| signature(&hook.key, &body)).flatten();
+        let signature = signed.then(|| signature(&hook.key, &body));
         (body, signature)
     }))
-}
-
-/// `sha256=` and the uppercase hexadecimal HMAC-SHA256 of the bytes sent.
-fn signature(key: &hmac::Key, body: &[u8]) -> Option<HeaderValue> {
-    let mut value = String::with_capacity(71);
-    value.push_str("sha256=");
-    for byte in hmac::sign(key, body).as_ref() {
-        write!(value, "{byte:02X}").ok()?;
-    }
-    HeaderValue::try_from(value).ok()
 }
 
 /// All fields of what is new, some of what has changed, none of what is gone.

@@ -5,24 +5,20 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Extension,
     body::Bytes,
-    extract::{
-        Path, State,
-        rejection::{BytesRejection, PathRejection},
-    },
-    http::StatusCode,
-    response::{IntoResponse, Response},
+    extract::{Path, State, rejection::PathRejection},
+    response::Response,
 };
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{
-    Refusal, body_bytes, echo,
+    Refusal, echo,
     hooks::{HOOK_LIMIT, Hook},
     rules::{self, Subscription},
 };
 use crate::simulator::{
     Provider,
-    answer::bytes_answer,
+    answer::{bytes_answer, empty_answer, then},
     catalog::{Action, Entity},
     gateway::Call,
     knobs::{EchoTime, Knobs},
@@ -65,11 +61,11 @@ impl<'a> Item<'a> {
 pub(super) async fn create(
     State(provider): State<Arc<Provider>>,
     Extension(call): Extension<Call>,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
     let company = company(&call)?;
     let knobs = provider.knobs();
-    let subscription = rules::parse(&body_bytes(body)?, &knobs).map_err(|text| Refusal::new(400, text))?;
+    let subscription = rules::parse(&body, &knobs).map_err(|text| Refusal::new(400, text))?;
     if knobs.invoicing.check_origin {
         let origin = rules::check_origin(&subscription.url, call.peer, &knobs.delivery).await;
         origin.map_err(|text| Refusal::new(400, text))?;
@@ -121,7 +117,7 @@ async fn create_after_echo(
     let echoed = echo::ask(&client, &subscription.url, &text, limit).await;
     echoed.map_err(|failure| Refusal::new(400, format!("uri: the echo did not come back: {failure}")))?;
     let hook = provider.invoicing.hooks.add(company, subscription, true).ok_or_else(too_many)?;
-    Ok(answer(knobs.invoicing.created_status, &hook, knobs))
+    Ok(answer(knobs.invoicing.created_status.get(), &hook, knobs))
 }
 
 /// As the document has it: the hook is there at once, and works after the echo.
@@ -133,12 +129,14 @@ fn create_before_echo(
 ) -> Result<Response, Refusal> {
     let pending = Pending::begin(provider).ok_or_else(too_many)?;
     let hook = provider.invoicing.hooks.add(company, subscription, false).ok_or_else(too_many)?;
-    let (answer, answered) = echo::after(answer(knobs.invoicing.created_status, &hook, knobs));
+    let (held, answered) = oneshot::channel();
+    let answer = then(answer(knobs.invoicing.created_status.get(), &hook, knobs), held);
     tokio::spawn(make_effective(pending, hook, echo_text(provider, knobs), answered));
     Ok(answer)
 }
 
-/// Ends with the time limit of deliveries at the latest.
+/// Ends with the time limit of deliveries at the latest, counted from its turn among the echoes. It waits for the answer, and
+/// for that turn, as long as those take.
 async fn make_effective(pending: Pending, hook: Hook, text: String, answered: oneshot::Receiver<()>) {
     // An error is the signal: the answer has been dropped.
     answered.await.ok();
@@ -191,7 +189,7 @@ fn echo_text(provider: &Provider, knobs: &Knobs) -> String {
 
 fn answer(status: u16, hook: &Hook, knobs: &Knobs) -> Response {
     if knobs.invoicing.silent {
-        return StatusCode::from_u16(status).unwrap_or(StatusCode::OK).into_response();
+        return empty_answer(status);
     }
     bytes_answer(status, serde_json::to_vec(&Item::new(hook)).unwrap_or_default())
 }

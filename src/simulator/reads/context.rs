@@ -3,6 +3,7 @@
 use super::Refusal;
 use crate::simulator::{
     catalog::Resource,
+    clock::Ticks,
     gateway::Context,
     knobs::CompaniesContext,
     world::{CompanyNumber, World},
@@ -10,12 +11,18 @@ use crate::simulator::{
 
 const WANTS_COMPANY: &str = "expected a JSON object with one member clientId, the company's correlationId";
 
-/// For a company's data: the company, which must be known and not deleted, or `unknown` is the status.
-pub(super) fn company(world: &World, context: &Context, unknown: u16) -> Result<CompanyNumber, Refusal> {
+/// For a company's data: the company, which must be known and not deleted at the moment that is read, or `unknown` is the
+/// status. A replica that does not have it yet so answers as for one that never was.
+pub(super) fn company(
+    world: &World,
+    context: &Context,
+    as_of: Option<Ticks>,
+    unknown: u16,
+) -> Result<CompanyNumber, Refusal> {
     let id = client_id(context)?;
     world
         .company(id)
-        .filter(|&company| world.company_lives(company))
+        .filter(|&company| world.company_lived(company, as_of))
         .ok_or_else(|| Refusal::new(unknown, format!("the company {id:?} in header context is not known")))
 }
 
@@ -37,12 +44,13 @@ pub(super) fn record(
     context: &Context,
     resource: Resource,
     id: &str,
+    as_of: Option<Ticks>,
     unknown: u16,
 ) -> Result<Option<CompanyNumber>, Refusal> {
     match (resource, context) {
         (Resource::Companies, Context::None) => Ok(None),
         (Resource::Companies, Context::Company(client)) => {
-            company(world, context, unknown)?;
+            company(world, context, as_of, unknown)?;
             // Another company's record is as unknown as one that never was.
             if client == id { Ok(None) } else { Err(unknown_record(resource, id)) }
         }
@@ -53,7 +61,7 @@ pub(super) fn record(
             Context::None => Ok(None),
             context => Err(refuse(context, "expected none, because these records belong to no company")),
         },
-        (_, context) => company(world, context, unknown).map(Some),
+        (_, context) => company(world, context, as_of, unknown).map(Some),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::simulator::{
     catalog::Resource,
     gateway::Call,
     knobs::{Churn, ReadKnobs},
-    world::{Change, List, World},
+    world::{Change, List, View, World},
 };
 
 /// Bytes of a usual row.
@@ -32,7 +32,7 @@ pub(super) fn read(
 
     let (list, slice, naming) = {
         let mut world = provider.world();
-        let list = list(&world, call, resource, reads)?;
+        let list = list(&world, call, resource, reads, &view)?;
         (list, world.slice(list, page.offset(), page.rows(), &view), world.naming())
     };
     if !slice.rows.is_empty() {
@@ -54,15 +54,20 @@ pub(super) fn read(
     Ok(body.answer(reads.empty_list, page, reads.accounting_pagination.then_some(total)))
 }
 
-fn list(world: &World, call: &Call, resource: Resource, knobs: &ReadKnobs) -> Result<List, Refusal> {
+fn list(
+    world: &World,
+    call: &Call,
+    resource: Resource,
+    knobs: &ReadKnobs,
+    view: &View,
+) -> Result<List, Refusal> {
+    let company = || context::company(world, &call.context, view.as_of, knobs.unknown_company.get());
     match resource {
         Resource::Companies => {
             context::company_list(&call.context, knobs.companies_context).map(|()| List::Companies)
         }
-        Resource::Accounts => {
-            context::company(world, &call.context, knobs.unknown_company).map(List::Accounts)
-        }
-        _ => context::company(world, &call.context, knobs.unknown_company).map(List::Customers),
+        Resource::Accounts => company().map(List::Accounts),
+        _ => company().map(List::Customers),
     }
 }
 

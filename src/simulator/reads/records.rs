@@ -21,12 +21,12 @@ pub(super) fn read(
 
     let (found, naming) = {
         let world = provider.world();
-        let company = context::record(&world, &call.context, resource, id, reads.unknown_company)?;
+        let company =
+            context::record(&world, &call.context, resource, id, view.as_of, reads.unknown_company.get())?;
         (world.record(resource, company, id, &view), world.naming())
     };
     let (place, row) = found.ok_or_else(|| context::unknown_record(resource, id))?;
 
-    let mut body = Vec::with_capacity(1_024);
-    render::write_record(&mut body, &naming, place, &row, Shape { thin: false, extra: reads.extra_fields });
-    Ok(answer::bytes_answer(200, body))
+    let shape = Shape { thin: false, extra: reads.extra_fields };
+    Ok(answer::bytes_answer(200, render::record_json(&naming, place, &row, shape)))
 }

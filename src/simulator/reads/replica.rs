@@ -36,6 +36,6 @@ impl Reads {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let lags =
             Random::new(provider.settings.world.seed ^ mix(number), REPLICA).chance(knobs.replica_share);
-        lags.then(|| provider.clock.now().minus(Duration::from_millis(knobs.replica_lag)))
+        lags.then(|| provider.clock.latest().minus(Duration::from_millis(knobs.replica_lag)))
     }
 }

@@ -8,11 +8,9 @@ use crate::simulator::{
     catalog::Resource,
     clock::{SECOND, Ticks},
     random::mix,
-    settings::{SequenceScope, WorldSettings},
+    settings::{MOST_COMPANIES, SequenceScope, WorldSettings},
 };
 
-/// The most companies a first world has.
-const MAX_COMPANIES: u32 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
 /// The first world was entered between these two times before now.
 const OLDEST: i64 = 730 * DAY;
@@ -32,7 +30,7 @@ pub(super) struct Genesis {
 
 impl Genesis {
     pub(super) fn new(settings: &WorldSettings, now: Ticks) -> Self {
-        let companies = settings.companies.min(MAX_COMPANIES);
+        let companies = settings.companies.min(MOST_COMPANIES);
         let rows = u64::from(settings.customers.max(settings.accounts).max(settings.others));
         let stride = 1 + rows * LANES;
         let ranks = stride * (u64::from(companies) + 1);

@@ -12,6 +12,15 @@ use crate::simulator::{catalog::Resource, clock::Clock, knobs::Churn};
 /// A world of fewer records grows however small it began.
 const SMALL: u64 = 100;
 
+/// Which records something may happen to.
+#[derive(Debug, Clone, Copy)]
+enum Among {
+    /// All that are not deleted: an update enables a disabled one.
+    All,
+    /// Only those in use.
+    Enabled,
+}
+
 impl World {
     /// What happens next by the seed: mostly updates, some creates, a few disables and deletes, over all resources,
     /// payroll and invoicing; a few companies get most of it. Always one change.
@@ -25,14 +34,14 @@ impl World {
     }
 
     /// What happens to a list between two of its pages. Average counts, drawn by the seed; records that can only be
-    /// disabled leave a list by that, when the view hides disabled ones.
+    /// disabled leave a list by that, when the view hides disabled ones, and no update brings them back.
     pub fn churn(&mut self, list: List, churn: &Churn, clock: &Clock) -> Vec<RecordChange> {
         let (resource, company) = list.contents();
         let [_, _, end, _] = resource.kinds();
         let mut changes = Vec::new();
         for (average, kind) in [(churn.deletes, end), (churn.updates, Kind::Updated)] {
             for _ in 0..draw(&mut self.random, average) {
-                changes.extend(self.act_on_some(resource, company, kind, clock));
+                changes.extend(self.act_on_some(resource, company, kind, Among::Enabled, clock));
             }
         }
         for _ in 0..draw(&mut self.random, churn.inserts) {
@@ -50,8 +59,8 @@ impl World {
         let change = match kind {
             Kind::Created => self.create(resource, company, clock),
             kind => self
-                .act_on_some(resource, company, kind, clock)
-                .or_else(|| self.act_on_some(resource, company, Kind::Updated, clock))
+                .act_on_some(resource, company, kind, Among::All, clock)
+                .or_else(|| self.act_on_some(resource, company, Kind::Updated, Among::All, clock))
                 .or_else(|| if self.may_grow() { self.create(resource, company, clock) } else { None }),
         };
         // The world may not grow, and there is nothing of that resource here: the company itself changes.
@@ -113,6 +122,7 @@ impl World {
         resource: Resource,
         company: Option<CompanyNumber>,
         kind: Kind,
+        among: Among,
         clock: &Clock,
     ) -> Option<RecordChange> {
         if company.is_some_and(|company| !self.company_lives(company)) {
@@ -121,9 +131,9 @@ impl World {
         // A copy, put back below: the table is borrowed from the same world.
         let mut random = self.random.clone();
         let table = self.table(resource, company)?;
-        let (candidates, disabled_too) = match kind {
-            Kind::Disabled => (table.enabled(), false),
-            _ => (table.living(), true),
+        let (candidates, disabled_too) = match (kind, among) {
+            (Kind::Disabled, _) | (_, Among::Enabled) => (table.enabled(), false),
+            (_, Among::All) => (table.living(), true),
         };
         if candidates == 0 {
             return None;

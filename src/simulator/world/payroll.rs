@@ -4,6 +4,7 @@ use super::{
     Kind, PayrollRow, World,
     chance::{draw, pick},
     history::{self, History, State},
+    table::within,
 };
 use crate::simulator::{
     clock::{Clock, SECOND, Ticks},
@@ -23,6 +24,8 @@ pub(super) struct Payroll {
     /// By index.
     rows: Vec<PayrollRow>,
     living: u32,
+    /// The latest change of any.
+    changed: Ticks,
     history: History<u32, PayrollRow>,
 }
 
@@ -37,6 +40,7 @@ impl Payroll {
         Self {
             rows: (0..settings.payroll_companies).map(row).collect(),
             living: settings.payroll_companies,
+            changed: whole_milliseconds(Ticks(now.0.saturating_sub(DAY))),
             history: History::new(settings.history, history::LIMIT),
         }
     }
@@ -52,13 +56,7 @@ impl World {
     /// The same as it was at a moment; `None` for now.
     #[must_use]
     pub fn payroll_at(&self, order: ListOrder, as_of: Option<Ticks>) -> Vec<PayrollRow> {
-        let history = &self.payroll.history;
-        let state = |row: &PayrollRow| match as_of {
-            Some(moment) if moment < row.updated => history.at_moment(row.index, *row, moment).0,
-            _ => Some(*row),
-        };
-        let mut rows: Vec<PayrollRow> =
-            self.payroll.rows.iter().filter_map(state).filter(|row| !row.gone).collect();
+        let mut rows: Vec<PayrollRow> = self.payroll_rows(as_of).collect();
         match order {
             ListOrder::Created => {}
             ListOrder::Newest => rows.reverse(),
@@ -69,6 +67,40 @@ impl World {
             ListOrder::Changed => rows.sort_unstable_by_key(|row| (row.updated, row.index)),
         }
         rows
+    }
+
+    /// Rows `offset..offset + limit` of that list, and how many it has. In the order of their making only the rows of the
+    /// slice are copied, and looked at if none has left; if some have, those before it are passed over. Under the other
+    /// orders the whole list is copied and sorted.
+    #[must_use]
+    pub fn payroll_slice(
+        &self,
+        offset: u64,
+        limit: usize,
+        order: ListOrder,
+        as_of: Option<Ticks>,
+    ) -> (Vec<PayrollRow>, u64) {
+        let as_of = as_of.filter(|&moment| self.payroll.changed > moment);
+        let sorted = matches!(order, ListOrder::Scattered | ListOrder::Changed);
+        if sorted || as_of.is_some() {
+            let rows = self.payroll_at(order, as_of);
+            let part = within(rows.len(), offset, limit);
+            return (rows[part].to_vec(), rows.len() as u64);
+        }
+        let total = self.payroll.living as usize;
+        let part = within(total, offset, limit);
+        // Newest first is the same list from its other end.
+        let newest = order == ListOrder::Newest;
+        let part = if newest { total - part.end..total - part.start } else { part };
+        let mut rows: Vec<PayrollRow> = if total == self.payroll.rows.len() {
+            self.payroll.rows[part].to_vec()
+        } else {
+            self.payroll_rows(None).skip(part.start).take(part.len()).collect()
+        };
+        if newest {
+            rows.reverse();
+        }
+        (rows, total as u64)
     }
 
     /// Adds a payroll company (without an index), or changes or removes one: that with this index, or one picked by the
@@ -84,6 +116,7 @@ impl World {
                 row.revision = row.revision.saturating_add(1);
                 row.gone = kind == Kind::Deleted;
                 self.payroll.living -= u32::from(row.gone);
+                self.payroll.changed = row.updated;
                 *row
             }
             _ => return None,
@@ -108,12 +141,23 @@ impl World {
         self.payroll.living
     }
 
+    /// Those that had not left at a moment, in the order of their making.
+    fn payroll_rows(&self, as_of: Option<Ticks>) -> impl Iterator<Item = PayrollRow> + '_ {
+        let history = &self.payroll.history;
+        let state = move |row: &PayrollRow| match as_of {
+            Some(moment) if moment < row.updated => history.at_moment(row.index, *row, moment).0,
+            _ => Some(*row),
+        };
+        self.payroll.rows.iter().filter_map(state).filter(|row| !row.gone)
+    }
+
     fn add_payroll(&mut self, clock: &Clock) -> Option<PayrollRow> {
         let index = u32::try_from(self.payroll.rows.len()).ok()?;
         self.room = self.room.checked_sub(1)?;
         let row = PayrollRow { index, updated: whole_milliseconds(clock.change()), revision: 0, gone: false };
         self.payroll.rows.push(row);
         self.payroll.living += 1;
+        self.payroll.changed = row.updated;
         Some(row)
     }
 

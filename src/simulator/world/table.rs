@@ -230,7 +230,7 @@ impl Sorting {
 }
 
 /// The part of so many that `offset..offset + limit` covers.
-fn within(total: usize, offset: u64, limit: usize) -> std::ops::Range<usize> {
+pub(super) fn within(total: usize, offset: u64, limit: usize) -> std::ops::Range<usize> {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(total);
     start..start.saturating_add(limit).min(total)
 }

@@ -333,6 +333,21 @@ fn churn_happens_as_often_as_its_averages_and_ends_records_as_their_resource_doe
 }
 
 #[test]
+fn churn_brings_no_disabled_record_back() {
+    let (mut world, clock) = world(&WorldSettings { customers: 30, ..small() });
+    for index in 0..28 {
+        world.act(customer(0, index), Kind::Disabled, &clock).unwrap();
+    }
+    let churn = Churn { updates: 3.0, deletes: 0.1, ..Churn::default() };
+
+    let changes: Vec<_> = (0..50).flat_map(|_| world.churn(List::Customers(0), &churn, &clock)).collect();
+
+    assert!(changes.iter().any(|change| change.kind == Kind::Updated));
+    assert!(changes.iter().all(|change| change.place.index >= 28), "{changes:?}");
+    assert_eq!(world.table(Resource::Customers, Some(0)).unwrap().enabled(), 0, "both left in the end");
+}
+
+#[test]
 fn payroll_companies_come_change_and_go_in_whole_milliseconds() {
     let (mut world, clock) = world(&small());
     clock.advance(12_345);
@@ -355,6 +370,35 @@ fn payroll_companies_come_change_and_go_in_whole_milliseconds() {
     let churn = Churn { inserts: 2.0, deletes: 1.0, updates: 1.0 };
     world.churn_payroll(&churn, &clock);
     assert_eq!(world.payroll(ListOrder::Created).len(), 11);
+}
+
+#[test]
+fn a_slice_of_payroll_is_that_part_of_the_whole_list() {
+    let (mut world, clock) = world(&WorldSettings { payroll_companies: 9, ..small() });
+    let compare = |world: &World| {
+        for order in [ListOrder::Created, ListOrder::Newest, ListOrder::Scattered, ListOrder::Changed] {
+            for as_of in [None, Some(NOW), Some(NOW.minus(std::time::Duration::from_secs(1)))] {
+                let whole = world.payroll_at(order, as_of);
+                for (offset, limit) in [(0, 4), (4, 4), (8, 4), (0, 99), (99, 4), (u64::MAX, usize::MAX)] {
+                    let from = usize::try_from(offset).unwrap().min(whole.len());
+                    let expected: Vec<_> = whole[from..].iter().take(limit).copied().collect();
+
+                    let slice = world.payroll_slice(offset, limit, order, as_of);
+
+                    assert_eq!(slice, (expected, whole.len() as u64), "{order:?} {as_of:?} {offset} {limit}");
+                }
+            }
+        }
+    };
+
+    compare(&world);
+    clock.advance(SECOND);
+    for (index, kind) in
+        [(Some(0), Kind::Deleted), (Some(5), Kind::Deleted), (Some(2), Kind::Updated), (None, Kind::Created)]
+    {
+        world.act_payroll(index, kind, &clock).unwrap();
+        compare(&world);
+    }
 }
 
 #[test]

@@ -14,11 +14,13 @@ crate::tests! {
     plain the_clock_is_read_moved_and_skewed;
     plain records_are_created_changed_disabled_and_deleted_by_hand;
     plain a_company_is_restored_by_hand;
+    plain a_restore_to_now_undoes_nothing_wherever_the_clock_stands;
     plain payroll_and_invoicing_are_changed_by_hand;
     plain steps_of_the_world_are_counted;
     plain grants_are_given_and_revoked_and_keys_rotated;
     plain webhooks_are_disabled_and_sent_events_by_hand;
     plain hooks_are_paused_and_resumed_by_hand;
+    plain the_truth_in_full_is_what_reads_show_byte_for_byte;
     plain truth_tells_requests_deliveries_tokens_webhooks_and_hooks;
     plain control_needs_neither_key_nor_token_and_is_no_part_of_the_journal;
 }
@@ -66,6 +68,13 @@ async fn every_route_refuses_what_it_does_not_understand_without_failing() {
         ("PATCH", "/knobs", r#"{"gateway":{"unknown":1}}"#, 400),
         ("PATCH", "/knobs", r#"{"faults":[{"effect":"explode"}]}"#, 400),
         ("PATCH", "/knobs", r#"{"changesPerSecond":"many"}"#, 400),
+        ("PATCH", "/knobs", r#"{"changesPerSecond":-3}"#, 400),
+        ("PUT", "/knobs", r#"{"changesPerSecond":-3}"#, 400),
+        ("PATCH", "/knobs", r#"{"reads":{"replicaShare":1.1}}"#, 400),
+        ("PATCH", "/knobs", r#"{"reads":{"churn":{"inserts":-1}}}"#, 400),
+        ("PATCH", "/knobs", r#"{"delivery":{"lose":-0.1}}"#, 400),
+        ("PATCH", "/knobs", r#"{"faults":[{"effect":"drop","share":2}]}"#, 400),
+        ("PATCH", "/knobs", r#"{"gateway":{"rate":{"requests":1,"seconds":-1}}}"#, 400),
         ("POST", "/clock", "", 400),
         ("POST", "/clock", "{}", 400),
         ("POST", "/clock", r#"{"advanceSeconds":1,"skewSeconds":1}"#, 400),
@@ -111,6 +120,7 @@ async fn every_route_refuses_what_it_does_not_understand_without_failing() {
         ("GET", "/truth/records/customers?company=nobody", "", 404),
         ("GET", "/truth/records/customers?unknown=1", "", 400),
         ("GET", "/truth/records/customers?full=perhaps", "", 400),
+        ("GET", "/truth/payroll?company=1", "", 400),
         ("GET", "/truth/deliveries?from=x", "", 400),
         ("GET", "/truth/requests?limit=-1", "", 400),
         ("GET", "/truth/nothing", "", 404),
@@ -159,11 +169,19 @@ async fn a_patch_that_is_wrong_turns_nothing() {
     let simulator = start(|_| {}).await;
     let client = Client::bare(&simulator);
 
-    let wrong = r#"{"changesPerSecond":5,"reads":{"maxPageSize":"seven"}}"#;
-    let refused = call(&client, "PATCH", "/knobs", wrong).await;
+    for (wrong, named) in [
+        (r#"{"changesPerSecond":5,"reads":{"maxPageSize":"seven"}}"#, "seven"),
+        (
+            r#"{"changesPerSecond":5,"reads":{"replicaShare":7}}"#,
+            "reads.replicaShare = 7: a share, from 0 to 1",
+        ),
+    ] {
+        let refused = call(&client, "PATCH", "/knobs", wrong).await;
 
-    assert_eq!(refused.status, 400);
-    assert_eq!(*simulator.provider().knobs(), Knobs::default());
+        assert_eq!(refused.status, 400);
+        assert!(refused.json()["message"].as_str().unwrap().contains(named), "{refused:?}");
+        assert_eq!(*simulator.provider().knobs(), Knobs::default());
+    }
 }
 
 async fn every_knob_survives_the_way_out_and_in() {
@@ -171,20 +189,20 @@ async fn every_knob_survives_the_way_out_and_in() {
     let client = Client::bare(&simulator);
     let turned = json!({
         "changesPerSecond": 0.0,
-        "identity": { "refresh": "sliding", "pkce": "required", "badClient": "unauthorizedClient", "latency": { "fixed": 3.0 } },
+        "identity": { "refresh": "sliding", "pkce": "required", "badClient": "unauthorizedClient", "latency": { "kind": "fixed", "milliseconds": 3.0 } },
         "gateway": {
-            "latency": { "logNormal": { "median": 1.0, "p99": 2.0 } },
+            "latency": { "kind": "logNormal", "median": 1.0, "p99": 2.0 },
             "rate": { "requests": 5, "seconds": 1.5, "tells": "message" },
             "unknownPaths": ["activities", "integrationFiles"],
         },
         "reads": { "order": "scattered", "emptyList": "null", "overMax": "refuse", "churn": { "inserts": 0.5 } },
         "accounting": { "retries": [1, 2], "failedAcknowledge": "deleted", "timestamp": "fileTime" },
         "invoicing": { "body": "wrapped", "echo": "duringPost" },
-        "delivery": { "receivers": "any", "accepts": "any2xx", "delay": { "uniform": [1.0, 2.0] }, "resolve": { "a.example": "127.0.0.1:1" } },
+        "delivery": { "receivers": "any", "accepts": "any2xx", "delay": { "kind": "uniform", "from": 1.0, "to": 2.0 }, "resolve": { "a.example": "127.0.0.1:1" } },
         "faults": [
             { "on": {}, "effect": { "throttle": { "seconds": 1, "tells": "nothing" } }, "share": 0.5, "times": 0, "skip": 2 },
             { "effect": "truncate", "times": 0 },
-            { "effect": { "delay": { "fixed": 1.0 } }, "times": 0 },
+            { "effect": { "delay": { "kind": "fixed", "milliseconds": 1.0 } }, "times": 0 },
         ],
     });
 
@@ -260,6 +278,25 @@ async fn a_company_is_restored_by_hand() {
 
     assert_eq!(restored["records"], 1);
     assert_eq!(customer(&client).await.2, before);
+}
+
+async fn a_restore_to_now_undoes_nothing_wherever_the_clock_stands() {
+    let simulator = start(|_| {}).await;
+    let client = Client::bare(&simulator);
+    let (company, id, _) = customer(&client).await;
+    let path = format!("/companies/{}/restore", segment(&company));
+
+    for set in [0, -3_600, 3_600] {
+        done(&client, "POST", "/clock", json!({ "skewSeconds": set })).await;
+        for _ in 0..3 {
+            done(&client, "POST", &format!("/records/customers/{id}/updated"), Value::Null).await;
+        }
+        let before = customer(&client).await.2;
+
+        let restored = done(&client, "POST", &path, json!({ "secondsAgo": 0 })).await;
+
+        assert_eq!((&restored["records"], customer(&client).await.2), (&0.into(), before), "{set}");
+    }
 }
 
 async fn payroll_and_invoicing_are_changed_by_hand() {
@@ -386,6 +423,32 @@ async fn hooks_are_paused_and_resumed_by_hand() {
         assert_eq!(done(&client, "POST", &format!("/hooks/{id}/{act}"), Value::Null).await["paused"], paused);
         assert_eq!(truth(&client, "hooks").await[0]["paused"], paused, "{act}");
     }
+}
+
+async fn the_truth_in_full_is_what_reads_show_byte_for_byte() {
+    let simulator = start(|_| {}).await;
+    let client = Client::bare(&simulator);
+    let raw = |answer: &Answer| -> Vec<String> {
+        // A value parsed and written again would not be the bytes.
+        let record =
+            |line: &str| line.split_once(r#","record":"#).unwrap().1.strip_suffix('}').unwrap().to_owned();
+        answer.body.lines().map(record).collect()
+    };
+
+    for extra in [false, true] {
+        simulator.provider().turn(|knobs| (knobs.reads.extra_fields, knobs.reads.thin_rows) = (extra, true));
+        for (name, prefix) in super::RESOURCES {
+            let told = call(&client, "GET", &format!("/truth/records/{name}?full=true"), "").await;
+            let first = lines(&told).swap_remove(0);
+            let api = Client::accounting(&simulator).company(first["company"].as_str().unwrap());
+            let read = api.get(&format!("{prefix}/{}", segment(first["id"].as_str().unwrap()))).await;
+            assert_eq!((read.status, &read.body), (200, &raw(&told)[0]), "{name} {extra}");
+        }
+        let told = call(&client, "GET", "/truth/payroll?full=true", "").await;
+        let read = Client::payroll(&simulator).get("/payroll/api/companies?pageNumber=1&pageSize=100").await;
+        assert_eq!(read.body, format!("[{}]", raw(&told).join(",")), "{extra}");
+    }
+    assert_eq!(truth(&client, "payroll").await[0]["record"], Value::Null);
 }
 
 async fn truth_tells_requests_deliveries_tokens_webhooks_and_hooks() {

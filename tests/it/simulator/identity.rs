@@ -33,7 +33,7 @@ const STATE: &str = "0f6c8f2e-6c0f-4f0e-9a52-0b8f4b8b7c11";
 pub(super) const NONCE: &str = "5a3f1f0c-2f7f-4d58-8d3a-9f4c4c1f7e22";
 
 /// The document's six parameters.
-fn request<'a>(scope: &'a str) -> Vec<(&'a str, &'a str)> {
+fn request(scope: &str) -> Vec<(&str, &str)> {
     vec![
         ("client_id", "simulated-client"),
         ("response_type", "code"),
@@ -130,13 +130,14 @@ pub(super) fn refused(answer: &Answer, status: u16, error: &str) {
     assert_eq!(answer.json()["error"], error, "{answer:?}");
 }
 
-async fn login_client(simulator: &Simulator) -> Client {
+/// A client at the identity provider's address.
+pub(super) fn login_client(simulator: &Simulator) -> Client {
     Client { base: simulator.auth_url().as_str().trim_end_matches('/').to_owned(), ..Client::bare(simulator) }
 }
 
 async fn the_login_page_has_one_button_that_leads_back_with_code_and_state() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
     let scope = ACCOUNTING_SCOPES.join(" ");
 
     let page = authorize(&client, &request(&scope)).await;
@@ -161,7 +162,7 @@ async fn the_login_page_has_one_button_that_leads_back_with_code_and_state() {
 
 async fn auto_logs_in_without_a_page_and_returns_the_state_unchanged() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
 
     for state in [STATE, "a b+c&d=é\"%41", "?#/"] {
         let scope = PAYROLL_SCOPES.join(" ");
@@ -178,7 +179,7 @@ async fn auto_logs_in_without_a_page_and_returns_the_state_unchanged() {
 
 async fn an_authorization_request_that_lacks_or_bends_a_parameter_is_told_so() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
 
     // Without a client and an address that can be trusted, nothing is sent there.
     for (name, value) in [
@@ -215,7 +216,7 @@ async fn an_authorization_request_that_lacks_or_bends_a_parameter_is_told_so() {
 
 async fn redirect_addresses_are_https_or_localhost_and_never_a_bare_loopback_address() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
 
     for (address, status) in [
         ("https://client.example/callback", 302),
@@ -238,7 +239,7 @@ async fn redirect_addresses_are_https_or_localhost_and_never_a_bare_loopback_add
 
 async fn a_registered_redirect_address_is_compared_exactly() {
     let simulator = start(|settings| settings.client.redirect_uris = vec![REDIRECT.to_owned()]).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
 
     for (address, status) in [
         (REDIRECT, 302),
@@ -258,7 +259,7 @@ async fn a_registered_redirect_address_is_compared_exactly() {
 async fn a_refused_login_carries_an_error_instead_of_a_code() {
     let simulator =
         start(|settings| settings.knobs.identity.refuse_login = Some("no licence".to_owned())).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
     let mut parameters = request("openid");
     parameters.push(("auto", ""));
 
@@ -271,7 +272,7 @@ async fn a_refused_login_carries_an_error_instead_of_a_code() {
 
 async fn a_code_becomes_the_five_documented_fields() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
 
     for scopes in [&ACCOUNTING_SCOPES[..], &PAYROLL_SCOPES] {
         let answer = exchange(&client, &code(&client, scopes).await).await.unwrap();
@@ -292,7 +293,7 @@ async fn a_code_becomes_the_five_documented_fields() {
 
 async fn each_field_of_the_code_exchange_is_checked() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
 
     for (name, value, error) in [
         ("client_id", None, "invalid_client"),
@@ -320,7 +321,7 @@ async fn each_field_of_the_code_exchange_is_checked() {
 
 async fn a_code_is_good_once() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
     let code = code(&client, &ACCOUNTING_SCOPES).await;
 
     exchange(&client, &code).await.unwrap().ok();
@@ -330,7 +331,7 @@ async fn a_code_is_good_once() {
 
 async fn a_code_is_good_for_five_minutes() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
     let codes = [code(&client, &ACCOUNTING_SCOPES).await, code(&client, &ACCOUNTING_SCOPES).await];
 
     pass(&simulator, 299);
@@ -342,7 +343,7 @@ async fn a_code_is_good_for_five_minutes() {
 
 async fn a_wrong_client_is_told_400_invalid_client_or_401_unauthorized_client() {
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
 
     for (knob, status, error) in [
         (BadClient::InvalidClient, 400, "invalid_client"),
@@ -358,7 +359,7 @@ async fn a_wrong_client_is_told_400_invalid_client_or_401_unauthorized_client() 
 async fn a_verifier_is_refused_allowed_or_required_as_the_knob_says() {
     const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
     let simulator = start(|_| {}).await;
-    let client = login_client(&simulator).await;
+    let client = login_client(&simulator);
     let challenge = super::tokens::base64_url(&Sha256::digest(VERIFIER));
 
     for (knob, challenged, verifier, error) in [

@@ -151,8 +151,8 @@ async fn a_payroll_filter_passes_what_it_says_and_nothing_else() {
 
     type Passes<'a> = Box<dyn Fn(&Value) -> bool + 'a>;
     let cases: Vec<(String, Passes<'_>)> = vec![
-        (format!("lastUpdate gt {updated}"), Box::new(|row| text(row, "lastUpdate") > updated.to_owned())),
-        (format!("lastUpdate ge {updated}"), Box::new(|row| text(row, "lastUpdate") >= updated.to_owned())),
+        (format!("lastUpdate gt {updated}"), Box::new(|row| *text(row, "lastUpdate") > *updated)),
+        (format!("lastUpdate ge {updated}"), Box::new(|row| *text(row, "lastUpdate") >= *updated)),
         // A bare date is its midnight, so a whole day is greater.
         (
             format!("lastUpdate gt {day}"),

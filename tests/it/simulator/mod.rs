@@ -6,13 +6,17 @@
 
 mod admission;
 mod control;
+mod delivery;
 mod gateway;
 mod identity;
+mod invoicing;
 mod lists;
 mod moving;
 mod process;
 mod reads;
+mod receiver;
 mod tokens;
+mod webhooks;
 mod world;
 
 use std::{fmt::Write as _, time::Duration};
@@ -34,13 +38,16 @@ pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         admission::tests(),
         control::tests(),
+        delivery::tests(),
         gateway::tests(),
         identity::tests(),
+        invoicing::tests(),
         lists::tests(),
         moving::tests(),
         process::tests(),
         reads::tests(),
         tokens::tests(),
+        webhooks::tests(),
         world::tests(),
     ];
     parts.into_iter().flatten().collect()

@@ -7,7 +7,7 @@ use tributary::simulator::{
     catalog::{Kind, Resource},
     clock::SECOND,
     control,
-    knobs::{Churn, DisabledShows, Effect, Fault, ListOrder, Target},
+    knobs::{Churn, DisabledShows, Effect, Fault, ListOrder, Status, Target},
     world::Change,
 };
 
@@ -22,7 +22,9 @@ use super::{
 crate::tests! {
     plain a_list_has_the_order_its_knob_says;
     plain a_lagging_replica_shows_what_was_and_does_not_have_what_is_new;
+    plain a_company_its_replica_lacks_is_an_unknown_company;
     plain a_lagging_replica_has_payroll_as_it_was;
+    plain a_replica_lags_by_its_knob_after_the_clock_was_set_back;
     plain a_share_of_reads_goes_to_the_replica;
     plain a_restored_company_is_what_it_was_versions_and_all;
     plain a_naive_pager_misses_rows_while_others_leave;
@@ -109,6 +111,39 @@ async fn a_lagging_replica_shows_what_was_and_does_not_have_what_is_new() {
     assert_eq!(client.get(&new).await.status, 200);
 }
 
+async fn a_company_its_replica_lacks_is_an_unknown_company() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    pass(&simulator, 60);
+    let (id, customer) = simulator.provider().change(|world, clock| {
+        let company = world.create(Resource::Companies, None, clock).unwrap();
+        let customer = world.create(Resource::Customers, Some(company.place.index), clock).unwrap();
+        let ids = (world.id(company.place), world.id(customer.place));
+        (ids, vec![Change::Record(company), Change::Record(customer)])
+    });
+    let client = client.company(&id);
+    let paths = [CUSTOMERS.to_owned(), ACCOUNTS.to_owned(), format!("{CUSTOMERS}/{}", segment(&customer))];
+
+    for path in &paths {
+        simulator.provider().turn(|knobs| knobs.reads.replica_lag = 0);
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+        simulator.provider().turn(|knobs| knobs.reads.replica_lag = 5_000);
+        by_api(&client.get(path).await, 403);
+    }
+    pass(&simulator, 6);
+    for path in &paths {
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+    }
+    // One that is gone is still there until the replica knows.
+    simulator.provider().change(|world, clock| {
+        let (place, _) = world.find(Resource::Companies, &id).unwrap();
+        ((), vec![Change::Record(world.act(place, Kind::Deleted, clock).unwrap())])
+    });
+    assert_eq!(client.get(CUSTOMERS).await.rows().len(), 1);
+    pass(&simulator, 6);
+    by_api(&client.get(CUSTOMERS).await, 403);
+}
+
 async fn a_lagging_replica_has_payroll_as_it_was() {
     let simulator = start(|_| {}).await;
     simulator.provider().turn(|knobs| knobs.reads.replica_lag = 5_000);
@@ -132,6 +167,25 @@ async fn a_lagging_replica_has_payroll_as_it_was() {
     assert_eq!(after.len(), 5);
     assert_ne!((&after[0], &after[1]), (&before[0], &before[1]));
     assert_eq!(after[1], before[2]);
+}
+
+async fn a_replica_lags_by_its_knob_after_the_clock_was_set_back() {
+    let (simulator, client) = one_company(3).await;
+    pass(&simulator, 60);
+    let known = ids(&client.get(CUSTOMERS).await.rows());
+    act(&simulator, &known[0], Kind::Updated);
+    pass(&simulator, 60);
+    let before = client.get(CUSTOMERS).await.rows();
+    simulator.provider().turn(|knobs| knobs.reads.replica_lag = 5_000);
+    assert_eq!(client.get(CUSTOMERS).await.rows(), before);
+
+    pass(&simulator, -7_200);
+    let new = create(&simulator);
+    pass(&simulator, 4);
+    assert!(!ids(&client.get(CUSTOMERS).await.rows()).contains(&new));
+    pass(&simulator, 2);
+
+    assert!(ids(&client.get(CUSTOMERS).await.rows()).contains(&new), "hidden for longer than the lag");
 }
 
 async fn a_share_of_reads_goes_to_the_replica() {
@@ -254,7 +308,13 @@ async fn payroll_companies_come_and_go_between_pages() {
 async fn one_page_or_one_record_can_always_fail() {
     let (simulator, client) = one_company(6).await;
     let all = ids(&client.get(CUSTOMERS).await.rows());
-    let on = |target| Fault { on: target, effect: Effect::Status(500), share: 1.0, times: None, skip: 0 };
+    let on = |target| Fault {
+        on: target,
+        effect: Effect::Status(Status::SERVER_ERROR),
+        share: 1.0,
+        times: None,
+        skip: 0,
+    };
     let path = Some(CUSTOMERS.to_owned());
     simulator.provider().turn(|knobs| {
         knobs.faults = vec![

@@ -16,6 +16,7 @@ use crate::support::{process::Process, run_directory};
 crate::tests! {
     plain the_command_prints_its_addresses_serves_and_ends_in_order_when_told;
     plain the_command_serves_https_with_the_certificate_it_prints;
+    plain a_frozen_clock_and_a_seed_give_the_same_world_twice;
     plain a_port_that_is_taken_ends_the_command_with_exit_code_1;
     plain knobs_that_are_wrong_end_the_command_with_exit_code_2_naming_them;
     plain options_that_are_wrong_end_the_command_with_exit_code_2;
@@ -112,6 +113,28 @@ async fn the_command_serves_https_with_the_certificate_it_prints() {
     }
 }
 
+async fn a_frozen_clock_and_a_seed_give_the_same_world_twice() {
+    let arguments =
+        ["--port", "0", "--seed", "9", "--changes-per-second", "0", "--frozen-at", "2026-11-15T09:00:00.5Z"];
+    let mut worlds = Vec::new();
+    for name in ["simulate-once", "simulate-twice"] {
+        let simulate = Simulate::start(name, &arguments);
+        let printed = simulate.printed().await;
+        let control = value(&printed, "knobs and truth");
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let step = http.post(format!("{control}/step")).body(r#"{"changes":50}"#).send().await.unwrap();
+        assert_eq!(step.status().as_u16(), 200);
+        let get = async |path: &str| {
+            http.get(format!("{control}{path}")).send().await.unwrap().text().await.unwrap()
+        };
+        assert_eq!(get("/clock").await, r#"{"now":"2026-11-15T09:00:00.5000000Z"}"#);
+        worlds.push((get("/truth/records/customers?full=true").await, get("/truth/payroll?full=true").await));
+    }
+
+    assert!(worlds[0].0.contains("2026-11-15T09:00:00.5"), "no change is dated by the clock");
+    assert_eq!(worlds[0], worlds[1]);
+}
+
 async fn a_port_that_is_taken_ends_the_command_with_exit_code_1() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -146,7 +169,7 @@ async fn knobs_that_are_wrong_end_the_command_with_exit_code_2_naming_them() {
     let knobs = format!("{}/_control/knobs", value(&printed, "provider.base.url"));
     let knobs = reqwest::Client::builder().no_proxy().build().unwrap().get(knobs).send().await.unwrap();
     let knobs: Value = serde_json::from_str(&knobs.text().await.unwrap()).unwrap();
-    assert_eq!(knobs["reads"]["maxPageSize"], 7);
+    assert_eq!((&knobs["reads"]["maxPageSize"], &knobs["changesPerSecond"]), (&7.into(), &1.0.into()));
     assert!(simulate.directory.exists());
 }
 
@@ -157,6 +180,13 @@ async fn options_that_are_wrong_end_the_command_with_exit_code_2() {
         &["--certificate", "chain.pem"],
         &["--knobs", "no-such-file.json"],
         &["--changes-per-second", "many"],
+        &["--changes-per-second", "inf"],
+        &["--changes-per-second", "NaN"],
+        &["--changes-per-second=-3"],
+        &["--customers", "4294967295"],
+        &["--payroll-companies", "4294967295"],
+        &["--frozen-at", "noon"],
+        &["--frozen-at", "2026-11-15"],
         &["--unknown"],
     ] {
         let (status, said) = Simulate::start("simulate-options", arguments).ended().await;

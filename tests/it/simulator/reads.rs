@@ -5,7 +5,7 @@ use tributary::simulator::{
     Simulator,
     catalog::{Kind, Resource},
     control,
-    knobs::{CompaniesContext, DisabledShows},
+    knobs::{CompaniesContext, DisabledShows, Status},
     world::Change,
 };
 
@@ -251,7 +251,7 @@ async fn an_unknown_company_has_the_status_its_knob_says() {
     let client = Client::accounting(&simulator).company("of:1:CM:nobody");
 
     for status in [400, 403, 404] {
-        simulator.provider().turn(|knobs| knobs.reads.unknown_company = status);
+        simulator.provider().turn(|knobs| knobs.reads.unknown_company = Status::new(status).unwrap());
 
         for path in [CUSTOMERS, ACCOUNTS, "/accounting/api/customers/any"] {
             by_api(&client.get(path).await, status);

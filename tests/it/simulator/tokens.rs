@@ -3,15 +3,12 @@
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
-use tributary::simulator::{
-    Simulator,
-    knobs::{Latency, RefreshLife},
-};
+use tributary::simulator::knobs::{Latency, RefreshLife};
 use url::Url;
 
 use super::{
     ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES,
-    identity::{NONCE, callback_token, code, exchange, log_in, refresh, refused},
+    identity::{NONCE, callback_token, code, exchange, log_in, login_client, refresh, refused},
     noon, pass, start,
 };
 
@@ -33,6 +30,7 @@ crate::tests! {
     plain an_unavailable_token_endpoint_does_no_work;
     plain the_token_endpoint_takes_as_long_as_its_knob_says;
     plain userinfo_tells_who_the_bearer_is;
+    plain tokens_of_one_simulator_are_worth_nothing_at_another;
 }
 
 const DAY: i64 = 86_400;
@@ -63,10 +61,6 @@ const GUIDS: [&str; 6] = ["sub", "usr", "owapp", "mem", "oun", "svc.es.keyuserco
 
 pub(super) fn base64_url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
-}
-
-fn login_client(simulator: &Simulator) -> Client {
-    Client { base: simulator.auth_url().as_str().trim_end_matches('/').to_owned(), ..Client::bare(simulator) }
 }
 
 fn part(token: &str, number: usize) -> String {
@@ -150,6 +144,9 @@ async fn tokens_verify_with_the_keys_that_discovery_leads_to() {
     let answer = log_in(&client, &ACCOUNTING_SCOPES).await;
     let keys = keys(&client).await;
 
+    for key in keys["keys"].as_array().unwrap() {
+        assert_eq!((&key["kty"], &key["use"], &key["alg"]), (&"RSA".into(), &"sig".into(), &"RS256".into()));
+    }
     for name in ["access_token", "id_token"] {
         let token = text(&answer, name);
         let header: Value = serde_json::from_str(&part(token, 0)).unwrap();
@@ -428,4 +425,19 @@ async fn userinfo_tells_who_the_bearer_is() {
     assert_eq!(client.get(USER).await.status, 401);
     pass(&simulator, 3_600);
     assert_eq!(bearer.get(USER).await.status, 401);
+}
+
+async fn tokens_of_one_simulator_are_worth_nothing_at_another() {
+    let [one, other] = [start(|_| {}).await, start(|_| {}).await];
+    let mut answers = Vec::new();
+    for simulator in [&one, &other] {
+        answers.push(log_in(&login_client(simulator), &ACCOUNTING_SCOPES).await);
+    }
+
+    for (simulator, foreign) in [(&one, &answers[1]), (&other, &answers[0])] {
+        let api = Client::accounting(simulator).token(text(foreign, "access_token"));
+        assert_eq!(api.get("/accounting/api/companies").await.status, 401);
+        let refresh = refresh(&login_client(simulator), text(foreign, "refresh_token")).await.unwrap();
+        refused(&refresh, 400, "invalid_grant");
+    }
 }

@@ -144,7 +144,7 @@ async fn live(seed: u64) -> (Vec<String>, BTreeMap<(String, String), Vec<(String
 }
 
 async fn the_same_seed_and_calls_give_the_same_records_and_deliveries_byte_for_byte() {
-    let [first, again, other] = [live(7).await, live(7).await, live(8).await];
+    let (first, again, other) = tokio::join!(live(7), live(7), live(8));
 
     assert!(first.1.values().map(Vec::len).sum::<usize>() > 120, "too few deliveries to mean anything");
     assert!(first.1.keys().any(|(webhook, _)| webhook == "null"), "nothing of invoicing was delivered");

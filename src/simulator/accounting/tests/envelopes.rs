@@ -1,12 +1,10 @@
 //! What a receiver gets, member by member and byte by byte.
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{act, company_id, entries, json, record, subscribe};
 use crate::simulator::{
-    accounting::envelope::push_string,
     catalog::{Kind, Resource},
     clock::midnight,
     deliveries::{
@@ -313,15 +311,4 @@ async fn a_webhook_hears_of_the_events_it_subscribed_to_and_of_no_others() {
     assert_eq!(super::events(&receiver.received()), ["Acknowledge", "CustomerDisabled"]);
     assert_eq!(rig.provider.deliveries.count(), 2);
     assert_eq!(rig.provider.accounting.webhooks()[0].events, [disabled]);
-}
-
-proptest! {
-    #[test]
-    fn a_json_string_reads_back_whatever_the_text(text in any::<String>()) {
-        let mut written = Vec::new();
-
-        push_string(&mut written, &text);
-
-        prop_assert_eq!(serde_json::from_slice::<String>(&written).unwrap(), text);
-    }
 }

@@ -13,6 +13,7 @@ const JSON: (&str, &str) = ("Content-Type", "application/json");
 const VERSION: (&str, &str) = ("Api-Version", "2.0");
 const ACC: &str = "/accounting/api/customers";
 const HOOKS: &str = "/accounting-core/api/activities/prorates/webhooks/events";
+const IMPORT: &str = "/accounting-import/api/integrationFiles/a";
 const PAY: &str = "/payroll/api/companies";
 const INV: &str = "/invoicing/api/webhooks";
 const LOGIN: &str = "/invoicing/api/users/login";
@@ -44,7 +45,7 @@ fn admit_with(
         request = request.header(*name, *value);
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
-    admit(provider, &provider.knobs().gateway, area(path).unwrap(), &parts, context, judge)
+    admit(provider, area(path).unwrap(), &parts, context, judge)
 }
 
 async fn told(refusal: Refusal) -> (u16, String) {
@@ -64,7 +65,8 @@ async fn the_first_thing_that_is_missing_decides() {
     let wrong_key = ("Ocp-Apim-Subscription-Key", "other");
     let token = |token: &'static str| ("Authorization", token);
     let accounting = token("Bearer SVC.ES.NEWPOL.ACC.API");
-    let webhooks = token("Bearer SVC.ES.NEWPOL.ACC.API,SVC.ES.Webhooks");
+    let core = token("Bearer SVC.ES.NEWPOL.COR.API");
+    let webhooks = token("Bearer SVC.ES.NEWPOL.COR.API,SVC.ES.Webhooks");
     let text = ("Content-Type", "text/plain");
 
     let table: &[(&str, &str, Headers<'_>, u16, &str)] = &[
@@ -96,7 +98,10 @@ async fn the_first_thing_that_is_missing_decides() {
             403,
             "api: the token lacks the scope SVC.ES.N",
         ),
-        ("GET", HOOKS, &[KEY, accounting], 403, "api: the token lacks the scope SVC.ES.Webhooks"),
+        ("GET", HOOKS, &[KEY, core], 403, "api: the token lacks the scope SVC.ES.Webhooks"),
+        ("GET", HOOKS, &[KEY, accounting], 403, "api: the token lacks the scope SVC.ES.NEWPOL.COR.API"),
+        ("GET", ACC, &[KEY, core], 403, "api: the token lacks the scope SVC.ES.NEWPOL.ACC.API"),
+        ("GET", IMPORT, &[KEY, core], 403, "api: the token lacks the scope SVC.ES.NEWPOL.ACC.API"),
         (
             "GET",
             HOOKS,
@@ -130,7 +135,8 @@ async fn the_first_thing_that_is_missing_decides() {
 #[test]
 fn what_brings_everything_is_admitted() {
     let provider = Provider::new(Settings::default()).unwrap();
-    let accounting = ("authorization", "bEARER   SVC.ES.NEWPOL.ACC.API,SVC.ES.Webhooks ");
+    let accounting = ("authorization", "bEARER   SVC.ES.NEWPOL.ACC.API ");
+    let core = ("authorization", "bEARER   SVC.ES.NEWPOL.COR.API,SVC.ES.Webhooks ");
     let payroll = ("Authorization", "Bearer SVC.ES.EquipoContex");
     let charset = ("Content-Type", "Application/JSON; charset=utf-8");
 
@@ -140,7 +146,8 @@ fn what_brings_everything_is_admitted() {
         ("GET", ACC, company, &[KEY, accounting, JSON][..], Area::Accounting),
         // What a handler needs of it is the handler's to ask.
         ("GET", ACC, invalid, &[KEY, accounting, JSON], Area::Accounting),
-        ("GET", HOOKS, Context::None, &[KEY, accounting, charset], Area::Core),
+        ("GET", HOOKS, Context::None, &[KEY, core, charset], Area::Core),
+        ("GET", IMPORT, Context::Absent, &[KEY, accounting, JSON], Area::Import),
         ("GET", PAY, Context::Absent, &[KEY, payroll, charset], Area::Payroll),
         ("GET", INV, Context::Absent, &[KEY, VERSION, JSON, ("Authorization", "Bearer x")], Area::Invoicing),
         ("POST", LOGIN, Context::Absent, &[KEY, VERSION, JSON], Area::Invoicing),
@@ -155,7 +162,7 @@ fn what_brings_everything_is_admitted() {
 #[test]
 fn webhooks_of_accounting_take_no_context_but_none() {
     let provider = Provider::new(Settings::default()).unwrap();
-    let token = ("Authorization", "Bearer SVC.ES.NEWPOL.ACC.API,SVC.ES.Webhooks");
+    let token = ("Authorization", "Bearer SVC.ES.NEWPOL.COR.API,SVC.ES.Webhooks");
 
     let admitted =
         [Context::Absent, Context::None, Context::Company("a".to_owned()), Context::Invalid("b".to_owned())]

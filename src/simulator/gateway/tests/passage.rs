@@ -60,28 +60,6 @@ async fn a_body_passes_whole_up_to_its_limit_and_not_beyond() {
 }
 
 #[tokio::test]
-async fn answers_are_dated_once_by_the_providers_clock() {
-    let rig = Rig::start().await;
-    let dates = async || {
-        let mut dates = Vec::new();
-        for answer in [rig.login().send().await, rig.request(Method::GET, "/").send().await] {
-            let answer = answer.unwrap();
-            dates.extend(
-                answer.headers().get_all("date").iter().map(|date| date.to_str().unwrap().to_owned()),
-            );
-        }
-        dates
-    };
-
-    let standing = dates().await;
-    rig.provider.clock.skew(-90 * SECOND);
-    let wrong = dates().await;
-
-    assert_eq!(standing, ["Sun, 15 Nov 2026 12:00:00 GMT"; 2]);
-    assert_eq!(wrong, ["Sun, 15 Nov 2026 11:58:30 GMT"; 2]);
-}
-
-#[tokio::test]
 async fn every_limit_tells_when_to_come_back_in_the_way_chosen() {
     let told = "Rate limit is exceeded. Try again in 60 seconds.";
     let untold = "Rate limit is exceeded.";
@@ -142,6 +120,22 @@ async fn the_journal_has_every_request_in_order() {
     );
     assert_eq!(gateway.request_count(), 3);
     assert_eq!(gateway.requests(1, 1)[0].1.method, "GET");
+}
+
+#[tokio::test]
+async fn the_journal_keeps_the_first_2_kib_of_what_a_client_may_make_long() {
+    let rig = Rig::start().await;
+    let path = format!("/accounting/api/{}", "p".repeat(3_000));
+    // The 2,048th byte is the second of an é.
+    let company = format!("a{}", "é".repeat(1_500));
+    let context = json!({ "clientId": company }).to_string();
+
+    let request = rig.request(Method::GET, &path).header("context", context.as_bytes());
+    assert_eq!(request.send().await.unwrap().status(), 404);
+
+    let (_, entry) = rig.provider.gateway.requests(0, 1).remove(0);
+    assert_eq!(entry.target, path[..2_048]);
+    assert_eq!(entry.company.as_deref(), Some(&company[..2_047]));
 }
 
 #[tokio::test]

@@ -1,6 +1,16 @@
 //! Every fault, seen by a client over a socket.
 
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
 use super::*;
+use crate::simulator::knobs::Status;
+
+fn status(status: u16) -> Effect {
+    Effect::Status(Status::new(status).unwrap())
+}
 
 /// A gateway for a client of each version of HTTP.
 async fn rigs() -> [Rig; 2] {
@@ -113,12 +123,10 @@ async fn a_refusing_fault_answers_before_anything_is_checked_or_done() {
 
     for (effect, status, retry_after, body) in [
         (Effect::UnknownPath, 404, None, gateway(404, "Resource not found")),
-        (Effect::Status(500), 500, None, api(500)),
-        (Effect::Status(501), 501, None, api(501)),
-        (Effect::Status(502), 502, None, gateway(502, unavailable)),
-        (Effect::Status(503), 503, None, gateway(503, unavailable)),
-        (Effect::Status(7), 500, None, api(500)),
-        (Effect::Status(100), 500, None, api(500)),
+        (status(500), 500, None, api(500)),
+        (status(501), 501, None, api(501)),
+        (status(502), 502, None, gateway(502, unavailable)),
+        (status(503), 503, None, gateway(503, unavailable)),
         (
             Effect::Throttle { seconds: 7, tells: Tells::Both },
             429,
@@ -150,11 +158,34 @@ async fn a_refusing_fault_answers_before_anything_is_checked_or_done() {
 }
 
 #[tokio::test]
+async fn a_status_without_a_body_tells_no_length_of_it() {
+    let rig = Rig::start().await;
+
+    for number in [204, 304] {
+        rig.fault(status(number));
+        let mut stream = TcpStream::connect(rig.server.address()).await.unwrap();
+        let request = format!("GET {CUSTOMERS} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+
+        let answer = answer.to_lowercase();
+        assert!(answer.starts_with(&format!("http/1.1 {number} ")), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n") && !answer.contains("content-"), "{answer}");
+    }
+    for rig in rigs().await {
+        rig.fault(status(204));
+        let answer = rig.login().send().await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.headers().contains_key("content-length")), (204, false));
+    }
+}
+
+#[tokio::test]
 async fn a_rule_set_again_after_it_was_taken_away_hits_again() {
     let rig = Rig::start().await;
     let once = Fault {
         on: Target { path: Some(LOGIN.to_owned()), ..Target::default() },
-        effect: Effect::Status(500),
+        effect: status(500),
         share: 1.0,
         times: Some(1),
         skip: 0,
@@ -171,6 +202,53 @@ async fn a_rule_set_again_after_it_was_taken_away_hits_again() {
     rig.provider.turn(|knobs| knobs.faults.clear());
     rig.provider.turn(|knobs| knobs.faults = vec![once.clone()]);
     let again = statuses().await;
+    rig.provider.set_faults(vec![once.clone()]);
+    let set_as_it_was = statuses().await;
+    rig.provider.turn(|knobs| knobs.faults = vec![once.clone()]);
+    let turned_to_the_same = statuses().await;
 
     assert_eq!([first, unrelated, again], [[500, 200], [200, 200], [500, 200]]);
+    assert_eq!([set_as_it_was, turned_to_the_same], [[500, 200], [200, 200]]);
+}
+
+/// A request that is still held up by latency when the knobs are turned.
+async fn held_up(rig: &Rig, turn: impl FnOnce(&mut Knobs)) -> u16 {
+    rig.provider.turn(|knobs| knobs.gateway.latency = Latency::Fixed(100.0));
+    let (mut turn, before) = (Some(turn), rig.provider.gateway.request_count());
+    let seen = async {
+        while rig.provider.gateway.request_count() == before {
+            tokio::task::yield_now().await;
+        }
+        rig.provider.turn(|knobs| {
+            knobs.gateway.latency = Latency::None;
+            turn.take().unwrap()(knobs);
+        });
+        rig.login().send().await.unwrap().status()
+    };
+    let (late, meanwhile) = tokio::join!(rig.login().send(), seen);
+    assert_eq!(meanwhile, 200);
+    late.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn a_request_held_up_meets_the_rules_that_stand_when_it_goes_on() {
+    let rig = Rig::start().await;
+    let second = Fault { on: Target::default(), effect: status(500), share: 1.0, times: Some(1), skip: 1 };
+
+    let late = held_up(&rig, |knobs| knobs.faults = vec![second]).await;
+    let next = rig.login().send().await.unwrap().status();
+
+    assert_eq!((late, next.as_u16()), (500, 200));
+}
+
+#[tokio::test]
+async fn a_request_held_up_is_counted_in_the_window_that_stands_when_it_goes_on() {
+    let rig = Rig::start().await;
+    let rate = |requests| Some(Rate { requests, seconds: 60.0, tells: Tells::Both });
+    rig.provider.turn(|knobs| knobs.gateway.rate = rate(5));
+
+    let late = held_up(&rig, |knobs| knobs.gateway.rate = rate(1)).await;
+    let next = rig.login().send().await.unwrap().status();
+
+    assert_eq!((late, next.as_u16()), (429, 429));
 }

@@ -40,18 +40,6 @@ async fn after_the_answer_the_echo_makes_the_hook_effective() {
 }
 
 #[tokio::test]
-async fn an_answer_counts_as_given_only_once_its_body_is_gone() {
-    let (answer, mut answered) = echo::after((StatusCode::OK, "body").into_response());
-    let early = answered.try_recv();
-    let body = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
-    let late = answered.try_recv();
-
-    use tokio::sync::oneshot::error::TryRecvError;
-    assert_eq!((early, late), (Err(TryRecvError::Empty), Err(TryRecvError::Closed)));
-    assert_eq!(body, "body");
-}
-
-#[tokio::test]
 async fn during_the_post_a_hook_is_effective_once_it_is_answered() {
     let receiver = Receiver::good().await;
     let provider = provider_with(during);
@@ -149,7 +137,7 @@ async fn a_receiver_that_takes_too_long_or_is_not_there_gives_no_echo() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}/api/webhooks/incoming/Invoicing", listener.local_addr().unwrap())
     };
-    for (uri, word) in [(&slow.uri, "within 20ms"), (&nobody, "no answer: ")] {
+    for (uri, word) in [(&slow.uri, "within 20ms"), (&nobody, "no answer: connection: Connection refused")] {
         let provider = provider_with(|knobs| {
             during(knobs);
             knobs.delivery.time_limit = if word.contains("20ms") { 20 } else { 5_000 };

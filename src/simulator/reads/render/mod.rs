@@ -10,7 +10,6 @@
 //! - Nothing here can fail.
 
 mod content;
-mod json;
 mod layout;
 mod payroll;
 
@@ -22,6 +21,7 @@ use layout::{Fields, Value, fields};
 use crate::simulator::{
     catalog::Resource,
     clock::Ticks,
+    json,
     random::mix,
     world::{CompanyNumber, Naming, Place, RecordState, Row},
 };
@@ -35,11 +35,11 @@ pub struct Shape {
     pub extra: bool,
 }
 
-/// A record as a read by id gives it, without fields that only a knob adds: the truth to compare topics with.
+/// A record alone; the default shape is a read by id, without fields that only a knob adds.
 #[must_use]
-pub fn record_json(naming: &Naming, place: Place, row: &Row) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
-    write_record(&mut out, naming, place, row, Shape::default());
+pub fn record_json(naming: &Naming, place: Place, row: &Row, shape: Shape) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1_024);
+    write_record(&mut out, naming, place, row, shape);
     out
 }
 

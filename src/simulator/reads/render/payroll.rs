@@ -5,11 +5,11 @@
 use super::{Shape, content, content::Source, extra_fields, json, quoted};
 use crate::simulator::{random::mix, world::PayrollRow};
 
-/// A payroll company as the list gives it, without fields that only a knob adds: the truth to compare with.
+/// A payroll company alone; the default shape is without fields that only a knob adds.
 #[must_use]
-pub fn payroll_json(seed: u64, row: &PayrollRow) -> Vec<u8> {
+pub fn payroll_json(seed: u64, row: &PayrollRow, shape: Shape) -> Vec<u8> {
     let mut out = Vec::with_capacity(160);
-    write_payroll(&mut out, seed, row, Shape::default());
+    write_payroll(&mut out, seed, row, shape);
     out
 }
 

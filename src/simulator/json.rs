@@ -1,4 +1,4 @@
-//! JSON written straight into a buffer: no tree, no formatting machinery, because lists are the hot path.
+//! JSON written straight into a buffer: no tree, no formatting machinery, because lists and deliveries are the hot path.
 
 /// Appends text as a JSON string, with its quotes.
 pub(super) fn text(out: &mut Vec<u8>, text: &str) {
@@ -64,6 +64,8 @@ pub(super) fn hundredths(out: &mut Vec<u8>, value: i64) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -90,6 +92,15 @@ mod tests {
             let json = written(|out| text(out, case));
 
             assert_eq!(serde_json::from_str::<String>(&json).unwrap(), case, "{json}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_text_reads_back_as_it_was(case in any::<String>()) {
+            let json = written(|out| text(out, &case));
+
+            prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), case);
         }
     }
 

@@ -3,11 +3,24 @@
 //! The default is a provider that behaves, read strictly from its document. Where the document says "not shown", a knob
 //! offers every way it may turn out. Knobs are plain data: JSON over `/_control/knobs`, or a closure in the same process.
 
-use std::{collections::BTreeSet, time::Duration};
+mod delivery;
+mod fault;
+mod invoicing;
+mod latency;
+mod status;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{catalog::Resource, random::Random};
+pub use self::{
+    delivery::{Accepts, DeliveryKnobs, ReceiverUrls},
+    fault::{Effect, Fault, Target},
+    invoicing::{EchoTime, InvoicingBody, InvoicingKnobs},
+    latency::Latency,
+    status::Status,
+};
+use super::catalog::Resource;
 
 /// All knobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -188,52 +201,6 @@ pub enum ExpiredToken {
     ServerError,
 }
 
-/// How long something takes, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Latency {
-    /// No longer than it must.
-    #[default]
-    None,
-    /// Always this.
-    Fixed(f64),
-    /// Evenly between the two.
-    Uniform(f64, f64),
-    /// Log-normal by median and 99th percentile: mostly quick, sometimes very slow.
-    LogNormal {
-        /// Half of all take less.
-        median: f64,
-        /// One in a hundred takes more.
-        p99: f64,
-    },
-}
-
-impl Latency {
-    /// How long this one takes: never negative, at most an hour, whatever the knob says.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
-    pub fn sample(&self, random: &mut Random) -> Duration {
-        /// An hour in milliseconds.
-        const LONGEST: f64 = 3_600_000.0;
-        /// Where 99 % of a standard normal distribution lie below.
-        const NORMAL_P99: f64 = 2.326_347_874_040_841;
-        let milliseconds = match *self {
-            Self::None => return Duration::ZERO,
-            Self::Fixed(milliseconds) => milliseconds,
-            Self::Uniform(from, to) => from + (to - from) * random.unit(),
-            Self::LogNormal { median, p99 } => {
-                let spread = (p99 / median).ln().max(0.0) / NORMAL_P99;
-                // Box and Muller's transform; 1 - unit is never 0, so the logarithm is finite.
-                let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
-                let normal = radius * (std::f64::consts::TAU * random.unit()).cos();
-                median * (spread * normal).exp()
-            }
-        };
-        // What is no number becomes 0 by the cast.
-        Duration::from_micros((milliseconds.clamp(0.0, LONGEST) * 1_000.0) as u64)
-    }
-}
-
 /// Lists and records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -269,7 +236,7 @@ pub struct ReadKnobs {
     /// The share of reads that go to the lagging replica.
     pub replica_share: f64,
     /// Status for a company that the caller does not know: 400, 403 or 404.
-    pub unknown_company: u16,
+    pub unknown_company: Status,
     /// Whether a full timestamp is understood in a payroll filter, or a date alone.
     pub filter_timestamps: bool,
 }
@@ -292,7 +259,7 @@ impl Default for ReadKnobs {
             template_accounts: 0,
             replica_lag: 0,
             replica_share: 1.0,
-            unknown_company: 403,
+            unknown_company: Status::FORBIDDEN,
             filter_timestamps: true,
         }
     }
@@ -356,9 +323,10 @@ pub enum ListOrder {
 pub struct Churn {
     /// Records added, on average.
     pub inserts: f64,
-    /// Records that leave the list, on average.
+    /// Records that leave the list, on average. Customers and accounts are never deleted, only disabled: they leave it
+    /// while [`ReadKnobs::disabled`] hides disabled records from lists, and only change their state otherwise.
     pub deletes: f64,
-    /// Records changed, on average; under [`ListOrder::Changed`] they move.
+    /// Records in use that are changed, on average; under [`ListOrder::Changed`] they move.
     pub updates: f64,
 }
 
@@ -381,9 +349,9 @@ pub enum DisabledShows {
 pub struct AccountingKnobs {
     /// Waits before each further attempt of a delivery, milliseconds; after the last the webhook is disabled.
     pub retries: Vec<u64>,
-    /// When the Acknowledge is sent.
+    /// When the Acknowledge is sent. Before the answer, while `delivery.hold` is on, the answer waits until that is off.
     pub acknowledge: AcknowledgeTime,
-    /// What happens when the first Acknowledge fails for good.
+    /// What happens when an Acknowledge, of a subscribe or of a change, fails for good.
     pub failed_acknowledge: FailedAcknowledge,
     /// Only the transitions of the document's table; otherwise also those a generous provider might allow.
     pub strict_transitions: bool,
@@ -392,7 +360,7 @@ pub struct AccountingKnobs {
     /// What a change of url answers.
     pub change_answer: ChangeAnswer,
     /// HTTP status of an operation that failed.
-    pub failure_status: u16,
+    pub failure_status: Status,
     /// `responseState` of an operation that failed.
     pub failure_state: i64,
     /// Elements of `errors` are objects with `code` and `message`, or bare text.
@@ -414,7 +382,7 @@ impl Default for AccountingKnobs {
             strict_transitions: true,
             unsubscribe: Unsubscribe::SameBody,
             change_answer: ChangeAnswer::Result,
-            failure_status: 422,
+            failure_status: Status::UNPROCESSABLE,
             failure_state: 0,
             error_objects: true,
             max_webhooks: None,
@@ -431,9 +399,9 @@ pub enum AcknowledgeTime {
     /// Once the operation has been answered.
     #[default]
     AfterAnswer,
-    /// First, and the answer waits for its first attempt.
+    /// First, and the answer waits for its first attempt: for as long as `delivery.hold` lasts, too.
     BeforeAnswer,
-    /// Never, so the webhook stays as it is.
+    /// Never, so the webhook awaits its contract for ever.
     Never,
 }
 
@@ -452,10 +420,11 @@ pub enum FailedAcknowledge {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Unsubscribe {
-    /// All active ones with the same name, url, secret and event types.
+    /// Those with the same name, url, secret and event types: the active ones, or without `strictTransitions` all that
+    /// have not ended.
     #[default]
     SameBody,
-    /// All active ones with the same url.
+    /// Those with the same url, in the same states.
     SameUrl,
 }
 
@@ -481,282 +450,4 @@ pub enum TimestampEpoch {
     DotNet,
     /// 1601.
     FileTime,
-}
-
-/// Webhooks of the invoicing API.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct InvoicingKnobs {
-    /// The last segment of a receiver's address.
-    pub segment: String,
-    /// The receiver's host must be the address the request comes from.
-    pub check_origin: bool,
-    /// When the echo is asked for.
-    pub echo: EchoTime,
-    /// The echoed GUID is written with dashes.
-    pub echo_dashes: bool,
-    /// Fewest characters of a secret.
-    pub secret_min: usize,
-    /// Most characters of a secret.
-    pub secret_max: usize,
-    /// Status of a create that worked.
-    pub created_status: u16,
-    /// Create and delete answer with no body.
-    pub silent: bool,
-    /// Header of the signature; empty sends none.
-    pub signature_header: String,
-    /// Body of a notification.
-    pub body: InvoicingBody,
-    /// `Host` and `SourceApplication` in flat bodies.
-    pub extra_members: bool,
-    /// Waits before each further attempt, milliseconds; after the last the message is given up, the hook stays.
-    pub retries: Vec<u64>,
-    /// Seconds a token lives.
-    pub token_seconds: u64,
-    /// Seconds a refresh token lives.
-    pub refresh_seconds: u64,
-    /// A refresh token chooses one company and is refused after that.
-    pub refresh_once: bool,
-}
-
-impl Default for InvoicingKnobs {
-    fn default() -> Self {
-        Self {
-            segment: "Invoicing".to_owned(),
-            check_origin: true,
-            echo: EchoTime::AfterAnswer,
-            echo_dashes: true,
-            secret_min: 32,
-            secret_max: 64,
-            created_status: 200,
-            silent: false,
-            signature_header: "ms-signature".to_owned(),
-            body: InvoicingBody::Flat,
-            extra_members: false,
-            retries: vec![60_000, 240_000],
-            token_seconds: 3_600,
-            refresh_seconds: 30 * 86_400,
-            refresh_once: false,
-        }
-    }
-}
-
-/// When the echo is asked for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum EchoTime {
-    /// Once the POST has been answered.
-    #[default]
-    AfterAnswer,
-    /// During the POST: without the echo it is refused with 400.
-    DuringPost,
-}
-
-/// The body of a notification.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum InvoicingBody {
-    /// One notification, its fields at the top.
-    #[default]
-    Flat,
-    /// `Id`, `Attempt`, `Properties`, `Notifications[]`, indented.
-    Wrapped,
-}
-
-/// How deliveries travel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct DeliveryKnobs {
-    /// The longest a receiver may take, milliseconds.
-    pub time_limit: u64,
-    /// Which answers count as accepted; an Acknowledge always needs 200.
-    pub accepts: Accepts,
-    /// Which receiver addresses may be subscribed.
-    pub receivers: ReceiverUrls,
-    /// Hosts and where they really are, `host` → `address:port`, instead of asking DNS.
-    pub resolve: std::collections::BTreeMap<String, std::net::SocketAddr>,
-    /// Does not check receivers' certificates.
-    pub trust_any: bool,
-    /// Deliveries on their way at once.
-    pub concurrency: usize,
-    /// Deliveries waiting at most; more are lost, and the journal says so.
-    pub pending_limit: usize,
-    /// Share sent twice.
-    pub duplicate: f64,
-    /// Share held back until some later ones of the same webhook have gone.
-    pub reorder: f64,
-    /// Share never sent.
-    pub lose: f64,
-    /// What each waits before its first attempt.
-    pub delay: Latency,
-    /// Sends nothing until off again; what is due waits.
-    pub hold: bool,
-}
-
-impl Default for DeliveryKnobs {
-    fn default() -> Self {
-        Self {
-            time_limit: 5_000,
-            accepts: Accepts::Only200,
-            receivers: ReceiverUrls::Https443,
-            resolve: std::collections::BTreeMap::new(),
-            trust_any: false,
-            concurrency: 64,
-            pending_limit: 1_000_000,
-            duplicate: 0.0,
-            reorder: 0.0,
-            lose: 0.0,
-            delay: Latency::None,
-            hold: false,
-        }
-    }
-}
-
-/// Which answers of a receiver count as accepted; the document says both.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Accepts {
-    /// 200 alone.
-    #[default]
-    Only200,
-    /// Any 2xx.
-    Any2xx,
-}
-
-/// Which receiver addresses may be subscribed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum ReceiverUrls {
-    /// HTTPS on port 443, as documented.
-    #[default]
-    Https443,
-    /// HTTPS on any port.
-    Https,
-    /// HTTP too.
-    Any,
-}
-
-/// One thing that goes wrong with API requests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Fault {
-    /// Which requests.
-    #[serde(default)]
-    pub on: Target,
-    /// What happens to them.
-    pub effect: Effect,
-    /// The share of them.
-    #[serde(default = "always")]
-    pub share: f64,
-    /// How often at most; 0 switches the rule off.
-    #[serde(default)]
-    pub times: Option<u32>,
-    /// Requests that fit and are left alone first.
-    #[serde(default)]
-    pub skip: u32,
-}
-
-const fn always() -> f64 {
-    1.0
-}
-
-/// Which requests a fault hits: all of what is set must fit.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Target {
-    /// `GET`, `POST`, …
-    pub method: Option<String>,
-    /// What the path begins with: `/accounting/api/customers`.
-    pub path: Option<String>,
-    /// What the path ends with: a record's id, for one record that always fails.
-    pub ending: Option<String>,
-    /// Company in `context`.
-    pub company: Option<String>,
-    /// `pageNumber`, for one page that always fails.
-    pub page: Option<u64>,
-}
-
-/// What happens to a request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Effect {
-    /// 429; it tells the seconds in one of three ways, or not at all.
-    Throttle {
-        /// Seconds told.
-        seconds: u32,
-        /// Where they are told.
-        tells: Tells,
-    },
-    /// 403 of the gateway: the quota is used up, with `Retry-After`.
-    Quota {
-        /// Seconds told.
-        seconds: u32,
-    },
-    /// This status, with an API error body (or the gateway's, from 502).
-    Status(u16),
-    /// The gateway's 404.
-    UnknownPath,
-    /// The connection ends without an answer.
-    Drop,
-    /// The right answer, cut off in the middle.
-    Truncate,
-    /// 200 with half the JSON and a length that fits.
-    InvalidJson,
-    /// The right body under `text/html`.
-    WrongContentType,
-    /// The right answer, late.
-    Delay(Latency),
-    /// The right work, but the answer is lost: the connection ends after it.
-    LoseAnswer,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_normal_latency_has_its_median_and_its_99th_percentile() {
-        let latency = Latency::LogNormal { median: 20.0, p99: 400.0 };
-        let mut random = Random::new(7, 1);
-
-        let mut samples: Vec<Duration> = (0..20_000).map(|_| latency.sample(&mut random)).collect();
-        samples.sort_unstable();
-
-        let (median, p99) = (samples[10_000].as_secs_f64() * 1e3, samples[19_800].as_secs_f64() * 1e3);
-        assert!((18.0..22.0).contains(&median), "{median}");
-        assert!((330.0..480.0).contains(&p99), "{p99}");
-    }
-
-    #[test]
-    fn a_uniform_latency_stays_between_its_ends_whichever_comes_first() {
-        let mut random = Random::new(7, 2);
-
-        for latency in [Latency::Uniform(5.0, 9.0), Latency::Uniform(9.0, 5.0)] {
-            for _ in 0..1_000 {
-                let sample = latency.sample(&mut random);
-                assert!(
-                    (Duration::from_millis(5)..=Duration::from_millis(9)).contains(&sample),
-                    "{sample:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_latency_that_makes_no_sense_is_none_or_an_hour() {
-        let mut random = Random::new(7, 3);
-
-        for (latency, expected) in [
-            (Latency::None, 0),
-            (Latency::Fixed(1.5), 1_500),
-            (Latency::Fixed(-3.0), 0),
-            (Latency::Fixed(f64::NAN), 0),
-            (Latency::Fixed(f64::INFINITY), 3_600_000_000),
-            (Latency::LogNormal { median: 0.0, p99: 0.0 }, 0),
-            (Latency::LogNormal { median: -1.0, p99: 5.0 }, 0),
-            (Latency::LogNormal { median: 3.0, p99: 1.0 }, 3_000),
-        ] {
-            assert_eq!(latency.sample(&mut random), Duration::from_micros(expected), "{latency:?}");
-        }
-    }
 }

@@ -1,0 +1,167 @@
+//! The invoicing API, against the document and what is known beside it: login, hooks, echo, notifications.
+
+mod echo;
+mod hooks;
+mod login;
+mod notifications;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tributary::simulator::{
+    Simulator,
+    deliveries::{End, Entry},
+    invoicing::HookTruth,
+    knobs::{Knobs, ReceiverUrls},
+};
+
+use super::{
+    Answer, Client, KEY,
+    receiver::{Received, Receiver, Reply},
+    start,
+};
+use crate::support::harness::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let parts = [echo::tests(), hooks::tests(), login::tests(), notifications::tests()];
+    parts.into_iter().flatten().collect()
+}
+
+const HOOKS: &str = "/invoicing/api/webhooks";
+const LOGIN: &str = "/invoicing/api/users/login";
+/// Where a receiver takes notifications, as rule 1 has it.
+const INCOMING: &str = "/api/webhooks/incoming/Invoicing";
+/// 32 characters, some of them not ASCII.
+const SECRET: &str = "0123456789abcdef0123456789abñçé!";
+
+/// A simulator with two invoicing companies, and a client that has chosen the first.
+struct Stage {
+    simulator: Simulator,
+    client: Client,
+    /// Without key, token and version, as `/_control` has it.
+    control: Client,
+}
+
+impl Stage {
+    /// Receivers may be plain HTTP on any port, and there are two short retries.
+    async fn start(turn: impl FnOnce(&mut Knobs)) -> Self {
+        let simulator = start(|settings| {
+            settings.world.invoicing_companies = 2;
+            settings.knobs.delivery.receivers = ReceiverUrls::Any;
+            settings.knobs.invoicing.retries = vec![1, 1];
+            turn(&mut settings.knobs);
+        })
+        .await;
+        let client = chosen(&simulator, 0).await;
+        let control = Client { key: None, authorization: None, headers: Vec::new(), ..client.clone() };
+        Self { simulator, client, control }
+    }
+
+    fn turn(&self, change: impl FnOnce(&mut Knobs)) {
+        self.simulator.provider().turn(change);
+    }
+
+    /// A hook whose echo, if it comes at all, has come; its id.
+    async fn hook(&self, receiver: &Receiver, entity: &str, action: &str) -> String {
+        let created = self.client.post(HOOKS, &subscription(receiver, entity, action)).await;
+        self.echoed().await;
+        created.ok()["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Until no echo is still to come.
+    async fn echoed(&self) {
+        let echoed =
+            tokio::time::timeout(Duration::from_secs(20), self.simulator.provider().invoicing.idle());
+        echoed.await.expect("echoes end");
+    }
+
+    /// Until nothing is left to deliver.
+    async fn idle(&self) {
+        let idle = tokio::time::timeout(Duration::from_secs(20), self.simulator.provider().deliveries.idle());
+        idle.await.expect("deliveries end");
+    }
+
+    /// Something happens to an entity of an invoicing company; its id.
+    async fn happen(&self, company: u32, entity: &str, action: &str) -> String {
+        let body = json!({ "company": company, "entity": entity, "action": action });
+        let done = self.control.post("/_control/invoicing", &body).await.ok();
+        done["entityId"].as_str().unwrap().to_owned()
+    }
+
+    fn truth(&self) -> Vec<HookTruth> {
+        self.simulator.provider().invoicing.hooks()
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let deliveries = &self.simulator.provider().deliveries;
+        deliveries.entries(0, usize::MAX).into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    fn ends(&self) -> Vec<End> {
+        self.entries().into_iter().map(|entry| entry.end.unwrap()).collect()
+    }
+}
+
+/// A client with key and version, and no token.
+fn nobody(simulator: &Simulator) -> Client {
+    Client { key: Some(KEY.to_owned()), ..Client::bare(simulator).header("api-version", "2.0") }
+}
+
+/// Logs in with the right mail and password.
+async fn log_in(simulator: &Simulator) -> Value {
+    let account = json!({ "mail": "ana@example.com", "password": "simulated-password" });
+    nobody(simulator).post(LOGIN, &account).await.ok()
+}
+
+/// POST INV/companies/{id}/select with a body as it is.
+async fn select(client: &Client, company: &Value, body: &Value) -> Answer {
+    client.post(&format!("/invoicing/api/companies/{company}/select"), body).await
+}
+
+/// A client that has logged in and chosen a company by its place in the list. The token is sent as it was told.
+async fn chosen(simulator: &Simulator, company: usize) -> Client {
+    let login = log_in(simulator).await;
+    let client = authorized(&nobody(simulator), &login);
+    let answer = select(&client, &login["companies"][company]["id"], &login["refreshToken"]).await;
+    authorized(&client, &answer.ok())
+}
+
+/// The same client with the token that an answer tells.
+fn authorized(client: &Client, answer: &Value) -> Client {
+    Client { authorization: Some(answer["token"].as_str().unwrap().to_owned()), ..client.clone() }
+}
+
+/// A receiver that echoes, and accepts what it is told.
+async fn receiver() -> Receiver {
+    answering(|_| Reply::Status(200)).await
+}
+
+/// A receiver that echoes, and answers what it is told by a script.
+async fn answering(script: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Receiver {
+    Receiver::scripted(move |received| match received.method.as_str() {
+        "GET" => Reply::Echo,
+        _ => script(received),
+    })
+    .await
+}
+
+fn subscription(receiver: &Receiver, entity: &str, action: &str) -> Value {
+    json!({
+        "uri": receiver.url(INCOMING),
+        "entity": entity,
+        "action": action,
+        "secret": SECRET,
+        "isPaused": false,
+        "applicationName": "tests",
+        "description": "for a test",
+    })
+}
+
+/// Refused, in the API's body, with a message about this field.
+#[track_caller]
+fn assert_refused(answer: &Answer, status: u16, field: &str) {
+    assert_eq!(answer.status, status, "{field}: {answer:?}");
+    let body = answer.json();
+    assert_eq!((&body["ok"], &body["httpCode"]), (&json!(false), &json!(status)), "{body}");
+    assert!(body["message"].as_str().is_some_and(|message| message.contains(field)), "{field}: {body}");
+}
