@@ -33,6 +33,8 @@ use tokio::{
     time::timeout,
 };
 
+pub(super) use poll::partitions_of;
+
 use super::client::blocking;
 use crate::{config::Kafka, kafka::Error};
 
