@@ -4,6 +4,7 @@
 //! registry, topic, disk); 2 the configuration or the command line is not, and nothing was started.
 
 mod check;
+mod connectors;
 mod demo;
 mod load;
 mod schemas;
@@ -40,6 +41,8 @@ enum Command {
     Demo,
     /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
     Check(Files),
+    /// Connectors of running workers, over the REST API
+    Connectors(connectors::Options),
     /// The Avro schemas against the registry
     Schemas {
         #[command(subcommand)]
@@ -138,6 +141,11 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
         Command::Check(files) => {
             let loaded = start(&files, environment)?;
             block_on(async |_| check::run(&loaded, out).await)
+        }
+        Command::Connectors(options) => {
+            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
+            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            block_on(async |_| connectors::run(&options, out).await)
         }
         Command::Schemas { command } => schemas::run(command, environment, out),
         #[cfg(feature = "simulator")]

@@ -57,7 +57,7 @@ const HOMES: [(&str, &[&str]); 3] = [
     ("rdkafka_sys", &["kafka"]),
     // In the Kafka module it fetches the token for SASL, in the simulator it delivers webhooks; the listener's tests need
     // a client.
-    ("reqwest", &["api", "auth", "avro", "kafka/oauth", "server/tests", "simulator"]),
+    ("reqwest", &["api", "auth", "avro", "cli/connectors", "kafka/oauth", "server/tests", "simulator"]),
 ];
 /// What makes a metric; only functions of `metrics.rs` may.
 const METRIC_MACROS: [&str; 6] =

@@ -11,12 +11,16 @@ use std::{
 };
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, reload, util::SubscriberInitExt};
 
 use crate::{
     config::worker::LogFormat,
     metrics::{self, Kind},
 };
+
+mod logs;
+
+pub use logs::{LogLevel, Logger, Logs};
 
 /// How often histogram samples are folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -41,9 +45,10 @@ pub enum Error {
     Metrics(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Sends logs to stderr from here on.
-pub fn install_logs(format: LogFormat, filter: &str) -> Result<(), Error> {
-    let registry = tracing_subscriber::registry().with(self::filter(filter)?);
+/// Sends logs to stderr from here on. What is returned changes which.
+pub fn install_logs(format: LogFormat, filter: &str) -> Result<Logs, Error> {
+    let (layer, handle) = reload::Layer::new(self::filter(filter)?);
+    let registry = tracing_subscriber::registry().with(layer);
     match format {
         LogFormat::Text => {
             // Colours are for people at a terminal, not for files.
@@ -52,7 +57,8 @@ pub fn install_logs(format: LogFormat, filter: &str) -> Result<(), Error> {
         }
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
     }
-    .map_err(Error::Logs)
+    .map_err(Error::Logs)?;
+    Ok(Logs::new(filter, move |filter| handle.reload(filter).is_ok()))
 }
 
 /// What chooses the lines that are shown, such as `info,tributary::kafka=debug`.

@@ -1,0 +1,327 @@
+//! `tributary connectors …`: the REST API of a running worker, for people and scripts.
+//!
+//! Tables for people, the API's own JSON with `--output json`. Exit codes: 0 done; 1 the worker refused or is not there,
+//! or, for `status`, something has failed; 2 the command line or a file is wrong, and nothing was asked.
+
+use std::{io::Write, path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand, ValueEnum};
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::{Failure, outside};
+use crate::config::connector::Document;
+
+/// How long a worker may take to answer: it promises ten seconds.
+const LIMIT: Duration = Duration::from_secs(15);
+
+#[derive(Args)]
+pub(super) struct Options {
+    /// Address of any worker
+    #[arg(long, global = true, env = "TRIBUTARY_URL", default_value = "http://127.0.0.1:8083")]
+    url: Url,
+    /// User, where the worker asks for one
+    #[arg(long, global = true, env = "TRIBUTARY_USER")]
+    user: Option<String>,
+    /// Password of the user; better given by the variable, which other users of the machine cannot see
+    #[arg(long, global = true, env = "TRIBUTARY_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// Tables for people, or the API's JSON
+    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// All connectors, with their states
+    List,
+    /// One connector or all, with tasks and what failed; exit code 1 if anything has
+    Status {
+        /// Name of the connector
+        name: Option<String>,
+    },
+    /// Creates or changes connectors to what files say
+    Apply {
+        /// Connector files (JSON)
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Keeps the tasks, but lets them wait
+    Pause {
+        /// Name of the connector
+        name: String,
+    },
+    /// Goes on after pause or stop
+    Resume {
+        /// Name of the connector
+        name: String,
+    },
+    /// Ends the tasks; offsets may then be edited
+    Stop {
+        /// Name of the connector
+        name: String,
+    },
+    /// Restarts the connector, or its tasks too
+    Restart {
+        /// Name of the connector
+        name: String,
+        /// Its tasks too
+        #[arg(long)]
+        tasks: bool,
+        /// Only what has failed
+        #[arg(long)]
+        only_failed: bool,
+    },
+    /// Removes a connector; its offsets stay
+    Delete {
+        /// Name of the connector
+        name: String,
+    },
+    /// Where a connector has got to
+    Offsets {
+        /// Name of the connector
+        name: String,
+    },
+}
+
+pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+    let worker = Worker { client: Client::builder().timeout(LIMIT).build().map_err(outside)?, options };
+    let path = |name: &str, rest: &[&str]| -> Vec<String> {
+        ["connectors", name].iter().chain(rest).map(|&part| part.to_owned()).collect()
+    };
+    match &options.command {
+        Command::List => {
+            let found = worker.expanded().await?;
+            worker.show(&found, out, |found, out| table(found, out))
+        }
+        Command::Status { name } => status(&worker, name.as_deref(), out).await,
+        Command::Apply { files } => apply(&worker, files, out).await,
+        Command::Pause { name } => worker.tell(Method::PUT, &path(name, &["pause"]), &[], "pausing", out).await,
+        Command::Resume { name } => worker.tell(Method::PUT, &path(name, &["resume"]), &[], "resuming", out).await,
+        Command::Stop { name } => worker.tell(Method::PUT, &path(name, &["stop"]), &[], "stopping", out).await,
+        Command::Restart { name, tasks, only_failed } => {
+            let query = [("includeTasks", tasks.to_string()), ("onlyFailed", only_failed.to_string())];
+            worker.tell(Method::POST, &path(name, &["restart"]), &query, "restarting", out).await
+        }
+        Command::Delete { name } => worker.tell(Method::DELETE, &path(name, &[]), &[], "deleted", out).await,
+        Command::Offsets { name } => {
+            let found = worker.get(&path(name, &["offsets"]), &[]).await?;
+            worker.show(&found, out, |found, out| offsets(found, out))
+        }
+    }
+}
+
+async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -> Result<(), Failure> {
+    let mut found = worker.expanded().await?;
+    if let Some(name) = name {
+        let Some(one) = found.get(name).cloned() else {
+            return Err(refusal(format!("Connector {name} not found")));
+        };
+        found = json!({ name: one });
+    }
+    worker.show(&found, out, |found, out| {
+        table(found, out)?;
+        for (name, trace) in traces(found) {
+            writeln!(out, "\n{name}\n  {}", trace.trim_end().replace('\n', "\n  "))?;
+        }
+        Ok(())
+    })?;
+    if traces(&found).is_empty() { Ok(()) } else { Err(Failure::Reported) }
+}
+
+async fn apply(worker: &Worker<'_>, files: &[PathBuf], out: &mut impl Write) -> Result<(), Failure> {
+    // All files are read before the first is sent, so that a bad one leaves nothing half done.
+    let mut documents = Vec::new();
+    for file in files {
+        let (document, _) = Document::load(file).map_err(Failure::Configuration)?;
+        documents.push(document);
+    }
+    for document in documents {
+        let path = ["connectors".to_owned(), document.name.clone(), "config".to_owned()];
+        let config = document.config.into_iter().map(|(key, value)| (key, Value::from(value)));
+        let body = Value::Object(config.collect::<Map<_, _>>());
+        let (status, _) = worker.send(Method::PUT, &path, &[], Some(&body)).await?;
+        let done = if status == StatusCode::CREATED { "created" } else { "configured" };
+        writeln!(out, "{}: {done}", document.name).map_err(outside)?;
+    }
+    Ok(())
+}
+
+/// A worker's REST API.
+struct Worker<'a> {
+    client: Client,
+    options: &'a Options,
+}
+
+impl Worker<'_> {
+    async fn expanded(&self) -> Result<Value, Failure> {
+        let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
+        self.get(&["connectors".to_owned()], &query).await
+    }
+
+    async fn get(&self, path: &[String], query: &[(&str, String)]) -> Result<Value, Failure> {
+        let (_, body) = self.send(Method::GET, path, query, None).await?;
+        serde_json::from_slice(&body).map_err(outside)
+    }
+
+    /// A command that answers with nothing worth showing.
+    async fn tell(
+        &self,
+        method: Method,
+        path: &[String],
+        query: &[(&str, String)],
+        done: &str,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        self.send(method, path, query, None).await?;
+        writeln!(out, "{}: {done}", path.get(1).map_or("", String::as_str)).map_err(outside)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &[String],
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let mut url = self.options.url.clone();
+        match url.path_segments_mut() {
+            Ok(mut segments) => segments.pop_if_empty().extend(path),
+            Err(()) => return Err(refusal(format!("{} is no http address", self.options.url))),
+        };
+        let mut request = self.client.request(method, url).query(query);
+        if let Some(user) = &self.options.user {
+            request = request.basic_auth(user, self.options.password.as_ref());
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(outside)?;
+        let status = answer.status();
+        let body = answer.bytes().await.map_err(outside)?.to_vec();
+        if status.is_success() {
+            return Ok((status, body));
+        }
+        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let message = told["message"].as_str().map_or_else(|| status.to_string(), str::to_owned);
+        Err(refusal(message))
+    }
+
+    fn show<W: Write>(
+        &self,
+        found: &Value,
+        out: &mut W,
+        people: impl FnOnce(&Value, &mut W) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        match self.options.output {
+            Output::Json => writeln!(out, "{found:#}"),
+            Output::Table => people(found, out),
+        }
+        .map_err(outside)
+    }
+}
+
+/// What the worker said no to, in its own words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
+
+fn refusal(message: String) -> Failure {
+    Failure::Outside(Box::new(Refused(message)))
+}
+
+fn table(found: &Value, out: &mut impl Write) -> std::io::Result<()> {
+    let rows = found.as_object().into_iter().flatten().map(|(name, one)| {
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let tasks = one["status"]["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+        let states: Vec<String> = tasks.iter().map(|task| format!("{}:{}", task["id"], text(&task["state"]))).collect();
+        let class = text(&one["info"]["config"]["connector.class"]);
+        let state = text(&one["status"]["connector"]["state"]);
+        let worker = text(&one["status"]["connector"]["worker_id"]);
+        [name.clone(), class, state, worker, if states.is_empty() { "-".to_owned() } else { states.join(" ") }]
+    });
+    columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS"].map(str::to_owned), rows.collect(), out)
+}
+
+fn offsets(found: &Value, out: &mut impl Write) -> std::io::Result<()> {
+    let entries = found["offsets"].as_array().map_or(&[][..], Vec::as_slice);
+    let rows = entries.iter().map(|entry| [entry["partition"].to_string(), entry["offset"].to_string()]);
+    columns(["PARTITION", "OFFSET"].map(str::to_owned), rows.collect(), out)
+}
+
+fn columns<const N: usize>(head: [String; N], rows: Vec<[String; N]>, out: &mut impl Write) -> std::io::Result<()> {
+    let width = |column: usize| {
+        let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
+        cells.max().unwrap_or_default()
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in [&head].into_iter().chain(&rows) {
+        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        writeln!(out, "{}", line.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// What has failed, and why: names of connectors and tasks with their traces.
+fn traces(found: &Value) -> Vec<(String, String)> {
+    let mut failed = Vec::new();
+    for (name, one) in found.as_object().into_iter().flatten() {
+        let status = &one["status"];
+        let tasks = status["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+        let each = tasks.iter().map(|task| (format!("{name}-{}", task["id"]), task));
+        for (name, instance) in [(name.clone(), &status["connector"])].into_iter().chain(each) {
+            if instance["state"] == "FAILED" {
+                failed.push((name, instance["trace"].as_str().unwrap_or("no trace").to_owned()));
+            }
+        }
+    }
+    failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found() -> Value {
+        json!({
+            "hooks": {
+                "info": { "config": { "connector.class": "WebhookSource" } },
+                "status": {
+                    "connector": { "state": "RUNNING", "worker_id": "a:8083" },
+                    "tasks": [{ "id": 0, "state": "FAILED", "worker_id": "a:8083", "trace": "Kind: why\nCaused by: X: y" }],
+                },
+            },
+            "records": {
+                "info": { "config": { "connector.class": "RecordSource" } },
+                "status": { "connector": { "state": "STOPPED", "worker_id": "b:8083" }, "tasks": [] },
+            },
+        })
+    }
+
+    #[test]
+    fn a_table_has_one_line_a_connector_under_even_columns() {
+        let mut out = Vec::new();
+
+        table(&found(), &mut out).unwrap();
+
+        let text = String::from_utf8(out).unwrap();
+        let expected = "NAME     CLASS          STATE    WORKER  TASKS\n\
+                        hooks    WebhookSource  RUNNING  a:8083  0:FAILED\n\
+                        records  RecordSource   STOPPED  b:8083  -\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn only_what_has_failed_has_a_trace_to_show() {
+        assert_eq!(traces(&found()), [("hooks-0".to_owned(), "Kind: why\nCaused by: X: y".to_owned())]);
+    }
+}
