@@ -10,11 +10,11 @@ use std::{
 };
 
 use rdkafka::{
-    ClientContext, IntoOpaque,
+    ClientContext, IntoOpaque, TopicPartitionList,
     admin::AdminClient,
     client::OAuthToken,
     config::RDKafkaLogLevel as Level,
-    consumer::{BaseConsumer, Consumer as _, ConsumerContext},
+    consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance},
     error::{KafkaError, RDKafkaErrorCode as Code},
     producer::{DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
 };
@@ -76,11 +76,19 @@ pub(super) struct Context {
     tokens: Option<Arc<Tokens>>,
     totals: Mutex<Totals>,
     trouble: Mutex<Option<(Code, String)>>,
+    rebalances: Option<Arc<dyn Rebalances>>,
 }
 
 impl Context {
     pub(super) fn new(client: Client, tokens: Option<Arc<Tokens>>, link: Link) -> Self {
-        Self { client, link, tokens, totals: Mutex::default(), trouble: Mutex::default() }
+        let (totals, trouble) = (Mutex::default(), Mutex::default());
+        Self { client, link, tokens, totals, trouble, rebalances: None }
+    }
+
+    /// Tells of what a consumer group gives and takes.
+    pub(super) fn telling(mut self, rebalances: Arc<dyn Rebalances>) -> Self {
+        self.rebalances = Some(rebalances);
+        self
     }
 
     /// Fetches a token, if the client needs one and has not asked yet. Blocks.
@@ -199,7 +207,28 @@ impl ClientContext for Context {
     }
 }
 
-impl ConsumerContext for Context {}
+/// Whoever wants to know what a consumer group gives and takes. Called on the thread that polls, and must not block it.
+pub(super) trait Rebalances: Send + Sync {
+    /// These are the consumer's from now on; often none.
+    fn assigned(&self, consumer: &BaseConsumer<Context>, partitions: &TopicPartitionList);
+
+    /// These are given back, or lost, right after this call.
+    fn revoked(&self, partitions: &TopicPartitionList);
+}
+
+impl ConsumerContext for Context {
+    fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let (Some(rebalances), Rebalance::Revoke(partitions)) = (&self.rebalances, rebalance) {
+            rebalances.revoked(partitions);
+        }
+    }
+
+    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let (Some(rebalances), Rebalance::Assign(partitions)) = (&self.rebalances, rebalance) {
+            rebalances.assigned(consumer, partitions);
+        }
+    }
+}
 
 /// Whoever wants a producer's delivery reports. Called on the client's poll thread.
 pub(super) trait Reports: Send + Sync {

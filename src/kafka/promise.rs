@@ -3,13 +3,16 @@
 //! This is the one table: [`super::check_settings`] reports contradictions before anything starts, and no client is
 //! created against it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{Error, client::Role};
 use crate::metrics::Client;
 
 /// Bytes of records in one batch, unless one record alone is larger; below [`super::SMALLEST_LIMIT`].
 const BATCH_BYTES: usize = 1_000_000;
+/// How long the thread that polls for a group may be stuck before its partitions go to others, unless the session is
+/// longer. The lease ends long before.
+const POLL_LIMIT: Duration = Duration::from_secs(30);
 
 /// A setting our promises depend on. An empty value means that it is not set at all.
 pub(super) struct Promise {
@@ -109,6 +112,9 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
             ]);
         }
         Role::Consumer { .. } => promises.extend(of_consumers()),
+        Role::Member { group, session, heartbeat } => {
+            promises.extend(of_members(group, *session, *heartbeat));
+        }
         Role::Admin => {}
     }
     promises
@@ -178,6 +184,41 @@ fn of_consumers() -> [Promise; 7] {
             "an offset out of range opens a gap and is never a silent jump",
         ),
         exactly("enable.partition.eof", "true", TRUE, "reading to the end needs to be told where the end is"),
+        no_topics(),
+    ]
+}
+
+/// The words are those allowed to readers, who get the same settings of the user's; the values are what a member needs.
+fn of_members(group: &str, session: Duration, heartbeat: Duration) -> [Promise; 11] {
+    let ms = |duration: Duration| duration.as_millis().to_string();
+    [
+        ours("group.id", group, "the worker's group.id names the group that shares its work"),
+        ours("group.instance.id", "", "a worker that leaves must give up its work at once"),
+        exactly("group.protocol", "classic", &["classic"], "the session must end within session.timeout.ms"),
+        exactly(
+            "partition.assignment.strategy",
+            "cooperative-sticky",
+            &["cooperative-sticky"],
+            "work stays where it is when a worker comes or goes",
+        ),
+        ours(
+            "session.timeout.ms",
+            ms(session),
+            "the worker's session.timeout.ms decides when its work moves",
+        ),
+        ours(
+            "heartbeat.interval.ms",
+            ms(heartbeat),
+            "the worker's heartbeat.interval.ms decides how often it shows signs of life",
+        ),
+        ours(
+            "max.poll.interval.ms",
+            ms(session.max(POLL_LIMIT)),
+            "the thread that polls for the group does nothing else",
+        ),
+        exactly("enable.auto.commit", "false", FALSE, "commits prove that a worker still owns its work"),
+        exactly("auto.offset.reset", "latest", &["error", "none"], "nobody reads what is shared out"),
+        exactly("enable.partition.eof", "false", TRUE, "nobody reads what is shared out"),
         no_topics(),
     ]
 }

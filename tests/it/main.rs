@@ -27,6 +27,7 @@ mod cli;
 mod dependencies;
 mod driver;
 mod fencing;
+mod group;
 mod interop;
 mod layering;
 mod outage;
@@ -49,6 +50,9 @@ fn main() -> ExitCode {
     if std::env::var_os(fencing::WRITER).is_some() {
         return fencing::writer();
     }
+    if std::env::var_os(group::MEMBER).is_some() {
+        return group::member();
+    }
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
     }
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         dependencies::tests(),
         driver::tests(),
         fencing::tests(),
+        group::tests(),
         interop::tests(),
         layering::tests(),
         outage::tests(),

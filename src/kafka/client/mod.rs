@@ -55,6 +55,8 @@ pub(super) enum Role {
     Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
     /// A reader of this many partitions.
     Consumer { partitions: usize, prefetch_bytes: usize },
+    /// A member of a group that shares out partitions and reads none.
+    Member { group: Arc<str>, session: Duration, heartbeat: Duration },
     /// The topic admin.
     Admin,
 }
@@ -64,7 +66,7 @@ impl Role {
         match self {
             Self::Producer { .. } => Client::Producer,
             Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer { .. } => Client::Consumer,
+            Self::Consumer { .. } | Self::Member { .. } => Client::Consumer,
             Self::Admin => Client::Admin,
         }
     }
@@ -72,7 +74,7 @@ impl Role {
     fn user_settings(&self) -> ClientRole {
         match self {
             Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
-            Self::Consumer { .. } => ClientRole::Consumer,
+            Self::Consumer { .. } | Self::Member { .. } => ClientRole::Consumer,
             Self::Admin => ClientRole::Admin,
         }
     }
@@ -80,7 +82,7 @@ impl Role {
     fn queue_bytes(&self) -> Option<usize> {
         match self {
             Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
-            Self::Consumer { .. } | Self::Admin => None,
+            Self::Consumer { .. } | Self::Member { .. } | Self::Admin => None,
         }
     }
 
@@ -123,6 +125,11 @@ impl Role {
                     ("fetch.queue.backoff.ms", "5".into()),
                 ]);
             }
+            Self::Member { session, .. } => defaults.extend([
+                ("statistics.interval.ms", "5000".into()),
+                // A renewal that waits longer than a session is worth nothing, and holds up the next.
+                ("socket.timeout.ms", session.as_millis().to_string()),
+            ]),
             // Nobody serves the admin client's queue between calls, so statistics would pile up there.
             Self::Admin => {}
         }
@@ -139,6 +146,7 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
         Role::Producer { queue_bytes },
         Role::Transactional { id: "check".into(), queue_bytes, timeout },
         Role::Consumer { partitions: 1, prefetch_bytes: queue_bytes },
+        Role::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
         Role::Admin,
     ];
     let mut told = BTreeSet::new();

@@ -154,6 +154,51 @@ fn every_fault_shows_without_a_broker_and_once() {
 }
 
 #[test]
+fn no_setting_of_the_users_can_break_the_group() {
+    let group: &[(&str, &str)] = &[
+        ("group.id", "mine"),
+        ("group.instance.id", "one"),
+        ("group.protocol", "consumer"),
+        ("partition.assignment.strategy", "range"),
+        ("session.timeout.ms", "45000"),
+        ("heartbeat.interval.ms", "3000"),
+        ("max.poll.interval.ms", "300000"),
+        ("enable.auto.commit", "true"),
+    ];
+
+    for setting in group {
+        let told = check_settings(&kafka(&[], &[*setting]));
+
+        assert_eq!(told.len(), 1, "{setting:?}: {told:?}");
+        assert!(told[0].to_string().contains(&format!("setting {}", setting.0)), "{}", told[0]);
+    }
+}
+
+#[test]
+fn a_member_takes_what_readers_are_allowed_and_joins_with_its_own() {
+    let role = Role::Member {
+        group: "workers".into(),
+        session: Duration::from_secs(60),
+        heartbeat: Duration::from_millis(500),
+    };
+    let kafka = kafka(&[], &[("auto.offset.reset", "none"), ("enable.partition.eof", "true")]);
+
+    let settings = Settings::new(&kafka, &role).unwrap();
+
+    for (key, value) in [
+        ("group.id", "workers"),
+        ("session.timeout.ms", "60000"),
+        ("heartbeat.interval.ms", "500"),
+        ("max.poll.interval.ms", "60000"),
+        ("partition.assignment.strategy", "cooperative-sticky"),
+        ("auto.offset.reset", "latest"),
+        ("enable.partition.eof", "false"),
+    ] {
+        assert_eq!(settings.config.get(key), Some(value), "{key}");
+    }
+}
+
+#[test]
 fn a_bad_value_is_an_error_that_names_the_key() {
     let bad = kafka(&[("linger.ms", "soon")], &[]);
 

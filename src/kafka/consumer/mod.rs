@@ -33,6 +33,8 @@ use tokio::{
     time::timeout,
 };
 
+pub(super) use poll::partitions_of;
+
 use crate::{config::Kafka, kafka::Error};
 
 /// What a consumer may use.

@@ -126,20 +126,8 @@ fn find_topics(
     topics.sort_unstable();
     topics.dedup();
     for topic in topics {
-        let action = || format!("find topic {topic}");
-        let metadata = in_steps(left(), |step| {
-            client.fetch_metadata(Some(topic), step).map_err(|error| {
-                // Nobody has served the queue yet, on which the reason may wait.
-                (0..QUEUED_EVENTS).for_each(|_| drop(client.poll(Duration::ZERO)));
-                client.context().failed(action(), error)
-            })
-        })?;
-        let found = metadata.topics().iter().find(|found| found.name() == &**topic);
-        if let Some(error) = found.and_then(|found| found.error()) {
-            return Err(Error::request(action(), KafkaError::MetadataFetch(error.into())));
-        }
-        let known =
-            |number: i32| found.is_some_and(|topic| topic.partitions().iter().any(|one| one.id() == number));
+        let found = partitions_of(client, topic, left())?;
+        let known = |number: i32| found.contains(&number);
         let mut wanted = assignments.iter().filter(|assignment| assignment.topic == *topic);
         if let Some(Assignment { partition, .. }) = wanted.find(|assignment| !known(assignment.partition)) {
             let action = format!("find partition {partition} of topic {topic}");
@@ -147,6 +135,29 @@ fn find_topics(
         }
     }
     Ok(())
+}
+
+/// The partitions of a topic, which must exist. To be called before anybody else polls the client.
+pub(in crate::kafka) fn partitions_of(
+    client: &Client,
+    topic: &str,
+    limit: Duration,
+) -> Result<Vec<i32>, Error> {
+    let action = || format!("find topic {topic}");
+    let metadata = in_steps(limit, |step| {
+        client.fetch_metadata(Some(topic), step).map_err(|error| {
+            // Nobody has served the queue yet, on which the reason may wait.
+            (0..QUEUED_EVENTS).for_each(|_| drop(client.poll(Duration::ZERO)));
+            client.context().failed(action(), error)
+        })
+    })?;
+    let failed = |code| Error::request(action(), KafkaError::MetadataFetch(code));
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    let found = found.ok_or_else(|| failed(Code::UnknownTopic))?;
+    match found.error() {
+        Some(error) => Err(failed(error.into())),
+        None => Ok(found.partitions().iter().map(|partition| partition.id()).collect()),
+    }
 }
 
 /// A partition with its queue.

@@ -1,0 +1,142 @@
+//! Members come and go in good order.
+
+use std::time::{Duration, Instant};
+
+use tributary::config::Kafka;
+use tributary::kafka::{Received, read_to_end};
+
+use super::work::{Claims, PARTITIONS, Work, complete, owned, settled, until};
+use crate::support::topics::LIMIT;
+use crate::support::{Shared, cycles};
+
+crate::tests! {
+    real three_members_share_all_partitions_and_no_two_the_same;
+    real a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seconds;
+    real every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own within 120;
+    real nobody_reads_what_is_shared_out_and_the_group_shows_no_lag;
+}
+
+async fn three_members_share_all_partitions_and_no_two_the_same(shared: &'static Shared) {
+    let work = Work::create(shared.bootstrap(), "group-three").await;
+    let begun = Instant::now();
+    let [a, b, c] = ["a", "b", "c"].map(|name| work.join(shared.bootstrap(), name));
+    let (a, b, c) = tokio::join!(a, b, c);
+
+    let shares = settled(&[&a, &b, &c]).await;
+
+    eprintln!("three members have settled after {:?}", begun.elapsed());
+    assert!(shares.iter().all(|share| (10..=11).contains(&share.len())), "{shares:?}");
+    for (member, share) in [&a, &b, &c].into_iter().zip(&shares) {
+        assert_eq!(member.partitions(), PARTITIONS);
+        for partition in 0..PARTITIONS {
+            assert_eq!(member.holds(partition), share.contains_key(&partition), "{partition} of {member:?}");
+        }
+    }
+}
+
+async fn a_member_that_leaves_gives_its_partitions_to_the_others_within_two_seconds(shared: &'static Shared) {
+    let work = Work::create(shared.bootstrap(), "group-leave").await;
+    let a = work.join(shared.bootstrap(), "a").await;
+    let b = work.join(shared.bootstrap(), "b").await;
+    let c = work.join(shared.bootstrap(), "c").await;
+    settled(&[&a, &b, &c]).await;
+    let begun = Instant::now();
+
+    a.leave().await;
+    let left = begun.elapsed();
+    let both = || complete(&[owned(&b), owned(&c)]).then_some(());
+    until("the others own everything", LIMIT, both).await;
+
+    let moved = begun.elapsed();
+    eprintln!("a member has left after {left:?}, its partitions are owned after {moved:?}");
+    assert!(moved < Duration::from_secs(2), "it took {moved:?}, of which leaving {left:?}");
+}
+
+async fn every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own(shared: &'static Shared) {
+    let work = Work::create(shared.bootstrap(), "group-claims").await;
+    let mut members = vec![work.join(shared.bootstrap(), "first").await];
+    let mut before = settled(&[&members[0]]).await;
+    let mut moved = 0;
+
+    for cycle in 0..cycles(5) {
+        members.push(work.join(shared.bootstrap(), &format!("member-{cycle}")).await);
+        before.push(Claims::new());
+        let after = settled(&members.iter().collect::<Vec<_>>()).await;
+        moved += compare(&before, &after);
+        before = after;
+
+        if members.len() > 2 {
+            members.remove(0).leave().await;
+            let after = settled(&members.iter().collect::<Vec<_>>()).await;
+            // Whoever left has nothing: what it had has changed hands.
+            let mut shares = after.clone();
+            shares.insert(0, Claims::new());
+            moved += compare(&before, &shares);
+            before = after;
+        }
+    }
+
+    assert!(moved > 0, "nothing has changed hands");
+}
+
+/// How many partitions have changed hands; each must have a higher claim, and each other one its old one.
+fn compare(before: &[Claims], after: &[Claims]) -> usize {
+    let find = |shares: &[Claims], partition: i32| {
+        let owner = shares.iter().position(|share| share.contains_key(&partition)).unwrap();
+        (owner, shares[owner][&partition])
+    };
+    let changed = |partition: &i32| {
+        let ((from, old), (to, new)) = (find(before, *partition), find(after, *partition));
+        assert!(new > old || (from == to && new == old), "{partition}: {old} of {from}, then {new} of {to}");
+        from != to
+    };
+    (0..PARTITIONS).filter(changed).count()
+}
+
+async fn nobody_reads_what_is_shared_out_and_the_group_shows_no_lag(shared: &'static Shared) {
+    let work = Work::create(shared.bootstrap(), "group-lag").await;
+    let member = work.join(shared.bootstrap(), "a").await;
+    let claims = settled(&[&member]).await.remove(0);
+    let kafka = Kafka::plaintext(shared.bootstrap());
+
+    let mut records = Claims::new();
+    let each = |record: Received| {
+        records.insert(record.partition, record.offset);
+    };
+    let all: Vec<i32> = (0..PARTITIONS).collect();
+    let ends = read_to_end(&kafka, &work.topic, &all, LIMIT, each).await.unwrap();
+
+    assert_eq!(records, claims, "one claim each, and nothing else");
+    let expected: Claims = claims.iter().map(|(partition, claim)| (*partition, claim + 1)).collect();
+    assert_eq!(ends, expected);
+    // One after the other is committed.
+    let (bootstrap, topic) = (shared.bootstrap().to_owned(), work.topic.clone());
+    let committed = move || committed(&bootstrap, &topic);
+    let look = tokio::task::spawn_blocking(move || {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let found = committed();
+            if found == expected || Instant::now() > end {
+                return (found, expected);
+            }
+        }
+    });
+    let (found, expected) = look.await.unwrap();
+    assert_eq!(found, expected);
+}
+
+/// What the group has committed.
+fn committed(bootstrap: &str, topic: &str) -> Claims {
+    use rdkafka::consumer::{BaseConsumer, Consumer};
+    use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+    let mut config = ClientConfig::new();
+    let client: BaseConsumer =
+        config.set("bootstrap.servers", bootstrap).set("group.id", topic).create().unwrap();
+    let mut list = TopicPartitionList::new();
+    list.add_partition_range(topic, 0, PARTITIONS - 1);
+    let offsets = client.committed_offsets(list, LIMIT).unwrap();
+    let number = |offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
+    let each = offsets.elements();
+    each.iter().filter_map(|one| Some((one.partition(), number(one.offset())?))).collect()
+}
