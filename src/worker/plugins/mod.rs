@@ -92,13 +92,16 @@ pub struct Task {
 pub struct Tools {
     /// How to reach Kafka.
     pub kafka: config::Kafka,
+    /// Makes transactional producers; shared, so that not all tasks of a worker initialise one at the same moment.
+    pub shards: kafka::Shards,
     /// How references are resolved.
     pub providers: config::Providers,
     /// The worker's whole configuration.
     pub worker: Arc<config::Worker>,
     /// Whether this instance may act on the outside world right now.
     pub lease: kafka::Lease,
-    /// Offsets stored by this connector, read to the end before the task was started.
+    /// Offsets stored by every connector, read to the end before the first task of a partition is started. Whoever takes a
+    /// transactional id reads to the end once more afterwards: until then the one before may have committed.
     pub offsets: super::state::Tail<super::state::offsets::Offsets>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
@@ -169,7 +172,7 @@ fn not_available(class: &str) -> Failure {
 }
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ use self::keys::Settings;
 use super::{Failure, Plugin, Properties, Task, Tools};
 use crate::{
     config::{KeyDef, Providers, Validation, connector, definition},
-    kafka::{self, Admin, ShardProducer, Shards, TopicSpec, TransactionOptions, partition_of},
+    kafka::{self, Admin, ShardProducer, TopicSpec, partition_of},
     model::{Cleanup, EncodedRecord},
     retry::Retry,
     worker::state::offsets,
@@ -149,8 +149,8 @@ impl Counter {
             return Err(Failure::permanent("InvalidConfiguration", message, "name another topic"));
         }
         let (partitions, offset_partitions) = topics(tools, &settings.topic).await?;
-        let shards = Shards::new(tools.kafka.clone(), TransactionOptions::default());
-        let producer = shards
+        let producer = tools
+            .shards
             .take(transactional_id, Arc::clone(&tools.lease))
             .await
             .map_err(|error| Failure::kafka("take the task's transactional id", error))?;
