@@ -6,6 +6,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+pub(crate) use self::validate::answer;
 pub use self::{
     common::{Common, Errors, TopicCreation},
     document::{Document, coerce},

@@ -28,16 +28,25 @@ pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Prov
     let problems = problems(known, class, &config, providers);
     let declared: Vec<&Key> =
         known.map_or_else(|| keys::KEYS.iter().collect(), |class| class.keys().collect());
+    answer(submitted, &declared, &config, &problems)
+}
 
+/// The answer about a configuration whose class declares these keys, once its problems are known.
+pub(crate) fn answer(
+    submitted: String,
+    declared: &[&Key],
+    config: &BTreeMap<String, String>,
+    problems: &Problems,
+) -> Validation {
     let mut configs: Vec<Entry> = definition::definitions(declared.iter().copied())
         .into_iter()
-        .zip(declared)
+        .zip(declared.iter().copied())
         .map(|(definition, key)| {
             let value = KeyValue {
                 name: key.name.to_owned(),
                 value: value(key, config.get(key.name)),
                 recommended_values: key.recommended_values().iter().map(|&word| word.to_owned()).collect(),
-                errors: errors(&problems, key.name),
+                errors: errors(problems, key.name),
                 visible: true,
             };
             Entry { definition, value }
@@ -62,7 +71,7 @@ pub fn validate(class: &str, config: &BTreeMap<String, String>, providers: &Prov
             // Its kind is unknown, and a misspelt secret is still a secret.
             value: config.contains_key(&problem.key).then(|| HIDDEN.to_owned()),
             recommended_values: Vec::new(),
-            errors: errors(&problems, &problem.key),
+            errors: errors(problems, &problem.key),
             visible: true,
         };
         configs.push(Entry { definition, value });
@@ -111,7 +120,7 @@ fn errors(problems: &Problems, name: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn answer(class: &str, pairs: &[(&str, &str)]) -> Validation {
+    fn answer_to(class: &str, pairs: &[(&str, &str)]) -> Validation {
         let config = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         validate(class, &config, &Providers::new([]))
     }
@@ -123,7 +132,7 @@ mod tests {
     #[test]
     fn the_probe_of_akhq_gets_an_answer_in_which_every_entry_is_whole() {
         for class in Class::ALL {
-            let answer = answer(class.name(), &[("connector.class", class.name()), ("topics", "none")]);
+            let answer = answer_to(class.name(), &[("connector.class", class.name()), ("topics", "none")]);
 
             assert_eq!(answer.name, class.name());
             assert!(!errors_of(&answer, "name").is_empty() && !errors_of(&answer, "topic.prefix").is_empty());
@@ -141,7 +150,7 @@ mod tests {
             for pairs in
                 [&[][..], &[("connector.class", "Other")], &[("", ""), ("x", "${"), ("tasks.max", "${a:b}")]]
             {
-                let answer = answer(class, pairs);
+                let answer = answer_to(class, pairs);
 
                 assert!(answer.error_count > 0, "{class} {pairs:?}");
             }
@@ -150,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_password_is_hidden_and_a_misspelt_one_too() {
-        let answer = answer(
+        let answer = answer_to(
             "WebhookSource",
             &[
                 ("accounting.secret", "hunter2"),
@@ -166,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_password_is_hidden_even_where_it_is_a_reference() {
-        let answer = answer("WebhookSource", &[("accounting.secret", "${env:NOT_SET}")]);
+        let answer = answer_to("WebhookSource", &[("accounting.secret", "${env:NOT_SET}")]);
 
         let entry = answer.configs.iter().find(|entry| entry.definition.name == "accounting.secret").unwrap();
         assert_eq!(entry.value.value.as_deref(), Some(HIDDEN));
@@ -175,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_error_count_is_the_sum_over_all_entries() {
-        let answer = answer("RecordSource", &[("tasks.max", "zero"), ("page.sise", "1")]);
+        let answer = answer_to("RecordSource", &[("tasks.max", "zero"), ("page.sise", "1")]);
 
         let sum: usize = answer.configs.iter().map(|entry| entry.value.errors.len()).sum();
         assert_eq!(answer.error_count, sum);

@@ -1,4 +1,17 @@
 //! The classes of connectors a worker can run.
+//!
+//! A [`Plugin`] describes its keys, checks configurations, divides a connector into tasks and runs one of them. The
+//! supervisor calls it and decides, by the verdict of a [`Failure`], whether a task is started again by itself.
+//!
+//! - A class never sees resolved secrets before a task of its own runs: configurations pass through with their references.
+//! - Answers and failures hold no value of a configuration.
+//! - What a task writes to Kafka is fenced by a transactional id that names what is written; what it does elsewhere asks
+//!   [`Tools::lease`] first. An older instance of the same task may still be running somewhere.
+
+mod failure;
+mod record;
+mod test_source;
+mod webhook;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -7,12 +20,15 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use self::{failure::Failure, record::RecordSource, test_source::TestSource, webhook::WebhookSource};
 use super::state::configs::Properties;
 use crate::{
     config::{self, KeyDef, Validation},
     kafka,
-    retry::Retry,
 };
+
+/// Environment variable that, set to `true`, gives a worker the class [`TestSource`].
+pub const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 
 /// A class of connectors.
 #[async_trait]
@@ -52,23 +68,6 @@ pub trait Plugin: Send + Sync + fmt::Debug {
     ) -> Result<(), String>;
 }
 
-/// Why a connector or task cannot go on.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Failure {
-    /// Kind of failure, as the first word of a trace: `ProviderRefused`.
-    pub kind: &'static str,
-    /// What was attempted and what came of it.
-    pub message: String,
-    /// What a person can do about it.
-    pub remedy: Option<String>,
-    /// Whether trying again may help.
-    pub retry: Retry,
-    /// The cause.
-    #[source]
-    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
-}
-
 /// What a running task is given.
 #[derive(Debug)]
 pub struct Task {
@@ -93,13 +92,16 @@ pub struct Task {
 pub struct Tools {
     /// How to reach Kafka.
     pub kafka: config::Kafka,
+    /// Makes transactional producers; shared, so that not all tasks of a worker initialise one at the same moment.
+    pub shards: kafka::Shards,
     /// How references are resolved.
     pub providers: config::Providers,
     /// The worker's whole configuration.
     pub worker: Arc<config::Worker>,
     /// Whether this instance may act on the outside world right now.
     pub lease: kafka::Lease,
-    /// Offsets stored by this connector, read to the end before the task was started.
+    /// Offsets stored by every connector, read to the end before the first task of a partition is started. Whoever takes a
+    /// transactional id reads to the end once more afterwards: until then the one before may have committed.
     pub offsets: super::state::Tail<super::state::offsets::Offsets>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
@@ -118,6 +120,19 @@ pub struct Plugins {
 }
 
 impl Plugins {
+    /// The classes of a worker; [`TestSource`] is among them only where that is asked for ([`TEST_PLUGINS`]).
+    #[must_use]
+    pub fn of(worker: &config::Worker, with_test_source: bool) -> Self {
+        let mut classes: Vec<Arc<dyn Plugin>> = vec![
+            Arc::new(WebhookSource::new(worker.providers.clone())),
+            Arc::new(RecordSource::new(worker.providers.clone())),
+        ];
+        if with_test_source {
+            classes.push(Arc::new(TestSource::new(worker.providers.clone(), &worker.group.id)));
+        }
+        Self::new(classes)
+    }
+
     /// With these classes.
     #[must_use]
     pub fn new(classes: impl IntoIterator<Item = Arc<dyn Plugin>>) -> Self {
@@ -134,5 +149,67 @@ impl Plugins {
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Plugin>> {
         self.classes.values()
+    }
+}
+
+/// A configuration gives no tasks. Its values are left out: they may be secrets written where none are expected.
+fn unusable(problems: config::Problems) -> Failure {
+    let lines: Vec<String> = problems
+        .iter()
+        .map(|problem| format!("{} {}; {}", problem.key, problem.rule, problem.remedy))
+        .collect();
+    let message = format!("the configuration cannot be used: {}", lines.join(", "));
+    Failure::permanent("InvalidConfiguration", message, "correct the configuration")
+}
+
+/// A class that can be configured and not yet run.
+fn not_available(class: &str) -> Failure {
+    Failure::permanent(
+        "NotAvailable",
+        format!("this version of Tributary can configure a {class} and cannot run it yet"),
+        "stop or delete the connector until a version that runs it is installed",
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod samples;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_found_with_and_without_package_and_suffix_and_the_test_class_only_on_request() {
+        let worker = samples::worker();
+
+        for name in ["WebhookSource", "io.tributary.RecordSource", "RecordSourceConnector"] {
+            assert!(Plugins::of(&worker, false).find(name).is_some(), "{name}");
+        }
+        assert!(Plugins::of(&worker, false).find("TestSource").is_none());
+        assert!(Plugins::of(&worker, true).find("TestSource").is_some());
+    }
+
+    #[test]
+    fn every_class_answers_every_validation_with_whole_entries_and_no_secret() {
+        let inputs: [&[(&str, &str)]; 4] = [
+            &[],
+            &[("connector.class", "TestSource"), ("topics", "none")],
+            &[("", ""), ("x", "${"), ("tasks.max", "zero"), ("name", "\u{7}")],
+            &[("secret", "hunter2"), ("accounting.secret", "hunter2"), ("sercet", "hunter2")],
+        ];
+
+        for plugin in Plugins::of(&samples::worker(), true).iter() {
+            for input in inputs {
+                let answer = plugin.validate(&samples::properties(input));
+
+                let told = serde_json::to_string(&answer).unwrap();
+                assert!(answer.error_count > 0, "{}: {input:?}", plugin.class());
+                assert!(!told.contains("hunter2"), "{told}");
+            }
+            let defined: Vec<String> = plugin.definitions().into_iter().map(|key| key.name).collect();
+            for name in ["name", "connector.class", "tasks.max"] {
+                assert!(defined.iter().any(|key| key == name), "{} has no {name}", plugin.class());
+            }
+        }
     }
 }

@@ -1,0 +1,89 @@
+//! Why a connector or task cannot go on, and whether trying again may help.
+
+use std::error::Error;
+
+use crate::{kafka, retry::Retry};
+
+/// Why a connector or task cannot go on. None of its texts holds a value of the configuration: they are shown in the
+/// status topic and in REST answers.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Kind of failure, as the first word of a trace: `ProviderRefused`.
+    pub kind: &'static str,
+    /// What was attempted and what came of it.
+    pub message: String,
+    /// What a person can do about it.
+    pub remedy: Option<String>,
+    /// Whether trying again may help.
+    pub retry: Retry,
+    /// The cause.
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// One that needs a person, who is told what to do.
+    #[must_use]
+    pub fn permanent(kind: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (message, remedy) = (message.into(), Some(remedy.into()));
+        Self { kind, message, remedy, retry: Retry::Never, source: None }
+    }
+
+    /// One that passes by itself.
+    #[must_use]
+    pub fn passing(kind: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), remedy: None, retry: Retry::Later, source: None }
+    }
+
+    /// What Kafka refused or did not answer while `action` was attempted. A writer that was replaced or has lost its
+    /// lease may be made anew by the next instance, so for a task that passes.
+    #[must_use]
+    pub fn kafka(action: impl Into<String>, source: kafka::Error) -> Self {
+        let retry = match &source {
+            kafka::Error::Fenced { .. } | kafka::Error::LeaseEnded { .. } | kafka::Error::Stopped { .. } => {
+                Retry::Later
+            }
+            other => other.retry(),
+        };
+        let remedy = (!retry.is_retriable()).then(|| KAFKA_REMEDY.to_owned());
+        Self { kind: "KafkaError", message: action.into(), remedy, retry, source: Some(Box::new(source)) }
+    }
+
+    /// What became of a batch. Whatever happened to the writer, the next instance takes a new one.
+    #[must_use]
+    pub fn transaction(action: impl Into<String>, source: kafka::Failure) -> Self {
+        let retry = match &source {
+            kafka::Failure::Aborted { source } => source.retry(),
+            kafka::Failure::Rebuilt { .. } | kafka::Failure::Fenced { .. } | kafka::Failure::Over { .. } => {
+                Retry::Later
+            }
+        };
+        let remedy = (!retry.is_retriable()).then(|| KAFKA_REMEDY.to_owned());
+        Self { kind: "KafkaError", message: action.into(), remedy, retry, source: Some(Box::new(source)) }
+    }
+}
+
+const KAFKA_REMEDY: &str =
+    "put right what Kafka refuses (permissions, topics, settings), then restart the task";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_writer_is_no_reason_for_a_person_to_come_but_a_refused_topic_is() {
+        let stopped = || kafka::Error::Stopped { action: "commit".into() };
+
+        assert_eq!(Failure::kafka("write", stopped()).retry, Retry::Later);
+        assert_eq!(
+            Failure::transaction("write", kafka::Failure::Over { source: stopped() }).retry,
+            Retry::Later
+        );
+        let refused = Failure::kafka("write", kafka::samples::unauthorised());
+        assert_eq!(refused.retry, Retry::Never);
+        assert!(refused.remedy.is_some_and(|remedy| remedy.contains("restart the task")));
+        let aborted = kafka::Failure::Aborted { source: kafka::samples::unauthorised() };
+        assert_eq!(Failure::transaction("write", aborted).retry, Retry::Never);
+    }
+}

@@ -1,0 +1,149 @@
+//! `RecordSource`: fetches the full record behind each event, and replays lists.
+//!
+//! Described, checked and divided into tasks here; this version has nothing yet that runs them. Task `i` of `n` will have
+//! the shards `s` with `s mod n = i`, so there are never more tasks than partitions.
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+
+use super::{Failure, Plugin, Properties, Task};
+use crate::config::{
+    self, KeyDef, Providers, Validation,
+    connector::{Class, Common, definitions, keys},
+};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct RecordSource {
+    providers: Providers,
+}
+
+impl RecordSource {
+    /// Whose references are resolved by these.
+    #[must_use]
+    pub fn new(providers: Providers) -> Self {
+        Self { providers }
+    }
+
+    fn parse(&self, name: &str, config: &Properties) -> Result<config::RecordSource, config::Problems> {
+        config::RecordSource::parse(name, config, &self.providers).map(|(source, _)| source)
+    }
+}
+
+#[async_trait]
+impl Plugin for RecordSource {
+    fn class(&self) -> &'static str {
+        Class::RecordSource.name()
+    }
+
+    fn definitions(&self) -> Vec<KeyDef> {
+        definitions(Class::RecordSource)
+    }
+
+    fn validate(&self, config: &Properties) -> Validation {
+        config::validate(self.class(), config, &self.providers)
+    }
+
+    /// As many as `tasks.max` allows and there are partitions by the configuration. Topics that exist with fewer leave the
+    /// last tasks without a shard, with more give each task several: either way every shard has one task.
+    fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
+        let source = self.parse(name, config).map_err(super::unusable)?;
+        let count = match shards(&source.common) {
+            Some(shards) => source.common.tasks_max.min(shards),
+            None => source.common.tasks_max,
+        };
+        Ok((0..count).map(|_| config.clone()).collect())
+    }
+
+    async fn run(&self, _task: Task) -> Result<(), Failure> {
+        Err(super::not_available(self.class()))
+    }
+
+    /// One for each shard: it names what is written, so a renamed connector is fenced too.
+    fn writers(&self, name: &str, config: &Properties) -> Vec<String> {
+        let Ok(source) = self.parse(name, config) else { return Vec::new() };
+        let (prefix, shards) = (&source.common.topic_prefix, shards(&source.common).unwrap_or(0));
+        (0..shards).map(|shard| format!("tributary-{prefix}-shard-{shard}")).collect()
+    }
+
+    fn check_offsets(
+        &self,
+        offsets: &[(Map<String, Value>, Option<Map<String, Value>>)],
+    ) -> Result<(), String> {
+        const EXPECTED: &str = "expected partitions {\"topic\": text, \"partition\": number} with offsets {\"offset\": \
+                                number}, as GET shows them";
+        let number = |value: Option<&Value>| value.is_some_and(|value| value.as_u64().is_some());
+        let sound = |(partition, offset): &(Map<String, Value>, Option<Map<String, Value>>)| {
+            // What another class of this name has left may be removed, whatever it looks like.
+            let Some(offset) = offset else { return true };
+            let named = partition.get("topic").is_some_and(Value::is_string);
+            named
+                && number(partition.get("partition"))
+                && number(offset.get("offset"))
+                && (partition.len(), offset.len()) == (2, 1)
+        };
+        if offsets.iter().all(sound) { Ok(()) } else { Err(EXPECTED.to_owned()) }
+    }
+}
+
+/// Partitions by the configuration; `None` where the broker's default decides.
+fn shards(common: &Common) -> Option<u32> {
+    let fallback = || keys::PARTITIONS.default_value().and_then(|text| text.parse().ok());
+    u32::try_from(common.topic_creation.partitions.or_else(fallback)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::plugins::samples::{object, record_config};
+
+    fn plugin() -> RecordSource {
+        RecordSource::new(Providers::new([]))
+    }
+
+    fn task_count(tasks_max: &str, partitions: Option<&str>) -> usize {
+        let mut config = record_config();
+        config.insert("tasks.max".into(), tasks_max.into());
+        if let Some(partitions) = partitions {
+            config.insert("topic.creation.default.partitions".into(), partitions.into());
+        }
+        plugin().task_configs("records", &config).unwrap().len()
+    }
+
+    #[test]
+    fn there_are_never_more_tasks_than_allowed_nor_than_partitions() {
+        assert_eq!(task_count("4", None), 4);
+        assert_eq!(task_count("40", None), 12);
+        assert_eq!(task_count("40", Some("24")), 24);
+        assert_eq!(task_count("40", Some("-1")), 40);
+    }
+
+    #[test]
+    fn every_shard_has_a_writer_that_is_named_after_what_it_writes() {
+        let mut config = record_config();
+        config.insert("topic.creation.default.partitions".into(), "2".into());
+
+        assert_eq!(plugin().writers("any", &config), ["tributary-acme-shard-0", "tributary-acme-shard-1"]);
+    }
+
+    #[test]
+    fn only_offsets_of_its_own_form_are_taken() {
+        let partition =
+            object(&[("topic", "acme.accounting.customers.events".into()), ("partition", 3.into())]);
+        let sound = object(&[("offset", 17.into())]);
+        let table = [
+            (partition.clone(), Some(sound.clone()), true),
+            (partition.clone(), None, true),
+            (object(&[("file", "a".into())]), None, true),
+            (object(&[("topic", "a".into())]), Some(sound.clone()), false),
+            (object(&[("topic", 1.into()), ("partition", 3.into())]), Some(sound), false),
+            (partition.clone(), Some(object(&[("offset", "17".into())])), false),
+            (partition, Some(object(&[("offset", (-1).into())])), false),
+        ];
+
+        for (partition, offset, taken) in table {
+            let told = format!("{partition:?} {offset:?}");
+            assert_eq!(plugin().check_offsets(&[(partition, offset)]).is_ok(), taken, "{told}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The keys of a `TestSource`: its own, and of those every connector has the ones that mean something to it.
+
+use crate::config::{
+    Key, Problems, Providers,
+    connector::keys as connector,
+    key::{
+        Rule,
+        Type::{Int, Password, String},
+        keys,
+    },
+    name,
+    reader::Reader,
+    unknown::{self, Dialect},
+};
+use crate::{retry::Retry, worker::state::configs::Properties};
+
+keys! {
+    "Test" {
+        TOPIC = Key::new(String, "topic",
+            "Topic to write numbers to; created with the broker's defaults if it is missing.")
+            .required().high().rule(name::TOPIC);
+        MESSAGES = Key::new(Int, "messages", "Records a second and task.").or("10").rule(Rule::Range(1, 10_000));
+        FAIL_AFTER = Key::new(Int, "fail.after",
+            "Records after which a task fails, counted from each of its starts. Unset: never.")
+            .rule(Rule::Range(0, i32::MAX as i64)).dependents(&["fail.kind"]);
+        FAIL_KIND = Key::new(String, "fail.kind",
+            "Whether that failure passes by itself or needs a person.")
+            .or("permanent").rule(Rule::OneOf(&["passing", "permanent"]));
+        PANIC_AFTER = Key::new(Int, "panic.after",
+            "Records after which a task panics, counted from each of its starts. Unset: never.")
+            .rule(Rule::Range(0, i32::MAX as i64));
+        SECRET = Key::new(Password, "secret", "Used for nothing; shows that it is never shown.");
+    }
+}
+
+/// What it has in common with every connector.
+const COMMON: &[Key] = &[
+    connector::NAME,
+    connector::CONNECTOR_CLASS,
+    connector::PLUGIN_VERSION,
+    connector::TASKS_MAX,
+    connector::TASKS_MAX_ENFORCE,
+    connector::KEY_CONVERTER,
+    connector::VALUE_CONVERTER,
+    connector::HEADER_CONVERTER,
+    connector::RELOAD,
+    connector::EXACTLY_ONCE,
+    connector::BOUNDARY,
+];
+
+const DIALECT: Dialect = Dialect {
+    subject: "a TestSource",
+    known: &[KEYS, COMMON],
+    elsewhere: &[],
+    missing: &[("transforms.", "is not supported: there are no single message transforms", "remove it")],
+    idle: &[],
+    handled: |_| false,
+};
+
+/// Its own keys, then those every connector has.
+pub(super) fn all() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(COMMON)
+}
+
+/// A configuration, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) topic: std::string::String,
+    pub(super) per_second: u32,
+    pub(super) tasks_max: u32,
+    /// After how many records a run fails, and whether that passes.
+    pub(super) failure: Option<(u64, Retry)>,
+    /// After how many records a run panics.
+    pub(super) panic_after: Option<u64>,
+}
+
+/// Reads a flat configuration; `name` is the connector's, empty where the map has it.
+pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Result<Settings, Problems> {
+    let mut config = config.clone();
+    if !name.is_empty() {
+        config.entry(connector::NAME.name.to_owned()).or_insert_with(|| name.to_owned());
+    }
+    let mut reader = Reader::new(&config, providers);
+    unknown::check(&mut reader, &DIALECT);
+    for key in COMMON {
+        // Nothing else is chosen by them; reading holds their rules.
+        reader.text(key);
+    }
+    let class = reader.word(&connector::CONNECTOR_CLASS);
+    if !class.is_empty() && super::simple_name(&class) != super::CLASS {
+        reader.refuse(&connector::CONNECTOR_CLASS, "is not TestSource", "name one class in both places");
+    }
+    let written = reader.word(&connector::NAME);
+    if !name.is_empty() && !written.is_empty() && written != name {
+        reader.refuse(&connector::NAME, "differs from the connector's name", "use one name");
+    }
+    // Holds the rules on secrets; nothing is done with it.
+    drop(reader.secret(&SECRET));
+    let verdict = if reader.word(&FAIL_KIND) == "passing" { Retry::Later } else { Retry::Never };
+    let fail_after = reader.number(&FAIL_AFTER);
+    let panic_after = reader.number(&PANIC_AFTER);
+    let settings = Settings {
+        topic: reader.word(&TOPIC),
+        per_second: reader.number(&MESSAGES),
+        tasks_max: reader.number(&connector::TASKS_MAX),
+        failure: reader.is_set(&FAIL_AFTER).then_some((fail_after, verdict)),
+        panic_after: reader.is_set(&PANIC_AFTER).then_some(panic_after),
+    };
+    reader.finish(settings).map(|(settings, _)| settings)
+}

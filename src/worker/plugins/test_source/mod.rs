@@ -1,0 +1,303 @@
+//! `TestSource`: a class that counts, fails and panics on request, so that the lifecycle of tasks can be shown.
+//!
+//! Each task writes the numbers from 0 on as text to a topic, a few at a time, in one transaction with its source offset
+//! `{"task": i}` → `{"count": n}`. A new instance takes the transactional id first, which fences the one before it, then
+//! reads the offsets to the end, then goes on from there.
+//!
+//! - Whatever is killed, frozen or restarted, a reader of committed records sees 0, 1, 2 … of each task, without a gap and
+//!   without a number twice.
+//! - Numbers of one task are in one partition, in order, with the key `connector/task`.
+//!
+//! On failure: as the configuration asks, and otherwise what Kafka says.
+
+mod keys;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use self::keys::Settings;
+use super::{Failure, Plugin, Properties, Task, Tools};
+use crate::{
+    config::{KeyDef, Providers, Validation, connector, definition},
+    kafka::{self, Admin, ShardProducer, TopicSpec, partition_of},
+    model::{Cleanup, EncodedRecord},
+    retry::Retry,
+    worker::state::offsets,
+};
+
+const CLASS: &str = "TestSource";
+/// Most records of one transaction.
+const LARGEST_BATCH: u64 = 1000;
+/// Shortest time between two transactions.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
+/// How long reading the offsets may take before the task starts over.
+const READ_LIMIT: Duration = Duration::from_secs(30);
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct TestSource {
+    providers: Providers,
+    group: String,
+}
+
+impl TestSource {
+    /// Of the workers that call themselves `group`.
+    #[must_use]
+    pub fn new(providers: Providers, group: &str) -> Self {
+        Self { providers, group: group.to_owned() }
+    }
+
+    fn transactional_id(&self, connector: &str, task: u32) -> String {
+        format!("{}-{connector}-{task}", self.group)
+    }
+}
+
+#[async_trait]
+impl Plugin for TestSource {
+    fn class(&self) -> &'static str {
+        CLASS
+    }
+
+    fn definitions(&self) -> Vec<KeyDef> {
+        definition::definitions(keys::all())
+    }
+
+    fn validate(&self, config: &Properties) -> Validation {
+        let class = connector::keys::CONNECTOR_CLASS.name;
+        let mut config = config.clone();
+        let submitted = config.entry(class.to_owned()).or_insert_with(|| CLASS.to_owned()).clone();
+        let problems = keys::read("", &config, &self.providers).err().unwrap_or_default();
+        let declared: Vec<_> = keys::all().collect();
+        connector::answer(submitted, &declared, &config, &problems)
+    }
+
+    fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
+        let settings = keys::read(name, config, &self.providers).map_err(super::unusable)?;
+        Ok((0..settings.tasks_max).map(|_| config.clone()).collect())
+    }
+
+    async fn run(&self, task: Task) -> Result<(), Failure> {
+        let settings = keys::read(&task.connector, &task.config, &self.providers).map_err(super::unusable)?;
+        let cancel = task.cancel.clone();
+        let id = self.transactional_id(&task.connector, task.number);
+        // Nothing has been written yet, so there is nothing to finish.
+        match cancel.run_until_cancelled(Counter::start(&task, settings, id)).await {
+            Some(counter) => counter?.count(task).await,
+            None => Ok(()),
+        }
+    }
+
+    fn writers(&self, name: &str, config: &Properties) -> Vec<String> {
+        // Tasks of an earlier, larger set are long gone when the offsets of a stopped connector are edited.
+        let tasks = keys::read(name, config, &self.providers).map_or(0, |settings| settings.tasks_max);
+        (0..tasks).map(|task| self.transactional_id(name, task)).collect()
+    }
+
+    fn check_offsets(
+        &self,
+        offsets: &[(Map<String, Value>, Option<Map<String, Value>>)],
+    ) -> Result<(), String> {
+        let number = |members: &Map<String, Value>, name: &str| {
+            members.len() == 1 && members.get(name).is_some_and(|value| value.as_u64().is_some())
+        };
+        let sound = |(partition, offset): &(Map<String, Value>, Option<Map<String, Value>>)| {
+            let Some(offset) = offset else { return true };
+            number(partition, "task") && number(offset, "count")
+        };
+        if offsets.iter().all(sound) {
+            Ok(())
+        } else {
+            Err("expected partitions {\"task\": number} with offsets {\"count\": number}".to_owned())
+        }
+    }
+}
+
+/// The last part of a class's name, without `Connector`.
+fn simple_name(class: &str) -> &str {
+    let simple = class.trim().rsplit('.').next().unwrap_or_default();
+    simple.strip_suffix("Connector").unwrap_or(simple)
+}
+
+/// A task that is ready to write.
+struct Counter {
+    settings: Settings,
+    producer: ShardProducer,
+    topic: Arc<str>,
+    /// Where this task's numbers go.
+    partition: i32,
+    offset_topic: Arc<str>,
+    offset_partitions: i32,
+    /// The next number.
+    next: u64,
+    /// Numbers written by this instance.
+    written: u64,
+}
+
+impl Counter {
+    async fn start(task: &Task, settings: Settings, transactional_id: String) -> Result<Self, Failure> {
+        let tools = &task.tools;
+        let own = &tools.worker.topics;
+        if [&own.config, &own.offset, &own.status, &own.work, &own.grant]
+            .iter()
+            .any(|topic| topic.name == settings.topic)
+        {
+            let message = format!("topic {} is the worker's own", settings.topic);
+            return Err(Failure::permanent("InvalidConfiguration", message, "name another topic"));
+        }
+        let (partitions, offset_partitions) = topics(tools, &settings.topic).await?;
+        let producer = tools
+            .shards
+            .take(transactional_id, Arc::clone(&tools.lease))
+            .await
+            .map_err(|error| Failure::kafka("take the task's transactional id", error))?;
+        let mut counter = Self {
+            topic: settings.topic.as_str().into(),
+            settings,
+            producer,
+            partition: i32::try_from(task.number).unwrap_or_default() % partitions,
+            offset_topic: own.offset.name.as_str().into(),
+            offset_partitions,
+            next: 0,
+            written: 0,
+        };
+        counter.find_place(task).await?;
+        Ok(counter)
+    }
+
+    /// Where the last committed transaction stopped; called once nobody else can commit one.
+    async fn find_place(&mut self, task: &Task) -> Result<(), Failure> {
+        let read = task.tools.offsets.read_to_end(READ_LIMIT).await;
+        read.map_err(|error| Failure::kafka("read the task's offset", error))?;
+        let stored = task.tools.offsets.read(|offsets| {
+            let mut all = offsets.of(&task.connector);
+            let own = |partition: &Map<String, Value>| {
+                partition.get("task").and_then(Value::as_u64) == Some(task.number.into())
+            };
+            all.find(|(partition, _)| own(partition)).and_then(|(_, offset)| offset.get("count")?.as_u64())
+        });
+        self.next = stored.unwrap_or(0);
+        Ok(())
+    }
+
+    async fn count(mut self, task: Task) -> Result<(), Failure> {
+        let mut paused = task.paused.clone();
+        let rate = f64::from(self.settings.per_second);
+        let mut ticks = interval(SHORTEST_PERIOD.max(Duration::from_secs_f64(1.0 / rate)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut since = Instant::now();
+        let mut written_since = 0;
+        loop {
+            if *paused.borrow_and_update() {
+                tokio::select! {
+                    () = task.cancel.cancelled() => return Ok(()),
+                    // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
+                    changed = paused.changed() => if changed.is_err() { return Ok(()) },
+                }
+                (since, written_since) = (Instant::now(), 0);
+                continue;
+            }
+            tokio::select! {
+                () = task.cancel.cancelled() => return Ok(()),
+                _ = paused.changed() => continue,
+                _ = ticks.tick() => {}
+            }
+            self.fail_on_request()?;
+            let due = (since.elapsed().as_secs_f64() * rate) as u64;
+            let size = due.saturating_sub(written_since).clamp(1, LARGEST_BATCH).min(self.left());
+            // Not given up in the middle: a stop waits for the open transaction.
+            match self.producer.commit(self.batch(&task, size)).await {
+                Ok(()) => {
+                    self.next += size;
+                    self.written += size;
+                    written_since += size;
+                    (task.tools.uses_topic)(&self.topic);
+                }
+                Err(kafka::Failure::Rebuilt { .. }) => self.find_place(&task).await?,
+                Err(failure) => return Err(Failure::transaction("write a batch of numbers", failure)),
+            }
+        }
+    }
+
+    fn fail_on_request(&self) -> Result<(), Failure> {
+        if self.settings.panic_after.is_some_and(|after| self.written >= after) {
+            panic!("the test source panics on request");
+        }
+        match self.settings.failure {
+            Some((after, Retry::Never)) if self.written >= after => Err(Failure::permanent(
+                "TestFailure",
+                format!("the test source fails on request after {after} records"),
+                "remove fail.after, or restart the task to see it fail again",
+            )),
+            Some((after, _)) if self.written >= after => {
+                let message = format!("the test source fails for a while after {after} records");
+                Err(Failure::passing("TestFailure", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Numbers until it has to fail.
+    fn left(&self) -> u64 {
+        let limits = [self.settings.failure.map(|(after, _)| after), self.settings.panic_after];
+        limits.iter().flatten().map(|after| after.saturating_sub(self.written)).min().unwrap_or(u64::MAX)
+    }
+
+    /// The next `size` numbers and the offset behind them.
+    fn batch(&self, task: &Task, size: u64) -> Vec<EncodedRecord> {
+        let key = Bytes::from(format!("{}/{}", task.connector, task.number));
+        let mut batch: Vec<EncodedRecord> = (self.next..self.next + size)
+            .map(|number| EncodedRecord {
+                topic: Arc::clone(&self.topic),
+                partition: self.partition,
+                key: key.clone(),
+                value: Some(Bytes::from(number.to_string())),
+                headers: Vec::new(),
+                timestamp_ms: None,
+            })
+            .collect();
+        let partition = Map::from_iter([("task".to_owned(), Value::from(task.number))]);
+        let offset = Map::from_iter([("count".to_owned(), Value::from(self.next + size))]);
+        let (key, value) = offsets::record(&task.connector, &partition, Some(&offset));
+        batch.push(EncodedRecord {
+            topic: Arc::clone(&self.offset_topic),
+            partition: partition_of(&key, self.offset_partitions),
+            key: key.into(),
+            value: value.map(Bytes::from),
+            headers: Vec::new(),
+            timestamp_ms: None,
+        });
+        batch
+    }
+}
+
+/// Partitions of the topic, which is created if it is missing, and of the offset topic.
+async fn topics(tools: &Tools, topic: &str) -> Result<(i32, i32), Failure> {
+    let admin = Admin::Real(tools.kafka.clone());
+    let own = tools.worker.topics.offset.name.as_str();
+    let failed = |error| Failure::kafka(format!("find topic {topic}"), error);
+    let mut counts = admin.partition_counts(&[topic, own]).await.map_err(failed)?;
+    if !counts.contains_key(topic) {
+        let spec = TopicSpec {
+            name: topic.to_owned(),
+            partitions: -1,
+            replication_factor: -1,
+            cleanup: Cleanup::Delete,
+            min_message_bytes: 0,
+            configs: Default::default(),
+        };
+        admin.ensure(&[spec]).await.map_err(failed)?;
+        counts = admin.partition_counts(&[topic, own]).await.map_err(failed)?;
+    }
+    let count = |name: &str| {
+        let missing = || Failure::passing("KafkaError", format!("topic {name} is not there yet"));
+        counts.get(name).copied().filter(|count| *count > 0).ok_or_else(missing)
+    };
+    Ok((count(topic)?, count(own)?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use super::*;
+use crate::worker::plugins::samples::{object, properties};
+
+fn plugin() -> TestSource {
+    TestSource::new(Providers::new([]), "group")
+}
+
+fn with(pairs: &[(&str, &str)]) -> Properties {
+    let mut config = properties(&[("name", "t"), ("connector.class", "TestSource"), ("topic", "numbers")]);
+    config.extend(properties(pairs));
+    config
+}
+
+#[test]
+fn a_sound_configuration_has_no_errors_and_gives_as_many_tasks_as_allowed() {
+    let config = with(&[("tasks.max", "3"), ("messages", "100"), ("secret", "hunter2")]);
+
+    let answer = plugin().validate(&config);
+
+    assert_eq!(answer.error_count, 0, "{answer:?}");
+    assert_eq!(plugin().task_configs("t", &config).unwrap(), vec![config.clone(); 3]);
+    assert_eq!(plugin().writers("t", &config), ["group-t-0", "group-t-1", "group-t-2"]);
+}
+
+#[test]
+fn its_secret_is_hidden_in_every_answer() {
+    let answer = plugin().validate(&with(&[("secret", "hunter2"), ("tasks.max", "zero")]));
+
+    let secret = answer.configs.iter().find(|entry| entry.definition.name == "secret").unwrap();
+    assert_eq!(secret.value.value.as_deref(), Some(crate::secret::HIDDEN));
+    assert!(!serde_json::to_string(&answer).unwrap().contains("hunter2"));
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_with_its_key() {
+    for (key, value) in [
+        ("topic", "no spaces"),
+        ("messages", "0"),
+        ("fail.kind", "sometimes"),
+        ("panic.after", "-1"),
+        ("tasks.max", "0"),
+        ("secret", "${env:NOT_SET}"),
+        ("mesages", "5"),
+        ("connector.class", "RecordSource"),
+        ("name", "another"),
+    ] {
+        let failure = plugin().task_configs("t", &with(&[(key, value)])).unwrap_err();
+
+        assert!(failure.message.contains(key), "{key}: {failure}");
+        assert_eq!(failure.retry, Retry::Never);
+    }
+}
+
+#[test]
+fn requests_to_fail_are_read_as_meant() {
+    let read = |pairs: &[(&str, &str)]| keys::read("t", &with(pairs), &Providers::new([])).unwrap();
+
+    assert_eq!(read(&[]).failure, None);
+    assert_eq!(read(&[("fail.after", "5")]).failure, Some((5, Retry::Never)));
+    assert_eq!(read(&[("fail.after", "0"), ("fail.kind", "passing")]).failure, Some((0, Retry::Later)));
+    assert_eq!(read(&[("panic.after", "7")]).panic_after, Some(7));
+}
+
+#[test]
+fn only_offsets_of_its_own_form_are_taken() {
+    let (task, count) = (object(&[("task", 0.into())]), object(&[("count", 5.into())]));
+
+    assert!(plugin().check_offsets(&[(task.clone(), Some(count.clone())), (task.clone(), None)]).is_ok());
+    for (partition, offset) in [(count.clone(), count), (task.clone(), task.clone())] {
+        assert!(plugin().check_offsets(&[(partition, Some(offset))]).is_err());
+    }
+}

@@ -1,0 +1,355 @@
+//! The supervisor at work: looks, compares, starts and ends.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::{Future, pending},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Handle, Id, Parts, connector,
+    keeper::Keeper,
+    order::End,
+    plan::{Wanted, plan},
+    roster::{Instance, Roster},
+    sweep::{self, Leftover},
+    task,
+    voice::{Board, Topic, Voice},
+};
+use crate::{
+    kafka::{self, Lease, Owned, Shards, TransactionOptions},
+    worker::{plugins::Tools, state::State},
+};
+
+/// How often everything is looked at, changed or not: a lease ends without a sign.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often what was said is compared with what the topic shows.
+const INSIST: Duration = Duration::from_secs(2);
+/// How long reading the topics to their end may take.
+const READ_LIMIT: Duration = Duration::from_secs(15);
+/// Wait before that is tried again.
+const READ_PAUSE: Duration = Duration::from_secs(1);
+/// The most of a stop that is kept for telling the status topic.
+const TELLING: Duration = Duration::from_secs(2);
+/// What an aborted instance may take beyond its time.
+const ABORTING: Duration = Duration::from_millis(1200);
+
+/// Something that is under way beside the looking.
+type UnderWay<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// See the module's head.
+pub(super) struct Duty {
+    parts: Parts,
+    handle: Handle,
+    tools: Tools,
+    board: Arc<Topic>,
+    owned: watch::Receiver<Owned>,
+    /// Partitions for which the topics have been read to their end since their claim.
+    ready: BTreeMap<i32, i64>,
+    roster: Roster,
+    /// The part of those that is surely ours right now.
+    held: BTreeMap<i32, i64>,
+    /// When nothing was left over: the changes of configs and statuses, and what was held.
+    swept_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
+}
+
+impl Duty {
+    pub(super) fn new(parts: Parts, handle: Handle) -> Self {
+        let kafka = parts.worker.kafka.clone();
+        let tools = Tools {
+            shards: Shards::new(kafka.clone(), TransactionOptions::default()),
+            kafka,
+            providers: parts.worker.providers.clone(),
+            worker: Arc::clone(&parts.worker),
+            offsets: parts.state.offsets.clone(),
+            // Both are made for each task.
+            lease: Arc::new(|| false),
+            uses_topic: Arc::new(|_| {}),
+        };
+        let board = Topic { writer: parts.statuses.clone(), statuses: parts.state.statuses.clone() };
+        let owned = parts.membership.owned();
+        let (ready, held, roster) = (BTreeMap::new(), BTreeMap::new(), Roster::default());
+        Self { parts, handle, tools, board: Arc::new(board), owned, ready, held, roster, swept_at: None }
+    }
+
+    /// Looks and acts until cancelled.
+    pub(super) async fn run(&mut self, cancel: &CancellationToken) {
+        let mut configs = self.parts.state.configs.changes();
+        let mut owned = self.owned.clone();
+        let (mut looks, mut insists) = (ticks(LOOK), ticks(INSIST));
+        let mut preparing: UnderWay<(Owned, Result<(), kafka::Error>)> = None;
+        let mut sweeping: UnderWay<(BTreeSet<Leftover>, Result<(), kafka::Error>)> = None;
+        loop {
+            // The senders are held by what this holds, so none of these can fail.
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                _ = owned.changed() => {}
+                _ = configs.changed() => {}
+                () = self.roster.ended() => {}
+                (claims, read) = done(&mut preparing) => {
+                    preparing = None;
+                    self.prepared(&claims, read);
+                }
+                (found, read) = done(&mut sweeping) => {
+                    sweeping = None;
+                    self.sweep(&found, read);
+                }
+                _ = looks.tick() => {}
+                _ = insists.tick() => self.insist(),
+            }
+            if preparing.is_none() {
+                preparing = self.prepare();
+            }
+            self.follow();
+            if sweeping.is_none() {
+                sweeping = self.find_leftovers();
+            }
+        }
+    }
+
+    /// Ends everything, tasks before connectors, within `grace`.
+    pub(super) async fn stop(mut self, grace: Duration) {
+        let now = Instant::now();
+        let deadline = now + grace;
+        let patience = grace.saturating_sub(TELLING.min(grace / 4) + ABORTING.min(grace / 4));
+        let by = now + patience.min(self.parts.settings.task_grace);
+        for tasks in [true, false] {
+            let ids: Vec<Id> = self
+                .roster
+                .iter()
+                .map(|(id, _)| id)
+                .filter(|id| id.task.is_some() == tasks)
+                .cloned()
+                .collect();
+            for id in ids {
+                let told = self.roster.iter().any(|(one, instance)| *one == id && self.holds(instance));
+                self.roster.end(&id, End { by, told });
+            }
+            while !self.roster.has_none(tasks) {
+                tokio::select! {
+                    () = self.roster.ended() => {}
+                    () = sleep_until(by.max(Instant::now()) + ABORTING) => {
+                        tracing::warn!(tasks, "instances have not ended in time");
+                        break;
+                    }
+                }
+            }
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let Err(error) = self.parts.statuses.flush(left).await {
+            tracing::warn!(%error, "the status topic was not told of the end");
+        }
+    }
+
+    /// Compares what should run with what does.
+    fn follow(&mut self) {
+        let owned = Arc::clone(&self.owned.borrow_and_update());
+        self.ready.retain(|partition, claim| owned.get(partition) == Some(claim));
+        let membership = &self.parts.membership;
+        self.held = self
+            .ready
+            .iter()
+            .filter(|(partition, _)| membership.holds(**partition))
+            .map(|(partition, claim)| (*partition, *claim))
+            .collect();
+        let wanted =
+            self.parts.state.configs.read(|configs| plan(configs, &self.held, membership.partitions()));
+
+        let ends: Vec<(Id, End)> = self
+            .roster
+            .iter()
+            .filter_map(|(id, instance)| Some((id.clone(), self.end(instance, &owned, wanted.get(id))?)))
+            .collect();
+        for (id, end) in ends {
+            self.roster.end(&id, end);
+        }
+        for (id, wanted) in wanted {
+            if self.roster.contains(&id) {
+                self.roster.tell(&id, &wanted.order);
+            } else {
+                self.start(id, wanted);
+            }
+        }
+    }
+
+    /// How an instance ends, if it shall.
+    fn end(&self, instance: &Instance, owned: &Owned, wanted: Option<&Wanted>) -> Option<End> {
+        let settings = &self.parts.settings;
+        let now = Instant::now();
+        let lost = End { by: now + settings.lost_grace, told: false };
+        match owned.get(&instance.partition) {
+            Some(claim) if *claim == instance.claim => {
+                if !self.parts.membership.holds(instance.partition) {
+                    Some(lost)
+                } else if wanted.is_none() {
+                    // Its status is removed by the connector's owner.
+                    Some(End { by: now + settings.task_grace, told: false })
+                } else {
+                    None
+                }
+            }
+            // Taken away and given again: somebody else may have had it in between.
+            Some(_) => Some(lost),
+            // A member in good standing has given it up; one that was thrown out has no lease either.
+            None if self.parts.membership.lease_left().is_zero() => Some(lost),
+            None => Some(End { by: now + settings.task_grace, told: true }),
+        }
+    }
+
+    fn start(&mut self, id: Id, wanted: Wanted) {
+        let Parts { plugins, state, arbiter, statuses, membership, worker_id, settings, .. } = &self.parts;
+        let (partition, claim) = (wanted.partition, wanted.claim);
+        let may_act: Lease = {
+            let (membership, owned) = (membership.clone(), self.owned.clone());
+            Arc::new(move || owned.borrow().get(&partition) == Some(&claim) && membership.holds(partition))
+        };
+        let body = match id.task {
+            None => connector::body(&id, plugins, arbiter, &state.configs, &may_act),
+            Some(_) => {
+                let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
+                let tools = Tools { uses_topic, ..self.tools.clone() };
+                task::body(&id, claim, plugins, &tools, &may_act)
+            }
+        };
+        let board: Arc<dyn Board> = Arc::clone(&self.board) as _;
+        let voice = Voice::new(id.clone(), claim, Arc::clone(worker_id), board, self.handle.clone());
+        let voice = Arc::new(voice);
+        tracing::info!(connector = &*id.connector, task = id.task, partition, generation = claim, "starting");
+        let keeper = Keeper::new(id.clone(), body, Arc::clone(&voice), may_act, *settings);
+        self.roster.start(id, wanted, keeper, voice);
+    }
+
+    /// Reads the topics to their end for partitions that are new.
+    fn prepare(&self) -> UnderWay<(Owned, Result<(), kafka::Error>)> {
+        let owned = Arc::clone(&self.owned.borrow());
+        if owned.iter().all(|(partition, claim)| self.ready.get(partition) == Some(claim)) {
+            return None;
+        }
+        let state = self.parts.state.clone();
+        Some(Box::pin(async move {
+            let read = read_to_end(&state).await;
+            if read.is_err() {
+                sleep(READ_PAUSE).await;
+            }
+            (owned, read)
+        }))
+    }
+
+    fn prepared(&mut self, claims: &Owned, read: Result<(), kafka::Error>) {
+        match read {
+            Ok(()) => self.ready = (**claims).clone(),
+            Err(error) => tracing::warn!(%error, "what was assigned waits until the topics have been read"),
+        }
+    }
+
+    /// Looks for what is left over, and if there is something, reads the config topic to its end.
+    fn find_leftovers(&mut self) -> UnderWay<(BTreeSet<Leftover>, Result<(), kafka::Error>)> {
+        let at = self.sweepable();
+        if self.swept_at == Some(at.clone()) || !self.parts.state.is_caught_up() {
+            return None;
+        }
+        let found = self.leftovers();
+        if found.is_empty() {
+            self.swept_at = Some(at);
+            return None;
+        }
+        let configs = self.parts.state.configs.clone();
+        Some(Box::pin(async move {
+            let read = configs.read_to_end(READ_LIMIT).await;
+            if read.is_err() {
+                sleep(READ_PAUSE).await;
+            }
+            (found, read)
+        }))
+    }
+
+    /// All that a sweep depends on.
+    fn sweepable(&self) -> (u64, u64, BTreeMap<i32, i64>) {
+        let State { configs, statuses, .. } = &self.parts.state;
+        (*configs.changes().borrow(), *statuses.changes().borrow(), self.held.clone())
+    }
+
+    fn leftovers(&self) -> BTreeSet<Leftover> {
+        let (state, membership) = (&self.parts.state, &self.parts.membership);
+        let owns = |id: &Id| self.held.contains_key(&id.partition(membership.partitions()));
+        state
+            .configs
+            .read(|configs| state.statuses.read(|statuses| sweep::leftovers(statuses, configs, owns)))
+    }
+
+    /// Removes what was left over before the config topic was read to its end, and still is.
+    fn sweep(&mut self, found: &BTreeSet<Leftover>, read: Result<(), kafka::Error>) {
+        if let Err(error) = read {
+            tracing::warn!(%error, "statuses of what is gone stay until the config topic can be read");
+            return;
+        }
+        // Before the look: what comes later is looked at again. So is what this changes, once it is in the topic.
+        self.swept_at = Some(self.sweepable());
+        let leftovers = self.leftovers();
+        sweep::remove(found.intersection(&leftovers), &self.parts.statuses);
+        if !leftovers.is_subset(found) {
+            self.swept_at = None;
+        }
+    }
+
+    /// Lets every instance compare what it said with what the topic shows.
+    fn insist(&self) {
+        let statuses = &self.parts.state.statuses;
+        if !statuses.is_caught_up() {
+            return;
+        }
+        // Asked outside the look: whoever speaks looks at the topic too.
+        let shown = statuses.read(|statuses| {
+            let shadowed: BTreeSet<(&str, Option<u32>)> = statuses.shadowed().collect();
+            let held = self.roster.iter().filter(|(_, instance)| self.holds(instance));
+            held.map(|(id, instance)| {
+                let shown = match id.task {
+                    None => statuses.connector(&id.connector),
+                    Some(task) => statuses.tasks(&id.connector).get(&task).copied(),
+                };
+                (&instance.voice, shown.cloned(), shadowed.contains(&(&*id.connector, id.task)))
+            })
+            .collect::<Vec<_>>()
+        });
+        for (voice, shown, shadowed) in shown {
+            voice.insist(shown.as_ref(), shadowed);
+        }
+    }
+
+    fn holds(&self, instance: &Instance) -> bool {
+        self.owned.borrow().get(&instance.partition) == Some(&instance.claim)
+            && self.parts.membership.holds(instance.partition)
+    }
+}
+
+/// Reads all that tasks and commands may depend on.
+async fn read_to_end(state: &State) -> Result<(), kafka::Error> {
+    tokio::try_join!(
+        state.configs.read_to_end(READ_LIMIT),
+        state.offsets.read_to_end(READ_LIMIT),
+        state.statuses.read_to_end(READ_LIMIT),
+    )
+    .map(drop)
+}
+
+/// The result of what is under way; waits for ever while nothing is.
+async fn done<T>(under_way: &mut UnderWay<T>) -> T {
+    match under_way {
+        Some(work) => work.await,
+        None => pending().await,
+    }
+}
+
+fn ticks(every: Duration) -> tokio::time::Interval {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}

@@ -1,0 +1,172 @@
+//! One life of a body, from its start to its end by order, failure or panic.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinError,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{Keeper, Run, Up};
+use crate::{
+    config::connector::TargetState,
+    worker::{
+        plugins::Failure,
+        state::statuses::RunState,
+        supervisor::{
+            order::{Meaning, Order},
+            trace,
+        },
+    },
+};
+
+/// How long an aborted body may take to let go of its thread.
+const ABORT_LIMIT: Duration = Duration::from_secs(1);
+
+/// How a life ended.
+pub(super) enum Life {
+    /// By an order.
+    Told(Meaning),
+    /// By itself.
+    Failed { failure: Failure, panicked: bool, lasted: Duration },
+}
+
+/// Lives one life. `order` is what the body was started with, and in the end the last order it has followed.
+pub(super) async fn live(
+    keeper: &mut Keeper,
+    order: &mut Order,
+    orders: &mut watch::Receiver<Order>,
+) -> Life {
+    let cancel = CancellationToken::new();
+    let (target, run_target) = watch::channel(order.target);
+    let (paused, run_paused) = watch::channel(is_paused(order.target));
+    let (up, mut is_up) = oneshot::channel();
+    let run = Run {
+        config: Arc::clone(&order.config),
+        target: run_target,
+        paused: run_paused,
+        cancel: cancel.clone(),
+        up: Up(Some(up)),
+    };
+    keeper.voice.starts();
+    let begun = Instant::now();
+    let mut body = AbortOnDropHandle::new(tokio::spawn((keeper.body)(run)));
+    // Whether the body has told that it is up, and whether it still may.
+    let (mut stands, mut listening) = (false, true);
+    loop {
+        tokio::select! {
+            biased;
+            changed = orders.changed() => {
+                let meaning = match changed {
+                    Err(_) => Meaning::End(keeper.abandoned()),
+                    Ok(()) => {
+                        let next = orders.borrow_and_update().clone();
+                        let meaning = order.meaning(&next, keeper.served, false);
+                        (keeper.served, *order) = (next.restarts, next);
+                        meaning
+                    }
+                };
+                let by = match meaning {
+                    Meaning::GoOn => {
+                        if *target.borrow() != order.target {
+                            target.send_replace(order.target);
+                            paused.send_replace(is_paused(order.target));
+                            if stands {
+                                keeper.voice.say(steady(order.target), None);
+                            }
+                        }
+                        continue;
+                    }
+                    Meaning::Anew => {
+                        keeper.voice.say(RunState::Restarting, None);
+                        Instant::now() + keeper.settings.task_grace
+                    }
+                    Meaning::End(end) => end.by,
+                };
+                stop(keeper, body, &cancel, by, orders).await;
+                return Life::Told(meaning);
+            }
+            told = &mut is_up, if listening => {
+                listening = false;
+                if told.is_ok() {
+                    stands = true;
+                    keeper.voice.started();
+                    keeper.voice.say(steady(order.target), None);
+                }
+            }
+            ended = &mut body => {
+                // It may have told in the same breath.
+                if !(stands || listening && is_up.try_recv().is_ok()) {
+                    keeper.voice.did_not_start();
+                }
+                let (failure, panicked) = why(ended);
+                return Life::Failed { failure, panicked, lasted: begun.elapsed() };
+            }
+        }
+    }
+}
+
+/// Ends a body: cancelled, awaited until `by` or an earlier end that is ordered meanwhile, then aborted.
+async fn stop(
+    keeper: &Keeper,
+    mut body: AbortOnDropHandle<Result<(), Failure>>,
+    cancel: &CancellationToken,
+    mut by: Instant,
+    orders: &mut watch::Receiver<Order>,
+) {
+    let (connector, task) = (&*keeper.id.connector, keeper.id.task);
+    cancel.cancel();
+    let mut hears = true;
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut body => {
+                // What it says on its way out changes nothing, but a fault should not pass unseen.
+                if let (failure, true) = why(ended) {
+                    tracing::warn!(connector, task, error = %failure, "panicked while it ended");
+                }
+                return;
+            }
+            () = sleep_until(by) => break,
+            changed = orders.changed(), if hears => match changed {
+                Ok(()) => by = orders.borrow_and_update().end.map_or(by, |end| end.by.min(by)),
+                Err(_) => {
+                    hears = false;
+                    by = by.min(keeper.abandoned().by);
+                }
+            },
+        }
+    }
+    tracing::warn!(connector, task, "did not end in time, and is aborted");
+    body.abort();
+    if timeout(ABORT_LIMIT, &mut body).await.is_err() {
+        tracing::error!(connector, task, "blocks its thread, and is left behind");
+    }
+}
+
+/// Why a body ended that nobody had told to, and whether it panicked.
+fn why(ended: Result<Result<(), Failure>, JoinError>) -> (Failure, bool) {
+    match ended {
+        Ok(Ok(())) => (Failure::passing("Ended", "it ended although nobody had told it to"), false),
+        Ok(Err(failure)) => (failure, false),
+        Err(error) => match error.try_into_panic() {
+            Ok(payload) => (trace::panicked(&*payload), true),
+            Err(_) => (Failure::passing("Aborted", "it was aborted from outside"), false),
+        },
+    }
+}
+
+/// The state of an instance that does what it shall.
+fn steady(target: TargetState) -> RunState {
+    match target {
+        TargetState::Running => RunState::Running,
+        TargetState::Paused => RunState::Paused,
+        TargetState::Stopped => RunState::Stopped,
+    }
+}
+
+fn is_paused(target: TargetState) -> bool {
+    target != TargetState::Running
+}

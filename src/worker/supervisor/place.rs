@@ -1,0 +1,49 @@
+//! Which partition of the work topic a connector or task belongs to, and so who runs it.
+
+use std::{fmt, sync::Arc};
+
+use crate::kafka::partition_of;
+
+/// A connector, or one of its tasks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    /// Name of the connector.
+    pub connector: Arc<str>,
+    /// Number of the task; `None` for the connector itself.
+    pub task: Option<u32>,
+}
+
+impl Id {
+    /// Its partition among `partitions`: a connector's by the hash of its name, task `i`'s the `i`-th after that. So the
+    /// tasks of one connector spread over the workers, and everyone computes the same.
+    #[must_use]
+    pub fn partition(&self, partitions: i32) -> i32 {
+        let partitions = i64::from(partitions.max(1));
+        let home = i64::from(partition_of(self.connector.as_bytes(), partitions as i32));
+        ((home + i64::from(self.task.unwrap_or(0))) % partitions) as i32
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.task {
+            Some(task) => write!(f, "task {}-{task}", self.connector),
+            None => write!(f, "connector {}", self.connector),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_follow_their_connector_around_the_partitions() {
+        let place = |task| Id { connector: "21".into(), task }.partition(12);
+
+        // The hash of "21" is 1173551340, and so its partition 0.
+        assert_eq!(place(None), 0);
+        assert_eq!((place(Some(0)), place(Some(1)), place(Some(11)), place(Some(12))), (0, 1, 11, 0));
+        assert_eq!(place(Some(u32::MAX)), (u32::MAX % 12) as i32);
+    }
+}
