@@ -32,8 +32,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_service::Service;
 
 use activity::{Activity, Answer, Moving};
+pub use certificate::{CertificateError, tls};
 
 mod activity;
+mod certificate;
 
 /// How long after a failed accept the next is tried: long enough to close something, short enough to be unnoticed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, middleware};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::{net::TcpListener, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
@@ -12,7 +11,7 @@ use super::{
     Error, Provider, accounting, control, deliveries, edge, gateway, identity, invoicing, reads,
     settings::{Settings, Tls},
 };
-use crate::server::{Options, Server};
+use crate::server::{self, Options, Server};
 
 /// Connections at once: more than any test or benchmark opens.
 const CONNECTIONS: usize = 10_000;
@@ -166,20 +165,9 @@ fn serving_certificate(tls: &Tls) -> Result<Serving, Error> {
             (made.cert.pem(), made.signing_key.serialize_pem())
         }
     };
-    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
-        .collect::<Result<_, _>>()
-        .map_err(certificate_error("read the certificate chain"))?;
-    let key =
-        PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(certificate_error("read the private key"))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(certificate_error("choose TLS versions"))?
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .map_err(certificate_error("serve with the certificate and key"))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok((Some(Arc::new(config)), Some(chain)))
+    let config = server::tls(&chain, &key)
+        .map_err(|error| Error::Certificate { what: error.what, source: error.source })?;
+    Ok((Some(config), Some(chain)))
 }
 
 fn certificate_error<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
