@@ -31,7 +31,8 @@ mod transaction;
 
 pub use client::{LARGEST_RECORD, SMALLEST_LIMIT, check_settings};
 pub use consumer::{
-    Assignment, Consumer, Event, Options as ConsumerOptions, Received, Start, read_to_end, watermarks,
+    Assignment, Consumer, Event, Options as ConsumerOptions, Received, Start, read_from, read_to_end,
+    watermarks,
 };
 #[cfg(test)]
 pub(crate) use error::samples;

@@ -23,3 +23,4 @@ pub mod plugins;
 pub mod rest;
 pub mod state;
 pub mod supervisor;
+pub mod topics;

@@ -20,7 +20,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -33,6 +33,7 @@ use tokio::{
     time::timeout,
 };
 
+use super::client::blocking;
 use crate::{config::Kafka, kafka::Error};
 
 /// What a consumer may use.
@@ -128,6 +129,7 @@ pub struct Consumer {
     shared: Arc<Shared>,
     partitions: Vec<Partition>,
     poller: thread::Thread,
+    client: Weak<poll::Client>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -167,6 +169,28 @@ impl Consumer {
         self.set_paused(topic, partition, false)
     }
 
+    /// Asks the broker that leads a partition whether it is there, over the connections that reading uses. At the end of
+    /// its partitions a consumer hears nothing for as long as nothing is written; this tells that from a lost broker.
+    pub fn ping(
+        &self,
+        topic: &str,
+        partition: i32,
+        limit: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (client, topic) = (Weak::clone(&self.client), topic.to_owned());
+        async move {
+            let action = format!("ask for the offsets of {topic} partition {partition}");
+            let ask = {
+                let action = action.clone();
+                move || match client.upgrade() {
+                    Some(client) => poll::ask(&client, &topic, partition, limit).map(drop),
+                    None => Err(Error::Stopped { action }),
+                }
+            };
+            blocking(&action, ask).await?
+        }
+    }
+
     /// Ends reading and waits until the client is gone.
     pub async fn stop(mut self) {
         self.events.close();
@@ -204,8 +228,8 @@ impl Consumer {
                 end.send(()).ok();
             })
             .map_err(|_| stopped())?;
-        let ends = open.await.map_err(|_| stopped())??;
-        Ok((Self { events, shared, partitions, poller: thread.thread().clone(), ended }, ends))
+        let (client, ends) = open.await.map_err(|_| stopped())??;
+        Ok((Self { events, shared, partitions, poller: thread.thread().clone(), client, ended }, ends))
     }
 
     fn set_paused(&self, topic: &str, partition: i32, paused: bool) -> bool {
@@ -239,16 +263,28 @@ pub async fn read_to_end(
     topic: &str,
     partitions: &[i32],
     limit: Duration,
+    each: impl FnMut(Received),
+) -> Result<BTreeMap<i32, i64>, Error> {
+    let starts = partitions.iter().map(|partition| (*partition, Start::Earliest)).collect();
+    read_from(kafka, topic, &starts, limit, each).await
+}
+
+/// As [`read_to_end`], each partition from a start of its own.
+pub async fn read_from(
+    kafka: &Kafka,
+    topic: &str,
+    starts: &BTreeMap<i32, Start>,
+    limit: Duration,
     mut each: impl FnMut(Received),
 ) -> Result<BTreeMap<i32, i64>, Error> {
     let topic: Arc<str> = topic.into();
-    let mut open: BTreeSet<i32> = partitions.iter().copied().collect();
-    let assignments = open
+    let mut open: BTreeSet<i32> = starts.keys().copied().collect();
+    let assignments = starts
         .iter()
-        .map(|partition| Assignment {
+        .map(|(partition, start)| Assignment {
             topic: Arc::clone(&topic),
             partition: *partition,
-            start: Start::Earliest,
+            start: *start,
         })
         .collect();
     let options = Options { connect_limit: limit, ..Options::default() };
@@ -270,6 +306,7 @@ pub async fn read_to_end(
         Ok(positions)
     };
     timeout(limit, read).await.unwrap_or_else(|_| {
+        let partitions: Vec<i32> = starts.keys().copied().collect();
         Err(Error::Deadline { action: format!("read {topic} partitions {partitions:?} to the end"), limit })
     })
 }

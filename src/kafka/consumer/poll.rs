@@ -5,7 +5,7 @@
 //! something, the caller has made room, or [`IDLE`] has passed.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -53,18 +53,30 @@ pub(super) struct Order {
 }
 
 /// Opens the client, reports how that went, and polls until the caller has gone.
-pub(super) fn run(order: Order, opened: oneshot::Sender<Result<Ends, Error>>) {
+pub(super) fn run(order: Order, opened: oneshot::Sender<Result<(Weak<Client>, Ends), Error>>) {
     match open(&order) {
         Err(error) => drop(opened.send(Err(error))),
         Ok((mut poller, ends)) => {
-            if opened.send(Ok(ends)).is_ok() {
+            if opened.send(Ok((Arc::downgrade(&poller.client), ends))).is_ok() {
                 poller.run();
             }
         }
     }
 }
 
-type Client = BaseConsumer<Context>;
+/// What reads.
+pub(super) type Client = BaseConsumer<Context>;
+
+/// The first offset a partition has, and the one behind its last committed record.
+pub(super) fn ask(
+    client: &Client,
+    topic: &str,
+    partition: i32,
+    limit: Duration,
+) -> Result<(i64, i64), Error> {
+    let action = || format!("ask for the offsets of {topic} partition {partition}");
+    client.fetch_watermarks(topic, partition, limit).map_err(|error| Error::request(action(), error))
+}
 
 fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let Order { kafka, options, assignments, .. } = order;
@@ -84,12 +96,7 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let mut ends = Ends::new();
     if order.ask_ends {
         for Assignment { topic, partition, .. } in assignments {
-            let asked = client.fetch_watermarks(topic, *partition, left());
-            let action = || format!("ask for the offsets of {topic} partition {partition}");
-            ends.insert(
-                (Arc::clone(topic), *partition),
-                asked.map_err(|error| Error::request(action(), error))?,
-            );
+            ends.insert((Arc::clone(topic), *partition), ask(&client, topic, *partition, left())?);
         }
     }
 

@@ -237,3 +237,30 @@ async fn watermarks_are_the_first_and_the_next_offset() {
 
     assert_eq!(found, BTreeMap::from([(0, (0, 5)), (1, (0, 5))]));
 }
+
+#[tokio::test]
+async fn reading_from_a_place_in_the_middle_brings_what_is_behind_it_and_ends() {
+    let cluster = filled(10).await;
+    let starts = [(0, Start::Offset(7)), (1, Start::Offset(10))].into();
+    let mut read = Vec::new();
+
+    let each = |record: Received| read.push((record.partition, record.offset));
+    let positions = read_from(&cluster.settings(), "a", &starts, LIMIT, each).await.unwrap();
+
+    assert_eq!(read, [(0, 7), (0, 8), (0, 9)]);
+    assert_eq!(positions, [(0, 10), (1, 10)].into());
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_while_the_broker_is_there_and_fails_once_it_is_not() {
+    let cluster = filled(1).await;
+    let options = Options::default();
+    let consumer =
+        Consumer::assign(&cluster.settings(), vec![from("a", 0, Start::Earliest)], &options).await.unwrap();
+
+    consumer.ping("a", 0, LIMIT).await.unwrap();
+    cluster.set_reachable(false).unwrap();
+
+    let error = consumer.ping("a", 0, Duration::from_millis(300)).await.unwrap_err();
+    assert_eq!(error.retry(), Retry::Later, "{error}");
+}

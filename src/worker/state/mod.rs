@@ -1,13 +1,31 @@
-//! What the three topics say, as this worker has read them: configs, offsets, statuses.
+//! What the three topics say, as this worker has read them: configs, offsets, statuses; and the ways to write the last
+//! two. (Configs are written by the [`super::arbiter`] alone.)
+//!
+//! ```text
+//! config topic ─▶ Tail<Configs>                       offset topic ─▶ Tail<Offsets> ◀── OffsetWriter waits for it
+//! status topic ─▶ Tail<Statuses>                          ▲                                   │
+//!      ▲                                                  └───────────────────────────────────┘
+//!      └── StatusWriter (latest of each key, for ever)
+//! ```
+//!
+//! Keys and JSON are Kafka Connect's, so that its tools can read and mend these topics. What cannot be understood is
+//! logged and left out, and never stops anything.
 
 pub mod configs;
+mod java;
 pub mod offsets;
 pub mod statuses;
 mod tail;
+pub mod writer;
 
 pub use tail::{Apply, Tail};
 
 use self::{configs::Configs, offsets::Offsets, statuses::Statuses};
+use super::topics::Partitions;
+use crate::{
+    config::{Kafka, worker},
+    kafka,
+};
 
 /// The three tails. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -18,4 +36,78 @@ pub struct State {
     pub offsets: Tail<Offsets>,
     /// States of connectors and tasks, and the topics they use.
     pub statuses: Tail<Statuses>,
+}
+
+impl State {
+    /// Starts to follow the three topics.
+    ///
+    /// # Errors
+    /// The client cannot be built.
+    pub async fn follow(
+        kafka: &Kafka,
+        topics: &worker::Topics,
+        partitions: &Partitions,
+    ) -> Result<Self, kafka::Error> {
+        Ok(Self {
+            configs: Tail::follow(kafka, &topics.config.name, partitions.config).await?,
+            offsets: Tail::follow(kafka, &topics.offset.name, partitions.offset).await?,
+            statuses: Tail::follow(kafka, &topics.status.name, partitions.status).await?,
+        })
+    }
+
+    /// Waits until all three have been read to their end once.
+    pub async fn caught_up(&self) {
+        tokio::join!(self.configs.caught_up(), self.offsets.caught_up(), self.statuses.caught_up());
+    }
+
+    /// Whether that is so.
+    #[must_use]
+    pub fn is_caught_up(&self) -> bool {
+        self.configs.is_caught_up() && self.offsets.is_caught_up() && self.statuses.is_caught_up()
+    }
+}
+
+/// Records as they come, for the tests of what they add up to.
+#[cfg(test)]
+mod samples {
+    use bytes::Bytes;
+
+    use super::Apply;
+    use crate::kafka::Received;
+
+    /// What Kafka Connect 4.3.1 wrote: lines of partition, offset, key and value.
+    pub(super) fn records(file: &str) -> Vec<Received> {
+        let line = |line: &str| {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [partition, offset, key, value] = fields[..] else { panic!("{line}") };
+            let value = (value != "null").then_some(value);
+            Received {
+                partition: partition.parse().unwrap(),
+                ..received(offset.parse().unwrap(), key, value)
+            }
+        };
+        file.lines().map(line).collect()
+    }
+
+    pub(super) fn received(offset: i64, key: &str, value: Option<&str>) -> Received {
+        let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        Received {
+            topic: "topic".into(),
+            partition: 0,
+            offset,
+            key: Some(bytes(key)),
+            value: value.map(bytes),
+            headers: Vec::new(),
+            timestamp_ms: None,
+        }
+    }
+
+    /// What records with these keys and values add up to, at offsets from 0.
+    pub(super) fn state<S: Apply>(records: &[(&str, Option<&str>)]) -> S {
+        let mut state = S::default();
+        for (offset, (key, value)) in (0..).zip(records) {
+            state.apply(&received(offset, key, *value));
+        }
+        state
+    }
 }

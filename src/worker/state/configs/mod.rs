@@ -1,0 +1,272 @@
+//! The config topic, in Kafka Connect's own keys and JSON.
+//!
+//! `connector-N` and `task-N-i` hold `{properties}`, `commit-N` `{tasks}` makes task configurations count, `target-state-N`
+//! `{state, state.v2}`, `restart-connector-N` `{include-tasks, only-failed}` and `logger-cluster-NS` `{level}` are commands.
+//! `session-key` and `tasks-fencing-N` are Kafka Connect's own business and left alone.
+//!
+//! - Task records count from the commit that follows them. A commit that misses one leaves the connector without tasks
+//!   and *half-written*, until its owner writes them again.
+//! - A connector exists while it has a configuration. Its target state and its tasks may stand before that in the log:
+//!   Kafka Connect writes the state first, and compaction keeps an old commit before a new configuration.
+//! - The tombstone of a configuration removes everything of that name.
+//!
+//! On failure: a record that cannot be understood is logged and left out.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use record::{Key, Parsed};
+pub use record::{Write, connector, logger, restart, target_state, tasks};
+
+use super::Apply;
+use crate::{config::connector::TargetState, kafka::Received};
+
+/// A flat configuration, as written.
+pub type Properties = BTreeMap<String, String>;
+
+/// Header on the last record of a write: its id, by which a writer finds out whether the write is in the log.
+pub(in crate::worker) const WRITE_HEADER: &str = "tributary.write";
+/// Writes whose ids are remembered: far more than can happen between a commit and the look for it.
+const REMEMBERED_WRITES: usize = 1024;
+/// Restarts of one connector that are remembered, for those who look late.
+const REMEMBERED_RESTARTS: usize = 32;
+
+/// One connector.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    /// Its configuration, to the letter.
+    pub config: Arc<Properties>,
+    /// What it should be doing.
+    pub target: TargetState,
+    /// Task configurations in force: those of the last commit. Empty while it is stopped or not yet configured.
+    pub tasks: Arc<[Properties]>,
+    /// Offset of the configuration's record: which edit this is.
+    pub revision: i64,
+    /// Offset of the last task commit; -1 while there is none that counts.
+    pub task_revision: i64,
+}
+
+/// A restart that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restart {
+    /// Offset of the request.
+    pub revision: i64,
+    /// Tasks too.
+    pub include_tasks: bool,
+    /// Only what has failed.
+    pub only_failed: bool,
+    /// One task alone (ours: Kafka Connect forwards these over REST).
+    pub task: Option<u32>,
+}
+
+/// All of the topic.
+#[derive(Debug, Default)]
+pub struct Configs {
+    connectors: BTreeMap<String, Connector>,
+    /// All that is known of a name, whether or not it has a configuration yet.
+    known: BTreeMap<String, Known>,
+    loggers: BTreeMap<String, (String, i64)>,
+    writes: VecDeque<Bytes>,
+}
+
+impl Configs {
+    /// Every connector by name.
+    #[must_use]
+    pub fn connectors(&self) -> &BTreeMap<String, Connector> {
+        &self.connectors
+    }
+
+    /// The last restart asked for of a connector.
+    #[must_use]
+    pub fn restart(&self, connector: &str) -> Option<&Restart> {
+        self.restarts(connector).next_back()
+    }
+
+    /// The last restarts asked for of a connector, oldest first: who looks only at the last may miss one before it.
+    pub fn restarts(&self, connector: &str) -> impl DoubleEndedIterator<Item = &Restart> {
+        self.known.get(connector).into_iter().flat_map(|known| &known.restarts)
+    }
+
+    /// Cluster-wide log levels: logger, level, offset of the record.
+    #[must_use]
+    pub fn loggers(&self) -> &BTreeMap<String, (String, i64)> {
+        &self.loggers
+    }
+
+    /// Whether task records stand without their commit, or a commit without all of its task records: the owner has to
+    /// write them again.
+    #[must_use]
+    pub fn is_half_written(&self, connector: &str) -> bool {
+        self.known.get(connector).is_some_and(|known| known.incomplete || !known.uncommitted.is_empty())
+    }
+
+    /// Connectors of classes this worker does not know, with those: the topic then belongs to somebody else.
+    #[must_use]
+    pub fn foreign_classes(&self, known: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+        let class = |connector: &Connector| connector.config.get("connector.class").cloned();
+        self.connectors
+            .iter()
+            .map(|(name, connector)| (name.clone(), class(connector).unwrap_or_default()))
+            .filter(|(_, class)| !known(class))
+            .collect()
+    }
+
+    /// What deletes a connector: tombstones for everything that stands in the topic under its name. Kafka Connect leaves
+    /// task records and commits behind, which then look like those of a later connector of that name.
+    #[must_use]
+    pub fn deletion(&self, name: &str) -> Vec<Write> {
+        let mut writes = vec![connector(name, None), target_state(name, None)];
+        if let Some(known) = self.known.get(name) {
+            writes.extend((0..known.highest_task).map(|number| (Key::task(name, number), None)));
+            writes.push((Key::commit(name), None));
+            if !known.restarts.is_empty() {
+                writes.push((Key::restart(name), None));
+            }
+        }
+        writes
+    }
+
+    /// Whether a write with this id has been read, all of it.
+    #[must_use]
+    pub(in crate::worker) fn has_write(&self, id: &[u8]) -> bool {
+        self.writes.iter().any(|write| write == id)
+    }
+
+    fn known(&mut self, name: &str) -> &mut Known {
+        self.known.entry(name.to_owned()).or_default()
+    }
+
+    /// Takes over what has become of a name.
+    fn show(&mut self, name: &str) {
+        match self.known.get(name).and_then(Known::connector) {
+            Some(connector) => drop(self.connectors.insert(name.to_owned(), connector)),
+            None => drop(self.connectors.remove(name)),
+        }
+    }
+
+    fn remember_write(&mut self, record: &Received) {
+        let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) else { return };
+        if self.writes.len() == REMEMBERED_WRITES {
+            self.writes.pop_front();
+        }
+        self.writes.push_back(id.clone());
+    }
+}
+
+impl Apply for Configs {
+    fn apply(&mut self, record: &Received) {
+        let offset = record.offset;
+        match record::parse(record) {
+            Ok(Some((name, parsed))) => {
+                match parsed {
+                    Parsed::Connector(Some(config)) => {
+                        self.known(&name).config = Some((Arc::new(config), offset));
+                    }
+                    // With its target state, tasks and restarts: a later connector of that name begins anew.
+                    Parsed::Connector(None) => drop(self.known.remove(&name)),
+                    Parsed::Target(Some(target)) => self.known(&name).target = Some(target),
+                    Parsed::Task(number, Some(config)) => {
+                        let known = self.known(&name);
+                        known.uncommitted.insert(number, config);
+                        known.highest_task = known.highest_task.max(number.saturating_add(1));
+                    }
+                    Parsed::Commit(Some(count)) => self.known(&name).commit(count, offset),
+                    Parsed::Restart(Some(mut restart)) => {
+                        restart.revision = offset;
+                        let restarts = &mut self.known(&name).restarts;
+                        if restarts.len() == REMEMBERED_RESTARTS {
+                            restarts.pop_front();
+                        }
+                        restarts.push_back(restart);
+                    }
+                    Parsed::Logger(Some(level)) => drop(self.loggers.insert(name.clone(), (level, offset))),
+                    Parsed::Logger(None) => drop(self.loggers.remove(&name)),
+                    // Of a name that is not known there is nothing to remove.
+                    tombstone => {
+                        if let Some(known) = self.known.get_mut(&name) {
+                            known.remove(&tombstone);
+                        }
+                    }
+                }
+                self.show(&name);
+            }
+            Ok(None) => {}
+            Err(reason) => {
+                tracing::warn!(topic = &*record.topic, offset, reason, "record of the config topic left out");
+            }
+        }
+        self.remember_write(record);
+    }
+}
+
+/// What stands in the log under one name.
+#[derive(Debug)]
+struct Known {
+    config: Option<(Arc<Properties>, i64)>,
+    target: Option<TargetState>,
+    tasks: Arc<[Properties]>,
+    task_revision: i64,
+    /// Task records that wait for their commit.
+    uncommitted: BTreeMap<u32, Properties>,
+    /// The last commit missed some.
+    incomplete: bool,
+    /// One above the highest task that has a record.
+    highest_task: u32,
+    restarts: VecDeque<Restart>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            config: None,
+            target: None,
+            tasks: Arc::default(),
+            task_revision: -1,
+            uncommitted: BTreeMap::new(),
+            incomplete: false,
+            highest_task: 0,
+            restarts: VecDeque::new(),
+        }
+    }
+}
+
+impl Known {
+    fn connector(&self) -> Option<Connector> {
+        let (config, revision) = self.config.clone()?;
+        let target = self.target.unwrap_or(TargetState::Running);
+        let tasks = if target == TargetState::Stopped { Arc::default() } else { Arc::clone(&self.tasks) };
+        Some(Connector { config, target, tasks, revision, task_revision: self.task_revision })
+    }
+
+    /// Compaction may leave records of tasks that a smaller set no longer has; that is no reason to refuse the set.
+    fn commit(&mut self, count: u32, offset: i64) {
+        let mut waiting = std::mem::take(&mut self.uncommitted);
+        let tasks: Option<Vec<Properties>> = (0..count).map(|number| waiting.remove(&number)).collect();
+        self.incomplete = tasks.is_none();
+        self.task_revision = if self.incomplete { -1 } else { offset };
+        self.tasks = tasks.unwrap_or_default().into();
+    }
+
+    fn remove(&mut self, tombstone: &Parsed) {
+        match tombstone {
+            Parsed::Target(_) => self.target = None,
+            Parsed::Task(number, _) => drop(self.uncommitted.remove(number)),
+            Parsed::Commit(_) => {
+                self.tasks = Arc::default();
+                self.task_revision = -1;
+                self.incomplete = false;
+                self.uncommitted.clear();
+            }
+            Parsed::Restart(_) => self.restarts.clear(),
+            Parsed::Connector(_) | Parsed::Logger(_) => {}
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Records of the config topic: what they say, and how to write them.
+
+use serde_json::{Map, Value, json};
+
+use super::{Properties, Restart};
+use crate::{config::connector::TargetState, kafka::Received};
+
+/// A record to be written: key and value, `None` for a tombstone.
+pub type Write = (String, Option<Value>);
+
+/// `connector-N`.
+#[must_use]
+pub fn connector(name: &str, config: Option<&Properties>) -> Write {
+    (format!("{CONNECTOR}{name}"), config.map(properties))
+}
+
+/// `target-state-N`; STOPPED is written so that older readers see PAUSED.
+#[must_use]
+pub fn target_state(name: &str, state: Option<TargetState>) -> Write {
+    let value = state.map(|state| {
+        let (older, state) = match state {
+            TargetState::Running => ("STARTED", "STARTED"),
+            TargetState::Paused => ("PAUSED", "PAUSED"),
+            TargetState::Stopped => ("PAUSED", "STOPPED"),
+        };
+        json!({ "state": older, "state.v2": state })
+    });
+    (format!("{TARGET_STATE}{name}"), value)
+}
+
+/// `task-N-i` for each, then `commit-N`.
+#[must_use]
+pub fn tasks(name: &str, tasks: &[Properties]) -> Vec<Write> {
+    let each =
+        (0_u32..).zip(tasks).map(|(number, config)| (Key::task(name, number), Some(properties(config))));
+    each.chain([(Key::commit(name), Some(json!({ "tasks": tasks.len() })))]).collect()
+}
+
+/// `restart-connector-N`.
+#[must_use]
+pub fn restart(name: &str, include_tasks: bool, only_failed: bool, task: Option<u32>) -> Write {
+    let mut value = json!({ "include-tasks": include_tasks, "only-failed": only_failed });
+    if let (Some(task), Value::Object(members)) = (task, &mut value) {
+        members.insert("task".into(), task.into());
+    }
+    (Key::restart(name), Some(value))
+}
+
+/// `logger-cluster-NS`.
+#[must_use]
+pub fn logger(namespace: &str, level: &str) -> Write {
+    (format!("{LOGGER}{namespace}"), Some(json!({ "level": level })))
+}
+
+const CONNECTOR: &str = "connector-";
+const TASK: &str = "task-";
+const COMMIT: &str = "commit-";
+const TARGET_STATE: &str = "target-state-";
+const RESTART: &str = "restart-connector-";
+const LOGGER: &str = "logger-cluster-";
+/// Kafka Connect's own: the key it signs internal requests with, and the count of producers to fence.
+const SESSION_KEY: &str = "session-key";
+const FENCING: &str = "tasks-fencing-";
+
+/// Keys that are made in more than one place.
+pub(super) struct Key;
+
+impl Key {
+    pub(super) fn task(name: &str, number: u32) -> String {
+        format!("{TASK}{name}-{number}")
+    }
+
+    pub(super) fn commit(name: &str) -> String {
+        format!("{COMMIT}{name}")
+    }
+
+    pub(super) fn restart(name: &str) -> String {
+        format!("{RESTART}{name}")
+    }
+}
+
+/// What a record says about the name in its key; `None` where it is a tombstone.
+pub(super) enum Parsed {
+    Connector(Option<Properties>),
+    Target(Option<TargetState>),
+    Task(u32, Option<Properties>),
+    Commit(Option<u32>),
+    /// Its revision is the record's offset, which is not known here.
+    Restart(Option<Restart>),
+    Logger(Option<String>),
+}
+
+/// The name and what is said of it; nothing for records that are none of ours, or why it cannot be understood. Reasons
+/// name no values: configurations may hold secrets.
+pub(super) fn parse(record: &Received) -> Result<Option<(String, Parsed)>, &'static str> {
+    let key = record.key.as_deref().ok_or("it has no key")?;
+    let key = std::str::from_utf8(key).map_err(|_| "its key is no text")?;
+    if key == SESSION_KEY || key.starts_with(FENCING) {
+        return Ok(None);
+    }
+    let value = match record.value.as_deref() {
+        None => None,
+        // Kafka Connect writes either; JSON's null is its other tombstone.
+        Some(bytes) => match serde_json::from_slice(bytes).map_err(|_| "its value is no JSON")? {
+            Value::Null => None,
+            Value::Object(members) => Some(members),
+            _ => return Err("its value is no object"),
+        },
+    };
+    let value = value.as_ref();
+    let (name, parsed) = if let Some(name) = key.strip_prefix(CONNECTOR) {
+        (name, Parsed::Connector(value.map(read_properties).transpose()?))
+    } else if let Some(name) = key.strip_prefix(TARGET_STATE) {
+        (name, Parsed::Target(value.map(read_target).transpose()?))
+    } else if let Some(name) = key.strip_prefix(COMMIT) {
+        (name, Parsed::Commit(value.map(read_count).transpose()?))
+    } else if let Some(rest) = key.strip_prefix(TASK) {
+        // A name may have dashes itself.
+        let (name, number) = rest.rsplit_once('-').ok_or("its key names no task")?;
+        let number = number.parse().map_err(|_| "its key names no task")?;
+        (name, Parsed::Task(number, value.map(read_properties).transpose()?))
+    } else if let Some(name) = key.strip_prefix(RESTART) {
+        (name, Parsed::Restart(value.map(read_restart)))
+    } else if let Some(name) = key.strip_prefix(LOGGER) {
+        (name, Parsed::Logger(value.map(read_level).transpose()?))
+    } else {
+        return Err("its key is of no known kind");
+    };
+    Ok(Some((name.to_owned(), parsed)))
+}
+
+fn properties(config: &Properties) -> Value {
+    json!({ "properties": config })
+}
+
+fn read_properties(members: &Map<String, Value>) -> Result<Properties, &'static str> {
+    let found = members.get("properties").and_then(Value::as_object).ok_or("it has no properties")?;
+    found
+        .iter()
+        .map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect::<Option<Properties>>()
+        .ok_or("a property is no text")
+}
+
+fn read_target(members: &Map<String, Value>) -> Result<TargetState, &'static str> {
+    let state = members.get("state.v2").or_else(|| members.get("state"));
+    match state.and_then(Value::as_str) {
+        Some("STARTED") => Ok(TargetState::Running),
+        Some("PAUSED") => Ok(TargetState::Paused),
+        Some("STOPPED") => Ok(TargetState::Stopped),
+        _ => Err("it has no known target state"),
+    }
+}
+
+fn read_count(members: &Map<String, Value>) -> Result<u32, &'static str> {
+    let count = members.get("tasks").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
+    count.ok_or("it has no count of tasks")
+}
+
+/// Kafka Connect takes what is missing as false, and so do we.
+fn read_restart(members: &Map<String, Value>) -> Restart {
+    let flag = |key: &str| members.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let task = members.get("task").and_then(Value::as_u64).and_then(|task| u32::try_from(task).ok());
+    Restart { revision: -1, include_tasks: flag("include-tasks"), only_failed: flag("only-failed"), task }
+}
+
+fn read_level(members: &Map<String, Value>) -> Result<String, &'static str> {
+    members.get("level").and_then(Value::as_str).map(str::to_owned).ok_or("it has no level")
+}

@@ -1,0 +1,224 @@
+//! The status topic: `status-connector-N`, `status-task-N-i`, `status-topic-T:connector-N`, in Kafka Connect's JSON.
+//!
+//! - A record whose `generation` is lower than the one known for its key is ignored: it comes from an owner that has been
+//!   replaced and does not know it yet. The log has it as the last word all the same, and after compaction as the only
+//!   one: [`Statuses::shadowed`] names such keys, so that their owner writes again.
+//! - Our tombstones carry the generation in a header and obey the same rule; it stays known, so that a late record of an
+//!   earlier owner does not bring a deleted connector back. A tombstone without that header, as Kafka Connect and people
+//!   write it, forgets the generation too.
+//!
+//! On failure: a record that cannot be understood is logged and left out.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub(super) use record::{GENERATION_HEADER, Key, encode, encode_topic};
+use record::{Parsed, Word};
+
+use super::Apply;
+use crate::kafka::Received;
+
+/// Removed instances whose generation is remembered, at most: enough for every late record there can be.
+const REMEMBERED: usize = 4096;
+
+/// The states Kafka Connect shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunState {
+    /// It runs.
+    Running,
+    /// It waits to be resumed.
+    Paused,
+    /// It is stopped; connectors only.
+    Stopped,
+    /// It needs a person.
+    Failed,
+    /// No worker runs it.
+    Unassigned,
+    /// It is being restarted.
+    Restarting,
+}
+
+impl RunState {
+    const ALL: [Self; 6] =
+        [Self::Running, Self::Paused, Self::Stopped, Self::Failed, Self::Unassigned, Self::Restarting];
+
+    /// Kafka Connect's word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Running => "RUNNING",
+            Self::Paused => "PAUSED",
+            Self::Stopped => "STOPPED",
+            Self::Failed => "FAILED",
+            Self::Unassigned => "UNASSIGNED",
+            Self::Restarting => "RESTARTING",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
+
+/// State of a connector or task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// State.
+    pub state: RunState,
+    /// Why it failed: `Kind: sentence`, then `Caused by: …` lines.
+    pub trace: Option<String>,
+    /// Who says so.
+    pub worker_id: String,
+    /// Claim of the partition it belongs to; higher is later.
+    pub generation: i64,
+}
+
+/// All of the topic.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    connectors: BTreeMap<String, Instances>,
+    /// Removed instances, oldest first, so that what is remembered of them has a bound.
+    removed: VecDeque<(String, Option<u32>)>,
+}
+
+impl Statuses {
+    /// State of a connector.
+    #[must_use]
+    pub fn connector(&self, name: &str) -> Option<&Status> {
+        self.connectors.get(name)?.of(None)?.status.as_ref()
+    }
+
+    /// States of its tasks by number.
+    #[must_use]
+    pub fn tasks(&self, name: &str) -> BTreeMap<u32, &Status> {
+        let tasks = self.connectors.get(name).into_iter().flat_map(|instances| &instances.instances);
+        tasks.filter_map(|(task, instance)| Some(((*task)?, instance.status.as_ref()?))).collect()
+    }
+
+    /// Topics it has written to, since the last reset.
+    #[must_use]
+    pub fn topics(&self, name: &str) -> Vec<&str> {
+        let topics = self.connectors.get(name).into_iter().flat_map(|instances| &instances.topics);
+        topics.map(String::as_str).collect()
+    }
+
+    /// Connectors of which anything is known, the removed ones left out.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.connectors.iter().filter(|(_, instances)| instances.is_shown()).map(|(name, _)| name.as_str())
+    }
+
+    /// The highest generation known for a connector, or for one of its tasks: a lower one is ignored.
+    #[must_use]
+    pub fn generation(&self, name: &str, task: Option<u32>) -> Option<i64> {
+        self.connectors.get(name)?.of(task)?.generation
+    }
+
+    /// Connectors (`None`) and tasks whose last record in the log is one that was ignored.
+    pub fn shadowed(&self) -> impl Iterator<Item = (&str, Option<u32>)> {
+        self.connectors.iter().flat_map(|(name, instances)| {
+            let shadowed = instances.instances.iter().filter(|(_, instance)| instance.shadowed);
+            shadowed.map(|(task, _)| (name.as_str(), *task))
+        })
+    }
+
+    fn apply_word(&mut self, name: String, task: Option<u32>, word: Word) {
+        let instances = self.connectors.entry(name.clone()).or_default();
+        let instance = instances.instances.entry(task).or_default();
+        let generation = match &word {
+            Word::Is(status) => Some(status.generation),
+            Word::Removed(generation) => *generation,
+        };
+        instance.shadowed =
+            generation.is_some_and(|new| instance.generation.is_some_and(|known| new < known));
+        if instance.shadowed {
+            return;
+        }
+        instance.generation = generation;
+        match word {
+            Word::Is(status) => instance.status = Some(status),
+            Word::Removed(generation) => {
+                instance.status = None;
+                if generation.is_none() {
+                    instances.instances.remove(&task);
+                    self.drop_empty(&name);
+                } else {
+                    self.remember_removed(name, task);
+                }
+            }
+        }
+    }
+
+    fn remember_removed(&mut self, name: String, task: Option<u32>) {
+        self.removed.push_back((name, task));
+        while self.removed.len() > REMEMBERED
+            && let Some((name, task)) = self.removed.pop_front()
+        {
+            if let Some(instances) = self.connectors.get_mut(&name)
+                && instances.of(task).is_some_and(|instance| instance.status.is_none())
+            {
+                instances.instances.remove(&task);
+            }
+            self.drop_empty(&name);
+        }
+    }
+
+    fn drop_empty(&mut self, name: &str) {
+        if self.connectors.get(name).is_some_and(Instances::is_empty) {
+            self.connectors.remove(name);
+        }
+    }
+}
+
+impl Apply for Statuses {
+    fn apply(&mut self, record: &Received) {
+        match record::parse(record) {
+            Ok(Parsed::Instance { name, task, word }) => self.apply_word(name, task, word),
+            Ok(Parsed::Topic { topic, name, used: true }) => {
+                self.connectors.entry(name).or_default().topics.insert(topic);
+            }
+            Ok(Parsed::Topic { topic, name, used: false }) => {
+                if let Some(instances) = self.connectors.get_mut(&name) {
+                    instances.topics.remove(&topic);
+                    self.drop_empty(&name);
+                }
+            }
+            Err(reason) => {
+                let (topic, offset) = (&*record.topic, record.offset);
+                tracing::warn!(topic, offset, reason, "record of the status topic left out");
+            }
+        }
+    }
+}
+
+/// What is known of a connector (`None`) and its tasks.
+#[derive(Debug, Default)]
+struct Instances {
+    instances: BTreeMap<Option<u32>, Instance>,
+    topics: BTreeSet<String>,
+}
+
+impl Instances {
+    fn of(&self, task: Option<u32>) -> Option<&Instance> {
+        self.instances.get(&task)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.instances.is_empty() && self.topics.is_empty()
+    }
+
+    fn is_shown(&self) -> bool {
+        !self.topics.is_empty() || self.instances.values().any(|instance| instance.status.is_some())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Instance {
+    /// `None` once it was removed.
+    status: Option<Status>,
+    generation: Option<i64>,
+    /// The last record in the log is one that was ignored.
+    shadowed: bool,
+}

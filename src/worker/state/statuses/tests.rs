@@ -1,0 +1,166 @@
+//! What records add up to, those of a real Kafka Connect first.
+
+use bytes::Bytes;
+
+use super::{super::samples, *};
+use crate::kafka::partition_of;
+
+const SAMPLE: &str = include_str!("../samples/statuses.tsv");
+
+fn status(state: RunState, generation: i64) -> Status {
+    Status { state, trace: None, worker_id: "127.0.0.1:28083".into(), generation }
+}
+
+fn put(statuses: &mut Statuses, key: &str, status: &Status) {
+    let value = String::from_utf8(encode(status)).unwrap();
+    statuses.apply(&samples::received(0, key, Some(&value)));
+}
+
+fn remove(statuses: &mut Statuses, key: &str, generation: Option<i64>) {
+    let mut record = samples::received(0, key, None);
+    record.headers =
+        generation.iter().map(|it| (GENERATION_HEADER.to_owned(), Bytes::from(it.to_string()))).collect();
+    statuses.apply(&record);
+}
+
+#[test]
+fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
+    let mut statuses = Statuses::default();
+
+    samples::records(SAMPLE).iter().for_each(|record| statuses.apply(record));
+
+    assert!(statuses.names().eq(["bad", "grüße-7", "still", "t1"]), "`gone` was deleted");
+    assert_eq!(statuses.connector("t1"), Some(&status(RunState::Running, 5)));
+    assert_eq!(statuses.connector("grüße-7").unwrap().state, RunState::Paused);
+    assert_eq!(statuses.connector("still").unwrap().state, RunState::Stopped);
+    assert_eq!(statuses.tasks("t1"), [(0, &status(RunState::Running, 5))].into());
+    assert!(statuses.tasks("still").is_empty());
+    let failed = statuses.tasks("bad")[&0];
+    assert_eq!(failed.state, RunState::Failed);
+    assert!(failed.trace.as_ref().unwrap().starts_with("org.apache.kafka.connect.errors.ConnectException: "));
+    assert_eq!(statuses.topics("t1"), ["lines"]);
+    assert!(statuses.topics("bad").is_empty());
+    assert_eq!(statuses.shadowed().count(), 0);
+}
+
+#[test]
+fn what_we_write_is_byte_for_byte_what_connect_wrote_where_it_would() {
+    let records = samples::records(SAMPLE);
+    let written = [
+        (Key::instance("t1", None), encode(&status(RunState::Unassigned, 5))),
+        (Key::instance("t1", None), encode(&status(RunState::Restarting, 5))),
+        (Key::instance("t1", Some(0)), encode(&status(RunState::Unassigned, 5))),
+        (Key::topic("t1", "lines"), encode_topic("t1", 0, "lines", 1_794_729_429_511)),
+    ];
+
+    for (key, value) in written {
+        let same = |record: &&Received| {
+            record.key.as_deref() == Some(key.as_bytes()) && record.value.as_deref() == Some(&value)
+        };
+        let found = records.iter().find(same);
+        let found =
+            found.unwrap_or_else(|| panic!("{key} {} is none of Connect's", String::from_utf8_lossy(&value)));
+        assert_eq!(partition_of(key.as_bytes(), 5), found.partition, "{key}");
+    }
+}
+
+#[test]
+fn every_state_is_read_back_as_it_was_written() {
+    for state in RunState::ALL {
+        let trace = Some("Kind: sentence \"quoted\"\nCaused by: Other: \u{1f}é".to_owned());
+        let written = Status { trace, ..status(state, i64::MAX) };
+        let mut statuses = Statuses::default();
+
+        put(&mut statuses, &Key::instance("a-1-2", Some(7)), &written);
+
+        assert_eq!(statuses.tasks("a-1-2"), [(7, &written)].into());
+    }
+}
+
+#[test]
+fn a_lower_generation_is_ignored_and_its_key_named_until_the_owner_writes_again() {
+    let mut statuses = Statuses::default();
+    put(&mut statuses, "status-task-c-0", &status(RunState::Running, 7));
+
+    put(&mut statuses, "status-task-c-0", &status(RunState::Failed, 6));
+
+    assert_eq!(statuses.tasks("c")[&0], &status(RunState::Running, 7));
+    assert!(statuses.shadowed().eq([("c", Some(0))]));
+    put(&mut statuses, "status-task-c-0", &status(RunState::Paused, 7));
+    assert_eq!(statuses.tasks("c")[&0].state, RunState::Paused, "the same generation counts");
+    assert_eq!(statuses.shadowed().count(), 0);
+    assert_eq!(statuses.generation("c", Some(0)), Some(7));
+}
+
+#[test]
+fn a_removed_status_is_not_brought_back_by_an_earlier_owner() {
+    let mut statuses = Statuses::default();
+    put(&mut statuses, "status-connector-c", &status(RunState::Running, 7));
+    remove(&mut statuses, "status-connector-c", Some(6));
+    assert!(statuses.connector("c").is_some(), "removed by an owner that has been replaced");
+    assert!(statuses.shadowed().eq([("c", None)]));
+
+    remove(&mut statuses, "status-connector-c", Some(7));
+    put(&mut statuses, "status-connector-c", &status(RunState::Unassigned, 6));
+
+    assert_eq!((statuses.connector("c"), statuses.names().count()), (None, 0));
+    put(&mut statuses, "status-connector-c", &status(RunState::Running, 8));
+    assert!(statuses.connector("c").is_some());
+}
+
+#[test]
+fn a_tombstone_as_connect_writes_it_forgets_the_generation_too() {
+    let mut statuses = Statuses::default();
+    put(&mut statuses, "status-connector-c", &status(RunState::Running, 700));
+
+    remove(&mut statuses, "status-connector-c", None);
+    assert!(statuses.connectors.is_empty());
+
+    put(&mut statuses, "status-connector-c", &status(RunState::Running, 1));
+    assert_eq!(statuses.connector("c").unwrap().generation, 1);
+}
+
+#[test]
+fn what_is_remembered_of_removed_connectors_has_a_bound() {
+    let mut statuses = Statuses::default();
+    for number in 0..2 * REMEMBERED {
+        let key = format!("status-connector-{number}");
+        put(&mut statuses, &key, &status(RunState::Running, 1));
+        remove(&mut statuses, &key, Some(1));
+    }
+
+    assert_eq!((statuses.connectors.len(), statuses.removed.len()), (REMEMBERED, REMEMBERED));
+}
+
+#[test]
+fn topics_are_known_by_connector_whatever_its_name() {
+    let mut statuses = Statuses::default();
+    let name = "odd:connector-1 - é";
+    for topic in ["b", "a.x-y"] {
+        let value = String::from_utf8(encode_topic(name, 3, topic, 1)).unwrap();
+        statuses.apply(&samples::received(0, &Key::topic(name, topic), Some(&value)));
+    }
+    assert_eq!(statuses.topics(name), ["a.x-y", "b"]);
+
+    statuses.apply(&samples::received(0, &Key::topic(name, "b"), None));
+
+    assert_eq!(statuses.topics(name), ["a.x-y"]);
+}
+
+#[test]
+fn records_that_make_no_sense_change_nothing() {
+    let mut statuses: Statuses = samples::state(&[
+        ("status-connector-c", Some("{")),
+        ("status-connector-c", Some("{\"state\":\"RUNNING\"}")),
+        ("status-connector-c", Some("{\"state\":\"DESTROYED\",\"worker_id\":\"w\",\"generation\":1}")),
+        ("status-connector-c", Some("[]")),
+        ("status-task-c", Some("{\"state\":\"RUNNING\",\"worker_id\":\"w\",\"generation\":1}")),
+        ("status-topic-t", Some("{\"topic\":{}}")),
+        ("status-topic-t:connector-c", Some("{}")),
+        ("status-topic-t:connector-c", Some("{")),
+        ("nonsense", Some("{}")),
+    ]);
+    statuses.apply(&Received { key: None, ..samples::received(0, "", None) });
+
+    assert!(statuses.connectors.is_empty());
+}

@@ -1,0 +1,205 @@
+//! The task that reads: one consumer after the other, each from the start of the topic.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::{ASK_EVERY, ASK_LIMIT, Apply, Shared};
+use crate::{
+    kafka::{self, Assignment, Consumer, ConsumerOptions, Event, Start, murmur2},
+    retry::{Backoff, Policy, Retry},
+};
+
+/// Events that are taken over together, at most.
+const BATCH: usize = 256;
+/// Bytes a consumer may hold: these topics are small, and there are several.
+const BUFFER_BYTES: usize = 4 << 20;
+/// The longest a consumer may look for its topic before it is replaced.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Waits between consumers that fail.
+const RETRY: Policy =
+    Policy { first: Duration::from_millis(100), longest: Duration::from_secs(5), total: None };
+
+/// Follows until the task is aborted.
+pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
+    let mut backoff = Backoff::new(RETRY, u64::from(murmur2(shared.topic.as_bytes())));
+    loop {
+        let error = read(&shared, &mut backoff).await;
+        // Once: whoever waits for a broker need not be told at every try.
+        if backoff.is_fresh() {
+            tracing::warn!(topic = &*shared.topic, error = %chain(&error), "reading the topic anew from its start");
+        } else {
+            tracing::debug!(topic = &*shared.topic, error = %chain(&error), "reading the topic failed again");
+        }
+        // Also what will not pass by itself is tried again: a person mends it, and nobody restarts us for it.
+        if let Some(wait) = backoff.next_wait(Retry::Later) {
+            sleep(wait).await;
+        }
+    }
+}
+
+/// Reads with one consumer until that fails.
+async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> kafka::Error {
+    let mut reading = Reading::new(shared);
+    let partitions: Vec<i32> = reading.positions.keys().copied().collect();
+    let assignments = partitions
+        .iter()
+        .map(|partition| Assignment {
+            topic: Arc::clone(&shared.topic),
+            partition: *partition,
+            start: Start::Earliest,
+        })
+        .collect();
+    let options = ConsumerOptions {
+        buffer_bytes: BUFFER_BYTES,
+        prefetch_bytes: BUFFER_BYTES,
+        connect_limit: CONNECT_LIMIT,
+        ..ConsumerOptions::default()
+    };
+    let mut consumer = match Consumer::assign(&shared.kafka, assignments, &options).await {
+        Ok(consumer) => consumer,
+        Err(error) => return error,
+    };
+    hear(shared);
+
+    let mut ask = interval(ASK_EVERY);
+    ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Each leader in turn; one that does not answer is asked again.
+    let mut turn = partitions.iter().copied().cycle();
+    let mut asked = turn.next().unwrap_or_default();
+    loop {
+        let answer = consumer.ping(&shared.topic, asked, ASK_LIMIT);
+        let mut question = pin!(async {
+            ask.tick().await;
+            answer.await
+        });
+        loop {
+            tokio::select! {
+                event = consumer.next() => {
+                    hear(shared);
+                    let mut events = Vec::new();
+                    let failed = take(event, &mut consumer, &mut events);
+                    if reading.apply(&events) {
+                        backoff.reset();
+                    }
+                    if let Some(error) = failed {
+                        return error;
+                    }
+                }
+                answer = &mut question => {
+                    match answer {
+                        Ok(()) => {
+                            hear(shared);
+                            asked = turn.next().unwrap_or_default();
+                        }
+                        Err(error) => {
+                            tracing::debug!(topic = &*shared.topic, %error, "no answer from the broker");
+                        }
+                    }
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Collects what is there already, so that readers see as much of a transaction at once as possible.
+fn take(
+    first: Result<Event, kafka::Error>,
+    consumer: &mut Consumer,
+    events: &mut Vec<Event>,
+) -> Option<kafka::Error> {
+    let mut next = Some(first);
+    while let Some(event) = next {
+        match event {
+            Ok(event) => events.push(event),
+            Err(error) => return Some(error),
+        }
+        next = if events.len() < BATCH { consumer.next().now_or_never() } else { None };
+    }
+    None
+}
+
+fn hear<S>(shared: &Shared<S>) {
+    *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+}
+
+/// What one consumer has brought.
+struct Reading<'a, S> {
+    shared: &'a Shared<S>,
+    /// The state nobody sees yet, and partitions that have not been at their end.
+    aside: Option<(S, BTreeSet<i32>)>,
+    positions: BTreeMap<i32, Option<i64>>,
+}
+
+impl<'a, S: Apply> Reading<'a, S> {
+    fn new(shared: &'a Shared<S>) -> Self {
+        let partitions: BTreeSet<i32> = shared.progress.borrow().positions.keys().copied().collect();
+        let positions = partitions.iter().map(|partition| (*partition, None)).collect();
+        Self { shared, aside: Some((S::default(), partitions)), positions }
+    }
+
+    /// Takes events over; true when that made the state a whole.
+    fn apply(&mut self, events: &[Event]) -> bool {
+        let Some((state, open)) = &mut self.aside else {
+            self.apply_seen(events);
+            return false;
+        };
+        for event in events {
+            match event {
+                Event::End { partition, .. } => drop(open.remove(partition)),
+                Event::Record(record) => {
+                    state.apply(record);
+                    self.positions.insert(record.partition, Some(record.offset + 1));
+                }
+            }
+        }
+        if !open.is_empty() {
+            return false;
+        }
+        if let Some((state, _)) = self.aside.take() {
+            *self.shared.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        }
+        self.publish();
+        true
+    }
+
+    fn apply_seen(&mut self, events: &[Event]) {
+        let records = || {
+            events.iter().filter_map(|event| match event {
+                Event::Record(record) => Some(record),
+                Event::End { .. } => None,
+            })
+        };
+        if records().next().is_none() {
+            return;
+        }
+        let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
+        for record in records() {
+            state.apply(record);
+            self.positions.insert(record.partition, Some(record.offset + 1));
+        }
+        drop(state);
+        self.publish();
+    }
+
+    fn publish(&self) {
+        self.shared.progress.send_modify(|progress| {
+            progress.caught_up = true;
+            progress.positions.clone_from(&self.positions);
+        });
+        self.shared.changes.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// The error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,133 @@
+//! What the in-process cluster can show; transactions and restarts are shown against a real broker.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::{
+    kafka::{Ack, Producer, ProducerOptions, embedded::Cluster},
+    model::EncodedRecord,
+};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Every value, in the order it came.
+#[derive(Debug, Default)]
+struct Values(Vec<(i32, String)>);
+
+impl Apply for Values {
+    fn apply(&mut self, record: &Received) {
+        let value = record.value.as_deref().unwrap_or_default();
+        self.0.push((record.partition, String::from_utf8(value.to_vec()).unwrap()));
+    }
+}
+
+async fn put(cluster: &Cluster, partition: i32, value: &str) -> Ack {
+    let producer = Producer::new(&cluster.settings(), &ProducerOptions::default()).unwrap();
+    let record = EncodedRecord {
+        topic: "t".into(),
+        partition,
+        key: Bytes::from_static(b"key"),
+        value: Some(Bytes::copy_from_slice(value.as_bytes())),
+        headers: Vec::new(),
+        timestamp_ms: None,
+    };
+    producer.send(record).unwrap().await.unwrap()
+}
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::start(1).unwrap();
+    cluster.create_topic("t", 2).unwrap();
+    cluster
+}
+
+fn values(tail: &Tail<Values>, partition: i32) -> Vec<String> {
+    let of = |values: &Values| {
+        values.0.iter().filter(|(of, _)| *of == partition).map(|(_, it)| it.clone()).collect()
+    };
+    tail.read(of)
+}
+
+#[tokio::test]
+async fn a_tail_has_all_that_was_written_before_and_then_what_is_written() {
+    let cluster = cluster();
+    put(&cluster, 0, "a").await;
+    put(&cluster, 1, "b").await;
+
+    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    timeout(LIMIT, tail.caught_up()).await.unwrap();
+    assert_eq!((values(&tail, 0), values(&tail, 1)), (vec!["a".into()], vec!["b".into()]));
+    assert!(tail.is_caught_up());
+    let mut changes = tail.changes();
+    changes.borrow_and_update();
+
+    let ack = put(&cluster, 1, "c").await;
+    timeout(LIMIT, changes.changed()).await.unwrap().unwrap();
+    tail.read_past(ack.partition, ack.offset, LIMIT).await.unwrap();
+    assert_eq!(values(&tail, 1), ["b", "c"]);
+    tail.read_to_end(LIMIT).await.unwrap();
+    assert_eq!(tail.silent_for(), None);
+}
+
+#[tokio::test]
+async fn an_empty_topic_is_caught_up_with_and_read_to_its_end() {
+    let cluster = cluster();
+    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+
+    timeout(LIMIT, tail.caught_up()).await.unwrap();
+    tail.read_to_end(LIMIT).await.unwrap();
+
+    let error = tail.read_past(0, 0, Duration::from_millis(50)).await.unwrap_err();
+    assert!(error.to_string().starts_with("read t partition 0 up to offset 0: not done within"), "{error}");
+}
+
+#[tokio::test]
+async fn a_broker_that_is_away_only_delays_and_is_told() {
+    let cluster = cluster();
+    put(&cluster, 0, "a").await;
+    cluster.set_reachable(false).unwrap();
+
+    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let told = async {
+        while tail.silent_for().is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LIMIT, told).await.unwrap();
+    assert!(!tail.is_caught_up());
+    let error = tail.read_to_end(Duration::from_millis(50)).await.unwrap_err();
+    assert!(matches!(error, kafka::Error::Deadline { .. }), "{error}");
+    cluster.set_reachable(true).unwrap();
+
+    timeout(LIMIT, tail.caught_up()).await.unwrap();
+    assert_eq!(values(&tail, 0), ["a"]);
+    assert_eq!(tail.silent_for(), None);
+}
+
+#[tokio::test]
+async fn a_setting_no_client_can_be_built_with_is_told_at_once() {
+    let mut kafka = cluster().settings();
+    kafka.consumer.insert("isolation.level".into(), "read_uncommitted".into());
+
+    let refused = Tail::<Values>::follow(&kafka, "t", 2).await.unwrap_err();
+
+    assert!(matches!(refused, kafka::Error::Refused { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn the_task_ends_with_the_last_clone() {
+    let cluster = cluster();
+    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let shared = Arc::downgrade(&tail.shared);
+    let clone = tail.clone();
+    drop(tail);
+    timeout(LIMIT, clone.caught_up()).await.unwrap();
+
+    drop(clone);
+
+    let ended = async {
+        while shared.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, ended).await.unwrap();
+}

@@ -1,0 +1,20 @@
+//! Writing the status topic and, for edits through REST, the offset topic.
+//!
+//! [`StatusWriter`] keeps the latest value of each key until Kafka has it: the caller never waits, a value that was
+//! overtaken before it was sent is not sent at all, and what is kept is bounded by the number of keys. [`OffsetWriter`]
+//! writes and waits, for the acknowledgements and then for the own tail.
+//!
+//! - Of each key one record at a time is under way, so its records are in the log in the order they were put.
+//! - A record's partition is that of Kafka's default partitioner for its key, where Kafka Connect would put it too.
+//!
+//! On failure: a lost broker only delays; a producer that failed for good is replaced; a record the broker refuses for
+//! itself is logged and dropped, for it would be refused again.
+
+mod offset;
+mod pending;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use offset::OffsetWriter;
+pub use status::StatusWriter;

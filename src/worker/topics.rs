@@ -1,0 +1,173 @@
+//! The worker's own topics: created where they are missing, refused where they cannot keep what they must.
+//!
+//! All five are compacted and nothing else: with `delete` among the policies the broker would forget connectors, offsets
+//! and grants as they get old. Edits of connectors have one order, so the config topic has one partition. The other counts
+//! are wishes for topics that are new; one that exists keeps its count, as in Kafka Connect.
+//!
+//! On failure nothing has been created or changed where an existing topic does not fit, and the error says for each what
+//! is wrong and the command that mends it.
+
+use crate::{
+    config::worker::{Topic, Topics},
+    kafka::{Admin, Error, TopicSpec},
+};
+
+/// Partition counts of the worker's topics, as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partitions {
+    /// Of the config topic: always 1.
+    pub config: i32,
+    /// Of the offset topic.
+    pub offset: i32,
+    /// Of the status topic.
+    pub status: i32,
+    /// Of the work topic.
+    pub work: i32,
+    /// Of the grant topic.
+    pub grant: i32,
+}
+
+/// Makes sure that all five exist and are what they must be.
+///
+/// # Errors
+/// The broker does not answer or refuses, or topics do not fit: [`Error::Topics`] has all of them.
+pub async fn ensure(admin: &Admin, topics: &Topics) -> Result<Partitions, Error> {
+    let specs = specs(admin, topics).await?;
+    admin.ensure(&specs).await.map_err(|error| explained(error, topics))?;
+    counts(admin, topics).await
+}
+
+/// Looks at those that exist, changes nothing, and names those that do not.
+///
+/// # Errors
+/// As [`ensure`].
+pub async fn inspect(admin: &Admin, topics: &Topics) -> Result<Vec<String>, Error> {
+    let specs = specs(admin, topics).await?;
+    admin.inspect(&specs).await.map_err(|error| explained(error, topics))
+}
+
+/// Partitions of a new topic in the in-process cluster where the broker was to choose: it has no default of its own.
+const EMBEDDED_PARTITIONS: i32 = 1;
+
+fn all(topics: &Topics) -> [&Topic; 5] {
+    let Topics { config, offset, status, work, grant } = topics;
+    [config, offset, status, work, grant]
+}
+
+async fn specs(admin: &Admin, topics: &Topics) -> Result<Vec<TopicSpec>, Error> {
+    let names = all(topics).map(|topic| topic.name.as_str());
+    let found = admin.partition_counts(&names).await?;
+    let spec = |topic: &Topic| {
+        let mut spec = TopicSpec::from(topic);
+        if topic.name == topics.config.name {
+            spec.partitions = 1;
+        } else if let Some(count) = found.get(&topic.name) {
+            spec.partitions = *count;
+        } else if matches!(admin, Admin::Embedded(_)) && spec.partitions < 1 {
+            spec.partitions = EMBEDDED_PARTITIONS;
+        }
+        spec
+    };
+    Ok(all(topics).into_iter().map(spec).collect())
+}
+
+async fn counts(admin: &Admin, topics: &Topics) -> Result<Partitions, Error> {
+    let found = admin.partition_counts(&all(topics).map(|topic| topic.name.as_str())).await?;
+    let count = |topic: &Topic| {
+        let missing = || Error::Stopped { action: format!("count the partitions of {}", topic.name) };
+        found.get(&topic.name).copied().ok_or_else(missing)
+    };
+    Ok(Partitions {
+        config: count(&topics.config)?,
+        offset: count(&topics.offset)?,
+        status: count(&topics.status)?,
+        work: count(&topics.work)?,
+        grant: count(&topics.grant)?,
+    })
+}
+
+/// For a topic with a count of its own choice the general remedy is to take that count; here there is no choice.
+fn explained(error: Error, topics: &Topics) -> Error {
+    let Error::Topics(mut mismatches) = error else { return error };
+    for mismatch in &mut mismatches {
+        if mismatch.topic == topics.config.name && mismatch.found.ends_with(" partitions") {
+            "1 partition".clone_into(&mut mismatch.wanted);
+            let command = mismatch.remedy.split_once(": ").map_or("", |(_, command)| command).to_owned();
+            mismatch.remedy = format!(
+                "edits of connectors need one order; name another topic in config.storage.topic, or, if nothing in this \
+                 one is needed, remove it and let it be created again: {command}"
+            );
+        }
+    }
+    Error::Topics(mismatches)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kafka::embedded::Cluster;
+
+    fn topics(partitions: i32) -> Topics {
+        let topic = |name: &str, partitions| Topic {
+            name: name.into(),
+            partitions,
+            replication_factor: -1,
+            settings: [].into(),
+        };
+        Topics {
+            config: topic("c", 1),
+            offset: topic("o", partitions),
+            status: topic("s", partitions),
+            work: topic("w", 8),
+            grant: topic("g", partitions),
+        }
+    }
+
+    #[tokio::test]
+    async fn missing_topics_are_created_and_those_there_keep_their_count() {
+        let cluster = Arc::new(Cluster::start(1).unwrap());
+        cluster.create_topic("s", 7).unwrap();
+        let admin = Admin::Embedded(cluster);
+
+        let created = ensure(&admin, &topics(5)).await.unwrap();
+        let again = ensure(&admin, &topics(-1)).await.unwrap();
+
+        assert_eq!(created, Partitions { config: 1, offset: 5, status: 7, work: 8, grant: 5 });
+        assert_eq!(again, created);
+    }
+
+    #[tokio::test]
+    async fn a_config_topic_with_more_than_one_partition_is_refused_and_nothing_created() {
+        let cluster = Arc::new(Cluster::start(1).unwrap());
+        cluster.create_topic("c", 3).unwrap();
+        let admin = Admin::Embedded(cluster);
+
+        let error = ensure(&admin, &topics(5)).await.unwrap_err();
+
+        let Error::Topics(mismatches) = &error else { panic!("{error}") };
+        assert_eq!(mismatches.len(), 1, "{error}");
+        assert_eq!((&*mismatches[0].topic, &*mismatches[0].found), ("c", "3 partitions"));
+        let remedy = &mismatches[0].remedy;
+        assert!(
+            remedy.contains("config.storage.topic") && remedy.ends_with("--delete --topic c"),
+            "{remedy}"
+        );
+        assert_eq!(inspect(&admin, &topics(5)).await.unwrap_err().to_string(), error.to_string());
+        assert!(
+            admin.partition_counts(&["o", "s", "w", "g"]).await.unwrap().is_empty(),
+            "topics were created"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_named_and_not_created_by_a_look() {
+        let admin = Admin::Embedded(Arc::new(Cluster::start(1).unwrap()));
+
+        let missing = inspect(&admin, &topics(5)).await.unwrap();
+
+        assert_eq!(missing, ["c", "o", "s", "w", "g"]);
+        assert_eq!(inspect(&admin, &topics(5)).await.unwrap().len(), 5);
+    }
+}
