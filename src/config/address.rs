@@ -18,6 +18,17 @@ pub struct Listener {
     pub port: u16,
 }
 
+impl Listener {
+    /// Whether only this machine can reach it. A name counts as what it usually means, since nothing is looked up here.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        match self.host.parse::<IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => self.host.eq_ignore_ascii_case("localhost"),
+        }
+    }
+}
+
 pub(crate) const LISTENER: Rule = Rule::Custom {
     says: "http://host:port or https://host:port",
     remedy: "write for example http://127.0.0.1:8083",
@@ -115,6 +126,24 @@ mod tests {
         for (text, expected) in table {
             let expected = expected.map(|(tls, host, port)| Listener { tls, host: host.to_owned(), port });
             assert_eq!(listener(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_reaches_a_loopback_listener() {
+        let table = [
+            ("http://127.0.0.1:1", true),
+            ("http://127.9.9.9:1", true),
+            ("http://[::1]:1", true),
+            ("http://LocalHost:1", true),
+            ("http://:1", false),
+            ("http://[::]:1", false),
+            ("http://10.0.0.1:1", false),
+            ("http://worker-1:1", false),
+        ];
+
+        for (text, expected) in table {
+            assert_eq!(listener(text).unwrap().is_loopback(), expected, "{text}");
         }
     }
 

@@ -118,6 +118,15 @@ pub(crate) const REDIRECT: Rule = Rule::Custom {
     },
 };
 
+pub(crate) const ORIGIN: Rule = Rule::Custom {
+    says: "an origin such as https://tools.example.com:8443, or *",
+    remedy: "write scheme, host and port as the browser sends them, without a path",
+    check: |text| {
+        let whole = text == "*" || http_url(text).is_ok_and(|url| url.origin().ascii_serialization() == text);
+        sound(whole, "it is neither")
+    },
+};
+
 pub(crate) const PROXY: Rule = Rule::Custom {
     says: "the http:// or https:// address of a proxy",
     remedy: "write for example http://proxy:3128",
@@ -220,6 +229,16 @@ mod tests {
                 REDIRECT,
                 &["https://a/b", "http://localhost:7777/cb"],
                 &["http://127.0.0.1:7777/cb", "http://a/b"],
+            ),
+            (
+                ORIGIN,
+                &["*", "https://tools.example.com", "http://localhost:3000"],
+                &[
+                    "tools.example.com",
+                    "https://tools.example.com/",
+                    "https://tools.example.com:443",
+                    "*.example.com",
+                ],
             ),
             (PROXY, &["http://proxy:3128"], &["socks5://proxy", "http://proxy/path"]),
             (LOG_FILTER, &["info", "info,tributary::kafka=debug"], &["info,=,=", "a=loud"]),

@@ -30,7 +30,6 @@ pub(crate) const WORKER: Dialect = Dialect {
         ),
     ],
     idle: &[
-        ("access.control.", "the REST API answers no other origins"),
         ("admin.listeners.", "loggers are served on listeners"),
         ("connect.protocol", "workers share tasks through the work topic"),
         ("exactly.once.source.support", "record topics are always written in transactions"),

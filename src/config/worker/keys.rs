@@ -96,15 +96,34 @@ keys! {
             "Scheme of Location headers. Unset: the first listener's.")
             .low().rule(Rule::OneOf(&["http", "https"]));
         AUTH_METHOD = Key::new(String, "admin.auth.method",
-            "Whether REST callers must show a name and password. /health and /metrics stay open.")
+            "Whether REST callers must show a name and password. With none, only listeners on a loopback address are \
+             accepted, unless admin.auth.anonymous is true.")
             .or("none").rule(Rule::OneOf(&["none", "basic"]))
             .dependents(&["admin.auth.user", "admin.auth.password"]);
+        AUTH_ANONYMOUS = Key::new(Boolean, "admin.auth.anonymous",
+            "Whether everybody who reaches a listener beyond this machine may change connectors. Only for networks in \
+             which something else decides who reaches it.")
+            .or("false").low();
+        AUTH_OPEN_PATHS = Key::new(List, "admin.auth.open.paths",
+            "What is answered without a name and password even so; what stands below a path belongs to it.")
+            .or("/health,/metrics").low().rule(Rule::OneOf(&["/health", "/metrics"]));
         AUTH_USER = Key::new(String, "admin.auth.user", "Name that may do everything.").rule(name::PLAIN);
-        AUTH_PASSWORD = Key::new(Password, "admin.auth.password", "Password of that name.")
+        AUTH_PASSWORD = Key::new(Password, "admin.auth.password",
+            "Password of that name: as it is, or as a hash of the form $pbkdf2-sha256$i=600000$salt$hash, salt and hash \
+             in base64.")
             .rule(Rule::Size(8, 1024));
         AUTH_READER = Key::new(String, "admin.auth.readonly.user", "Name that may only read.").rule(name::PLAIN);
-        AUTH_READER_PASSWORD = Key::new(Password, "admin.auth.readonly.password", "Password of that name.")
+        AUTH_READER_PASSWORD = Key::new(Password, "admin.auth.readonly.password",
+            "Password of that name, as it is or as a hash.")
             .rule(Rule::Size(8, 1024));
+        ALLOW_ORIGIN = Key::new(List, "access.control.allow.origin",
+            "Origins whose pages may call the REST API from a browser, such as https://tools.example.com; * for all. \
+             Unset: none.")
+            .low().rule(name::ORIGIN);
+        ALLOW_METHODS = Key::new(List, "access.control.allow.methods",
+            "Methods those pages may use.")
+            .or("GET,POST,HEAD").low()
+            .rule(Rule::OneOf(&["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]));
     }
     "Converters and schema registry" {
         KEY_CONVERTER = Key::new(Class, "key.converter",

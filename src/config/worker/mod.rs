@@ -119,6 +119,12 @@ pub struct Rest {
     pub administrator: Option<Login>,
     /// Who may only read.
     pub reader: Option<Login>,
+    /// `admin.auth.open.paths`: what is answered without a name.
+    pub open_paths: Vec<String>,
+    /// `access.control.allow.origin`; empty when no other origin is answered.
+    pub allowed_origins: Vec<String>,
+    /// `access.control.allow.methods`.
+    pub allowed_methods: Vec<String>,
 }
 
 /// A name and its password.
@@ -126,7 +132,7 @@ pub struct Rest {
 pub struct Login {
     /// The name.
     pub user: String,
-    /// The password.
+    /// The password, or its hash.
     pub password: Secret,
 }
 

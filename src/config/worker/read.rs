@@ -131,6 +131,18 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
             }
         }
     }
+    let anonymous = reader.boolean(&keys::AUTH_ANONYMOUS);
+    if !basic && !anonymous && reader.are_sound(&[&keys::AUTH_METHOD, &keys::AUTH_ANONYMOUS]) {
+        if let Some(public) = listeners.iter().find(|listener| !listener.is_loopback()) {
+            let rule =
+                format!("must be a loopback address: nobody is asked for a name, and {} is not", public.host);
+            reader.refuse(
+                &keys::LISTENERS,
+                rule,
+                "set admin.auth.method=basic, or admin.auth.anonymous=true if something else decides who reaches it",
+            );
+        }
+    }
     let administrator = login(reader, &keys::AUTH_USER, &keys::AUTH_PASSWORD);
     let read_only = login(reader, &keys::AUTH_READER, &keys::AUTH_READER_PASSWORD);
     let first = listeners.first();
@@ -157,6 +169,9 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
         tls,
         administrator: administrator.filter(|_| basic),
         reader: read_only.filter(|_| basic),
+        open_paths: reader.list(&keys::AUTH_OPEN_PATHS),
+        allowed_origins: reader.list(&keys::ALLOW_ORIGIN),
+        allowed_methods: reader.list(&keys::ALLOW_METHODS),
     }
 }
 

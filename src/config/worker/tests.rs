@@ -172,6 +172,12 @@ fn rules_across_keys_are_held() {
             "value.converter.schema.registry.url = ,: must have at least one item",
         ),
         ("listeners=https://:8083", "listeners.https.ssl.certificate.location: is required"),
+        (
+            "listeners=http://127.0.0.1:8083,http://10.0.0.1:8083",
+            "must be a loopback address: nobody is asked for a name, and 10.0.0.1 is not; set admin.auth.method=basic",
+        ),
+        ("access.control.allow.origin=tools.example.com", "must be an origin"),
+        ("admin.auth.open.paths=/health,/connectors", "must be one of /health, /metrics"),
         ("admin.auth.method=basic", "admin.auth.password: is required"),
         (
             "admin.auth.user=me\nadmin.auth.password=${env:SECRET}",
@@ -258,7 +264,8 @@ fn a_worker_file_written_for_connect_loads_with_warnings_only() {
         status.storage.topic=s\n\
         offset.flush.interval.ms=10000\n\
         plugin.path=/usr/share/java\n\
-        listeners=HTTP://:8083\n\
+        listeners=HTTP://:8083\nadmin.auth.anonymous=true\n\
+        access.control.allow.origin=https://tools.example.com\naccess.control.allow.methods=GET,PUT\n\
         rest.advertised.host.name=worker-1\n\
         producer.compression.type=zstd\n\
         security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n\
@@ -271,6 +278,9 @@ fn a_worker_file_written_for_connect_loads_with_warnings_only() {
     assert_eq!(config.topics.offset.settings["segment.bytes"], "1048576");
     assert_eq!(config.topics.config.replication_factor, -1);
     assert_eq!(config.rest.advertised_host, "worker-1");
+    assert_eq!(config.rest.allowed_origins, ["https://tools.example.com"]);
+    assert_eq!(config.rest.allowed_methods, ["GET", "PUT"]);
+    assert_eq!(config.rest.open_paths, ["/health", "/metrics"]);
     assert_eq!(config.kafka.common["sasl.username"].reveal(), "a");
     assert_eq!(config.kafka.producer["compression.type"].reveal(), "zstd");
 }

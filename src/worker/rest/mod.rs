@@ -1,1 +1,96 @@
 //! Kafka Connect's REST API over the [`super::herder`].
+//!
+//! ```text
+//! request ─▶ guard (limits, origin, who, role) ─▶ route ─▶ Accept ─▶ body, name, query ─▶ herder ─▶ JSON
+//!               └──────────── audit line, CORS, deadline, panics ◀───────────────────────────────┘
+//! ```
+//!
+//! [`router`] knows the paths; [`protect`] puts the guard around it and whatever was merged with it (`/health`,
+//! `/metrics`).
+//!
+//! - Every answer that is not a success has the body `{"error_code", "message"}`, also for paths, methods and bodies nobody
+//!   understands and for a handler that panics. No answer repeats a value of a configuration or the text of a panic.
+//! - A path may end with a slash. Names in paths are percent-decoded. Unknown query parameters are ignored.
+//! - Where Kafka Connect answers 500 to a request that is malformed, this answers 400.
+//! - Every answer comes within [`DEADLINE`].
+
+mod answer;
+mod connectors;
+mod loggers;
+mod plugins;
+mod request;
+mod security;
+
+use std::time::Duration;
+
+use axum::{
+    Router,
+    extract::State,
+    middleware::from_fn,
+    response::Response,
+    routing::{MethodRouter, delete, get, post, put},
+};
+
+pub use self::security::{Security, SecurityError, protect};
+use self::{
+    answer::{Refusal, json},
+    request::acceptable,
+};
+use super::herder::Herder;
+
+/// When a request is answered at the latest: clients in wide use give up after ten seconds.
+pub const DEADLINE: Duration = Duration::from_millis(9500);
+
+/// The paths of the API.
+pub fn router(herder: Herder) -> Router {
+    let routes: [(&str, MethodRouter<Herder>); 21] = [
+        ("/connectors", get(connectors::list).post(connectors::create)),
+        ("/connectors/{name}", get(connectors::info).delete(connectors::delete)),
+        (
+            "/connectors/{name}/config",
+            get(connectors::config).put(connectors::put_config).patch(connectors::patch_config),
+        ),
+        ("/connectors/{name}/status", get(connectors::status)),
+        ("/connectors/{name}/tasks", get(connectors::tasks)),
+        ("/connectors/{name}/tasks-config", get(connectors::task_configs)),
+        ("/connectors/{name}/tasks/{task}/status", get(connectors::task_status)),
+        ("/connectors/{name}/tasks/{task}/restart", post(connectors::restart_task)),
+        ("/connectors/{name}/restart", post(connectors::restart)),
+        ("/connectors/{name}/pause", put(connectors::pause)),
+        ("/connectors/{name}/resume", put(connectors::resume)),
+        ("/connectors/{name}/stop", put(connectors::stop)),
+        ("/connectors/{name}/topics", get(connectors::topics)),
+        ("/connectors/{name}/topics/reset", put(connectors::reset_topics)),
+        (
+            "/connectors/{name}/offsets",
+            get(connectors::offsets)
+                .patch(connectors::alter_offsets)
+                .merge(delete(connectors::reset_offsets)),
+        ),
+        ("/connector-plugins", get(plugins::list)),
+        ("/connector-plugins/{plugin}/config", get(plugins::config)),
+        ("/connector-plugins/{plugin}/config/validate", put(plugins::validate)),
+        ("/admin/loggers", get(loggers::list)),
+        ("/admin/loggers/{logger}", get(loggers::one).put(loggers::set)),
+        ("/", get(server)),
+    ];
+    let mut router = Router::new();
+    for (path, methods) in routes {
+        if path != "/" {
+            router = router.route(&format!("{path}/"), methods.clone());
+        }
+        router = router.route(path, methods);
+    }
+    router
+        .route_layer(from_fn(acceptable))
+        .method_not_allowed_fallback(async || Refusal::not_allowed())
+        .fallback(async || Refusal::no_path())
+        .with_state(herder)
+}
+
+async fn server(State(herder): State<Herder>) -> Response {
+    json(200, &herder.server())
+}
+
+#[cfg(test)]
+mod tests;

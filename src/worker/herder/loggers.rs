@@ -1,0 +1,245 @@
+//! Log levels: of this worker at once, of all workers through the config topic.
+//!
+//! A level for the whole cluster is a record; every worker applies what its tail brings after it has started. What stood
+//! there before is not applied, as in Kafka Connect: a level somebody raised months ago does not come back with a restart.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::{Budget, Error, Herder};
+use crate::worker::state::configs;
+
+/// The logger that stands for all others.
+pub(super) const ROOT: &str = "root";
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Level {
+    /// Nothing.
+    Off,
+    /// What somebody must act on.
+    Error,
+    /// What was recovered from.
+    Warn,
+    /// Lifecycle.
+    Info,
+    /// Details.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl Level {
+    /// Reads a level in Kafka Connect's words, in any case. FATAL and ALL, which we do not have, are their neighbours.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let words = [
+            ("OFF", Self::Off),
+            ("FATAL", Self::Error),
+            ("ERROR", Self::Error),
+            ("WARN", Self::Warn),
+            ("INFO", Self::Info),
+            ("DEBUG", Self::Debug),
+            ("TRACE", Self::Trace),
+            ("ALL", Self::Trace),
+        ];
+        words.into_iter().find(|(word, _)| text.eq_ignore_ascii_case(word)).map(|(_, level)| level)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "OFF",
+            Self::Error => "ERROR",
+            Self::Warn => "WARN",
+            Self::Info => "INFO",
+            Self::Debug => "DEBUG",
+            Self::Trace => "TRACE",
+        })
+    }
+}
+
+/// A logger as REST shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LoggerLevel {
+    /// How much it logs.
+    pub level: Level,
+    /// When that was changed last, in milliseconds since 1970; null if never.
+    pub last_modified: Option<i64>,
+}
+
+/// What changes the filter of the process's logs. `root` is the logger above all others.
+pub trait Loggers: Send + Sync + fmt::Debug {
+    /// Every logger known, `root` among them.
+    fn levels(&self) -> BTreeMap<String, LoggerLevel>;
+
+    /// Sets a logger and those below it, known or not, and names those it changed; none if it cannot be a logger's name.
+    fn set(&self, logger: &str, level: Level) -> Vec<String>;
+}
+
+impl Herder {
+    /// Every logger of this worker.
+    #[must_use]
+    pub fn loggers(&self) -> BTreeMap<String, LoggerLevel> {
+        self.parts.loggers.levels()
+    }
+
+    /// One logger of this worker.
+    ///
+    /// # Errors
+    /// There is none by that name.
+    pub fn logger(&self, name: &str) -> Result<LoggerLevel, Error> {
+        let name = if name.eq_ignore_ascii_case(ROOT) { ROOT } else { name };
+        self.parts.loggers.levels().remove(name).ok_or_else(|| no_logger(name))
+    }
+
+    /// Changes a logger of this worker, and names all it changed.
+    ///
+    /// # Errors
+    /// The level does not exist.
+    pub fn set_logger(&self, name: &str, level: &str) -> Result<Vec<String>, Error> {
+        let level = parse(level)?;
+        let affected = self.parts.loggers.set(name, level);
+        if affected.is_empty() { Err(no_logger(name)) } else { Ok(affected) }
+    }
+
+    /// Changes a logger of every worker.
+    ///
+    /// # Errors
+    /// The level does not exist, or Kafka did not take it.
+    pub async fn set_cluster_logger(&self, name: &str, level: &str) -> Result<(), Error> {
+        let level = parse(level)?;
+        self.ready().await?;
+        let write = configs::logger(name, &level.to_string());
+        let decide = |_: &configs::Configs| Ok::<_, Error>(((), vec![write.clone()]));
+        self.parts.arbiter.write(Budget::start().left(), decide).await?;
+        self.apply_cluster_levels();
+        Ok(())
+    }
+
+    /// Applies what other workers set for all, until cancelled.
+    pub async fn follow_loggers(&self, cancel: CancellationToken) {
+        let configs = &self.parts.state.configs;
+        let mut changes = configs.changes();
+        let follow = async {
+            configs.caught_up().await;
+            let newest = configs.read(|configs| configs.loggers().values().map(|(_, offset)| *offset).max());
+            self.followed.start(newest);
+            // The tail lives as long as this herder, so the wait only ends with a change.
+            while changes.changed().await.is_ok() {
+                self.apply_cluster_levels();
+            }
+        };
+        cancel.run_until_cancelled(follow).await;
+    }
+
+    fn apply_cluster_levels(&self) {
+        let levels: Vec<(String, String, i64)> = self.parts.state.configs.read(|configs| {
+            let each = configs
+                .loggers()
+                .iter()
+                .map(|(name, (level, offset))| (name.clone(), level.clone(), *offset));
+            each.collect()
+        });
+        for (name, level) in self.followed.unseen(levels) {
+            match Level::parse(&level) {
+                Some(level) => {
+                    let affected = self.parts.loggers.set(&name, level);
+                    tracing::info!(logger = name, %level, affected = affected.len(), "log level set for all workers");
+                }
+                None => tracing::warn!(logger = name, "a log level for all workers is none"),
+            }
+        }
+    }
+}
+
+/// Up to where records with levels have been applied.
+#[derive(Debug, Default)]
+pub(super) struct Followed(Mutex<Option<i64>>);
+
+impl Followed {
+    /// What stands at or before this offset is not applied. Once something was, this changes nothing.
+    fn start(&self, newest: Option<i64>) {
+        let mut applied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *applied = (*applied).max(newest.or(Some(-1)));
+    }
+
+    /// Those that have not been applied, in the order they were written; they count as applied from here on.
+    fn unseen(&self, mut levels: Vec<(String, String, i64)>) -> Vec<(String, String)> {
+        let mut applied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the start is known, nothing is new.
+        let Some(last) = *applied else { return Vec::new() };
+        levels.retain(|(_, _, offset)| *offset > last);
+        levels.sort_unstable_by_key(|(_, _, offset)| *offset);
+        *applied = levels.last().map_or(Some(last), |(_, _, offset)| Some(*offset));
+        levels.into_iter().map(|(name, level, _)| (name, level)).collect()
+    }
+}
+
+fn parse(level: &str) -> Result<Level, Error> {
+    Level::parse(level).ok_or_else(|| Error::NotFound(format!("invalid log level '{level}'.")))
+}
+
+fn no_logger(name: &str) -> Error {
+    Error::NotFound(format!("Logger {name} not found."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(offsets: &[(&str, i64)]) -> Vec<(String, String, i64)> {
+        offsets.iter().map(|(name, offset)| ((*name).to_owned(), "DEBUG".to_owned(), *offset)).collect()
+    }
+
+    fn names(followed: &Followed, offsets: &[(&str, i64)]) -> Vec<String> {
+        followed.unseen(levels(offsets)).into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn what_stood_there_at_the_start_is_not_applied_and_what_comes_later_is_once() {
+        let followed = Followed::default();
+        let early = names(&followed, &[("a", 3)]);
+        followed.start(Some(3));
+
+        let old = names(&followed, &[("a", 3)]);
+        let new = names(&followed, &[("z", 4), ("a", 5), ("b", 3)]);
+        let again = names(&followed, &[("z", 4), ("a", 5)]);
+
+        assert_eq!((early, old), (Vec::new(), Vec::new()));
+        assert_eq!(new, ["z", "a"], "in the order they were written");
+        assert_eq!(again, Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_empty_topic_starts_before_its_first_record() {
+        let followed = Followed::default();
+        followed.start(None);
+
+        assert_eq!(names(&followed, &[("root", 0)]), ["root"]);
+    }
+
+    #[test]
+    fn levels_are_read_in_connects_words_and_any_case() {
+        let table = [
+            ("debug", Some(Level::Debug)),
+            ("FATAL", Some(Level::Error)),
+            ("All", Some(Level::Trace)),
+            ("OFF", Some(Level::Off)),
+            ("LOUD", None),
+            ("", None),
+        ];
+
+        for (text, level) in table {
+            assert_eq!(Level::parse(text), level, "{text}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! What the REST API does, without HTTP: reads answered from the tails, writes through the arbiter.
+//!
+//! ```text
+//! read   ──▶ tails (configs, statuses, offsets) ──▶ shapes
+//! change ──▶ validated by the class ──▶ arbiter: decided on the newest state, written, read back ──▶ shapes
+//! ```
+//!
+//! - A read never asks Kafka: it works while the broker is away, with what was read before.
+//! - A change is decided on what stands in the config topic at that moment. Edits of one configuration that overlap in
+//!   time: one is done, the other is [`Error::Stale`]; edits one after the other, on whichever workers, are both done.
+//! - What was changed is seen by the next read on this worker.
+//! - A connector has a status from the moment it has a configuration: UNASSIGNED until its owner says otherwise, so no
+//!   list loses one. Its tasks are those of its configuration, whatever older records the status topic holds.
+//! - Every operation ends within [`ANSWER`], done or not.
+//!
+//! On failure an [`Error`] has the status and the words Kafka Connect would answer with.
+
+mod classes;
+mod edit;
+mod error;
+mod loggers;
+mod offsets;
+mod shapes;
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use futures::future::join3;
+use tokio::time::{Instant, timeout};
+
+pub use self::{
+    edit::Patch,
+    error::Error,
+    loggers::{Level, LoggerLevel, Loggers},
+    shapes::{
+        ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
+        TaskInfo, TaskState, TopicNames, Topics,
+    },
+};
+use self::{
+    loggers::Followed,
+    shapes::{connector_state, task_state},
+};
+use super::{
+    arbiter::Arbiter,
+    plugins::Plugins,
+    state::{
+        State,
+        configs::{Connector, Properties},
+        statuses::{RunState, Statuses},
+        writer::{OffsetWriter, StatusWriter},
+    },
+};
+use crate::{config, kafka};
+
+/// The longest an operation may take. Clients give up after ten seconds, and the request itself has to arrive.
+pub const ANSWER: Duration = Duration::from_secs(7);
+/// The longest a request waits for a worker that is starting.
+const START: Duration = Duration::from_secs(5);
+/// The longest it takes to learn what other workers have written, while Kafka is well.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// Kafka's release whose REST API this is.
+const KAFKA_VERSION: &str = "4.3.1-tributary";
+
+/// What it takes.
+#[derive(Debug)]
+pub struct Parts {
+    /// The three tails.
+    pub state: State,
+    /// The way to the config topic.
+    pub arbiter: Arbiter,
+    /// The way to the status topic.
+    pub statuses: StatusWriter,
+    /// The way to the offset topic.
+    pub offsets: OffsetWriter,
+    /// Takes transactional ids from writers that were left behind.
+    pub shards: kafka::Shards,
+    /// Classes.
+    pub plugins: Plugins,
+    /// How references in configurations are resolved.
+    pub providers: config::Providers,
+    /// Log levels of this process.
+    pub loggers: Arc<dyn Loggers>,
+    /// Who this worker is in status records: `host:port`.
+    pub worker_id: String,
+    /// Where this worker is reached, as in `http://host:port`, for `Location` headers.
+    pub url: String,
+    /// The cluster this worker works on, where the broker told.
+    pub cluster_id: Option<String>,
+}
+
+/// See the module's head. Cheap to clone.
+#[derive(Clone)]
+pub struct Herder {
+    parts: Arc<Parts>,
+    followed: Arc<Followed>,
+}
+
+impl Herder {
+    /// Made of these parts.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self { parts: Arc::new(parts), followed: Arc::default() }
+    }
+
+    /// Version and cluster.
+    #[must_use]
+    pub fn server(&self) -> ServerInfo {
+        ServerInfo {
+            version: KAFKA_VERSION,
+            commit: env!("CARGO_PKG_VERSION"),
+            kafka_cluster_id: self.parts.cluster_id.clone(),
+            tributary_version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+
+    /// Where this worker is reached.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.parts.url
+    }
+
+    /// Names of all connectors.
+    ///
+    /// # Errors
+    /// The worker is starting.
+    pub async fn names(&self) -> Result<Vec<String>, Error> {
+        self.ready().await?;
+        Ok(self.parts.state.configs.read(|configs| configs.connectors().keys().cloned().collect()))
+    }
+
+    /// All connectors, each with what was asked for.
+    ///
+    /// # Errors
+    /// The worker is starting.
+    pub async fn expanded(&self, info: bool, status: bool) -> Result<BTreeMap<String, Expanded>, Error> {
+        self.ready().await?;
+        let state = &self.parts.state;
+        Ok(state.configs.read(|configs| {
+            state.statuses.read(|statuses| {
+                let each = configs.connectors().iter().map(|(name, connector)| {
+                    let info = info.then(|| self.info_of(name, connector));
+                    let status = status.then(|| self.status_of(name, connector, statuses));
+                    (name.clone(), Expanded { info, status })
+                });
+                each.collect()
+            })
+        }))
+    }
+
+    /// A connector.
+    ///
+    /// # Errors
+    /// There is none, or the worker is starting.
+    pub async fn info(&self, name: &str) -> Result<Info, Error> {
+        let connector = self.connector(name).await?;
+        Ok(self.info_of(name, &connector))
+    }
+
+    /// Its configuration, to the letter.
+    ///
+    /// # Errors
+    /// As [`Herder::info`].
+    pub async fn config(&self, name: &str) -> Result<Arc<Properties>, Error> {
+        Ok(self.connector(name).await?.config)
+    }
+
+    /// Its state.
+    ///
+    /// # Errors
+    /// As [`Herder::info`].
+    pub async fn status(&self, name: &str) -> Result<Status, Error> {
+        self.ready().await?;
+        self.known_status(name)
+            .ok_or_else(|| Error::NotFound(format!("No status found for connector {name}")))
+    }
+
+    /// Configurations of its tasks.
+    ///
+    /// # Errors
+    /// As [`Herder::info`].
+    pub async fn tasks(&self, name: &str) -> Result<Vec<TaskInfo>, Error> {
+        let connector = self.connector(name).await?;
+        let infos = connector.tasks.iter().zip(0..).map(|(config, task)| TaskInfo {
+            id: TaskId { connector: name.to_owned(), task },
+            config: config.clone(),
+        });
+        Ok(infos.collect())
+    }
+
+    /// State of one task.
+    ///
+    /// # Errors
+    /// There is no such task, or the worker is starting.
+    pub async fn task_status(&self, name: &str, task: u32) -> Result<TaskState, Error> {
+        self.ready().await?;
+        self.known_status(name)
+            .and_then(|status| status.tasks.into_iter().find(|state| state.id == task))
+            .ok_or_else(|| Error::NotFound(format!("No status found for task {name}-{task}")))
+    }
+
+    /// Topics it has written to; none for a connector nobody knows.
+    ///
+    /// # Errors
+    /// The worker is starting.
+    pub async fn topics(&self, name: &str) -> Result<Topics, Error> {
+        self.ready().await?;
+        let mut topics: Vec<String> = self
+            .parts
+            .state
+            .statuses
+            .read(|statuses| statuses.topics(name).into_iter().map(str::to_owned).collect());
+        topics.sort_unstable();
+        Ok(BTreeMap::from([(name.to_owned(), TopicNames { topics })]))
+    }
+
+    /// Waits until the tails have been read to their end once: before that, what is missing may exist.
+    async fn ready(&self) -> Result<(), Error> {
+        let State { configs, offsets, statuses } = &self.parts.state;
+        let behind = || {
+            let tails = [
+                (configs.is_caught_up(), "config"),
+                (offsets.is_caught_up(), "offset"),
+                (statuses.is_caught_up(), "status"),
+            ];
+            tails.into_iter().find(|(caught_up, _)| !caught_up).map(|(_, topic)| topic)
+        };
+        if behind().is_none() {
+            return Ok(());
+        }
+        let all = join3(configs.caught_up(), offsets.caught_up(), statuses.caught_up());
+        match timeout(START, all).await {
+            Ok(_) => Ok(()),
+            Err(_) => behind().map_or(Ok(()), |topic| Err(Error::Starting { topic })),
+        }
+    }
+
+    async fn connector(&self, name: &str) -> Result<Connector, Error> {
+        self.ready().await?;
+        self.known(name).ok_or_else(|| Error::no_connector(name))
+    }
+
+    fn known(&self, name: &str) -> Option<Connector> {
+        self.parts.state.configs.read(|configs| configs.connectors().get(name).cloned())
+    }
+
+    fn known_status(&self, name: &str) -> Option<Status> {
+        let connector = self.known(name)?;
+        Some(self.parts.state.statuses.read(|statuses| self.status_of(name, &connector, statuses)))
+    }
+
+    fn info_of(&self, name: &str, connector: &Connector) -> Info {
+        let count = u32::try_from(connector.tasks.len()).unwrap_or(u32::MAX);
+        Info {
+            name: name.to_owned(),
+            config: Arc::clone(&connector.config),
+            tasks: (0..count).map(|task| TaskId { connector: name.to_owned(), task }).collect(),
+            kind: self.kind(&connector.config),
+        }
+    }
+
+    fn status_of(&self, name: &str, connector: &Connector, statuses: &Statuses) -> Status {
+        let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
+        let told = |status: &super::state::statuses::Status| {
+            (status.state, status.worker_id.clone(), status.trace.clone().filter(|trace| !trace.is_empty()))
+        };
+        let (state, worker_id, trace) = statuses.connector(name).map_or_else(unassigned, told);
+        let of_tasks = statuses.tasks(name);
+        let tasks = (0..).zip(connector.tasks.iter()).map(|(id, _)| {
+            let (state, worker_id, trace) = of_tasks.get(&id).map_or_else(unassigned, |status| told(status));
+            TaskState { id, state: task_state(state), worker_id, trace }
+        });
+        Status {
+            name: name.to_owned(),
+            connector: ConnectorState { state: connector_state(state), worker_id, trace },
+            tasks: tasks.collect(),
+            kind: self.kind(&connector.config),
+        }
+    }
+
+    fn kind(&self, config: &Properties) -> &'static str {
+        let class = config.get(CLASS).and_then(|class| self.parts.plugins.find(class));
+        if class.is_some() { "source" } else { "unknown" }
+    }
+}
+
+impl fmt::Debug for Herder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Herder").field("worker_id", &self.parts.worker_id).finish_non_exhaustive()
+    }
+}
+
+/// The key that names a connector's class.
+const CLASS: &str = "connector.class";
+/// The key that names a connector.
+const NAME: &str = "name";
+
+/// What is left of [`ANSWER`].
+#[derive(Debug, Clone, Copy)]
+struct Budget(Instant);
+
+impl Budget {
+    fn start() -> Self {
+        Self(Instant::now() + ANSWER)
+    }
+
+    fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}

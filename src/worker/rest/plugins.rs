@@ -1,0 +1,25 @@
+//! `/connector-plugins`.
+
+use axum::{extract::State, response::Response};
+
+use super::{
+    answer::{Refusal, json},
+    request::{Body, Name, Query},
+};
+use crate::worker::herder::Herder;
+
+pub(super) async fn list(State(herder): State<Herder>, query: Query) -> Response {
+    json(200, &herder.plugins(query.flag("connectorsOnly", true)))
+}
+
+pub(super) async fn config(State(herder): State<Herder>, Name(plugin): Name) -> Result<Response, Refusal> {
+    Ok(json(200, &herder.plugin_config(&plugin)?))
+}
+
+pub(super) async fn validate(
+    State(herder): State<Herder>,
+    Name(plugin): Name,
+    body: Body,
+) -> Result<Response, Refusal> {
+    Ok(json(200, &herder.validate(&plugin, body.config()?).await?))
+}

@@ -1,0 +1,94 @@
+//! Pages of other origins: which of them a browser lets call us, and which may change anything.
+//!
+//! As in Kafka Connect, nothing is sent until `access.control.allow.origin` names somebody. An origin that is named may
+//! send its user's password along; with `*` it may not, since then any page could use it.
+
+use axum::{
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use url::Url;
+
+/// Headers a page may send.
+const HEADERS: HeaderValue =
+    HeaderValue::from_static("X-Requested-With,Content-Type,Accept,Origin,Authorization");
+/// Seconds a browser may remember the answer to a preflight.
+const REMEMBERED: HeaderValue = HeaderValue::from_static("1800");
+
+#[derive(Debug)]
+pub(super) struct Cors {
+    origins: Vec<String>,
+    methods: Vec<String>,
+    any: bool,
+}
+
+impl Cors {
+    pub(super) fn new(origins: &[String], methods: &[String]) -> Self {
+        let any = origins.iter().any(|origin| origin == "*");
+        Self { origins: origins.to_vec(), methods: methods.to_vec(), any }
+    }
+
+    /// The answer to a browser that asks whether it may send what it is about to send. It brings no password, so it is
+    /// answered before one is asked for.
+    pub(super) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<Response> {
+        let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
+        if method != Method::OPTIONS || self.origins.is_empty() {
+            return None;
+        }
+        let origin = headers.get(header::ORIGIN);
+        let mut response = StatusCode::OK.into_response();
+        let told = response.headers_mut();
+        self.mark(origin, told);
+        let allowed = self.methods.iter().any(|method| wanted == method.as_str());
+        if allowed && origin.is_some_and(|origin| self.names(origin)) {
+            if let Ok(methods) = HeaderValue::try_from(self.methods.join(",")) {
+                told.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+            }
+            told.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HEADERS);
+            told.insert(header::ACCESS_CONTROL_MAX_AGE, REMEMBERED);
+        }
+        Some(response)
+    }
+
+    /// Tells a browser that the page may read an answer.
+    pub(super) fn mark(&self, origin: Option<&HeaderValue>, told: &mut HeaderMap) {
+        if self.origins.is_empty() {
+            return;
+        }
+        told.append(header::VARY, HeaderValue::from_name(header::ORIGIN));
+        let Some(origin) = origin.filter(|origin| self.names(origin)) else { return };
+        if self.any {
+            told.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        } else {
+            told.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            told.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        }
+        told.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_name(header::LOCATION));
+    }
+
+    /// Whether what sent these headers may change anything: no page at all, one of ours, or one that is named. Without
+    /// this a page could restart a connector: such a request needs no preflight.
+    pub(super) fn may_change(&self, headers: &HeaderMap) -> bool {
+        let Some(origin) = headers.get(header::ORIGIN) else {
+            return headers.get(FETCH_SITE).is_none_or(|site| site != "cross-site");
+        };
+        self.names(origin) || is_same(origin, headers)
+    }
+
+    fn names(&self, origin: &HeaderValue) -> bool {
+        self.any || self.origins.iter().any(|named| origin == named.as_str())
+    }
+}
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Whether a page came from the host it now calls.
+fn is_same(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+    let Some(origin) = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()) else { return false };
+    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
+    // The scheme is the page's: a proxy may end TLS in front of us.
+    let Ok(called) = Url::parse(&format!("{}://{host}", origin.scheme())) else { return false };
+    origin.host_str().is_some()
+        && origin.host_str() == called.host_str()
+        && origin.port_or_known_default() == called.port_or_known_default()
+}

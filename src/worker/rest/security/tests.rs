@@ -1,0 +1,335 @@
+use std::{
+    io::Write,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use axum::{
+    body::{Body, to_bytes},
+    routing::{get, post, put},
+};
+use serde_json::Value;
+use tokio::sync::Notify;
+use tower_service::Service as _;
+
+use super::*;
+use crate::{
+    config::worker::{Login, Rest},
+    secret::Secret,
+};
+
+const ADMINISTRATOR: &str = "root:correct horse battery";
+const READER: &str = "watcher:staple staple staple";
+
+fn login(credentials: &str) -> Option<Login> {
+    let (user, password) = credentials.split_once(':').unwrap();
+    Some(Login { user: user.to_owned(), password: Secret::new(password) })
+}
+
+fn settings() -> Rest {
+    Rest {
+        advertised_host: "127.0.0.1".to_owned(),
+        advertised_port: 0,
+        advertised_tls: false,
+        tls: None,
+        administrator: login(ADMINISTRATOR),
+        reader: login(READER),
+        open_paths: vec!["/health".to_owned(), "/metrics".to_owned()],
+        allowed_origins: Vec::new(),
+        allowed_methods: vec!["GET".to_owned(), "PUT".to_owned()],
+    }
+}
+
+fn served(settings: &Rest) -> Router {
+    let ok = async || "ok";
+    let panics = async || -> &'static str { panic!("hunter2 is the password") };
+    let router = Router::new()
+        .route("/connectors", get(ok).post(ok))
+        .route("/connector-plugins/P/config/validate", put(ok).post(ok))
+        .route("/health", get(ok).post(ok))
+        .route("/health/live", get(ok))
+        .route("/healthy", get(ok))
+        .route("/panic", get(panics).post(panics))
+        .method_not_allowed_fallback(async || Refusal::not_allowed());
+    protect(router, Security::new(settings).unwrap())
+}
+
+fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Request {
+    let builder = Request::builder().method(method).uri(path);
+    let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
+    builder.body(Body::empty()).unwrap()
+}
+
+fn basic(credentials: &str) -> String {
+    format!("Basic {}", STANDARD.encode(credentials))
+}
+
+async fn ask(router: &Router, request: Request) -> Response {
+    router.clone().call(request).await.unwrap()
+}
+
+async fn status(router: &Router, method: &str, path: &str, headers: &[(&str, &str)]) -> u16 {
+    ask(router, request(method, path, headers)).await.status().as_u16()
+}
+
+async fn error_body(response: Response) -> Value {
+    let bytes = to_bytes(response.into_body(), 1 << 16).await.unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[tokio::test]
+async fn a_reader_reads_and_validates_and_an_administrator_does_all() {
+    let router = served(&settings());
+    let table = [
+        ("GET", "/connectors", 200, 200),
+        ("HEAD", "/connectors", 200, 200),
+        ("OPTIONS", "/connectors", 200, 200),
+        ("POST", "/connectors", 403, 200),
+        ("DELETE", "/connectors", 403, 405),
+        ("PUT", "/connector-plugins/P/config/validate", 200, 200),
+        ("POST", "/connector-plugins/P/config/validate", 403, 200),
+        ("PUT", "/connectors/config/validate", 403, 404),
+    ];
+
+    for (method, path, reader, administrator) in table {
+        let (as_reader, as_administrator) = (basic(READER), basic(ADMINISTRATOR));
+        let reader_got = status(&router, method, path, &[("authorization", &as_reader)]).await;
+        let administrator_got = status(&router, method, path, &[("authorization", &as_administrator)]).await;
+
+        assert_eq!((reader_got, administrator_got), (reader, administrator), "{method} {path}");
+        assert_eq!(status(&router, method, path, &[]).await, 401, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_login_in_the_configuration_nobody_is_asked() {
+    let router = served(&Rest { administrator: None, reader: None, ..settings() });
+
+    assert_eq!(status(&router, "POST", "/connectors", &[]).await, 200);
+    assert_eq!(status(&router, "POST", "/connectors", &[("authorization", "Basic !!")]).await, 200);
+}
+
+#[tokio::test]
+async fn whoever_is_not_known_is_told_how_to_ask_and_not_what_was_wrong() {
+    let router = served(&settings());
+    let wrong = [
+        basic("root:wrong"),
+        basic("nobody:correct horse battery"),
+        basic("root:staple staple staple"),
+        basic("root"),
+        basic(":"),
+        "Basic !!!".to_owned(),
+        "Basic".to_owned(),
+        format!("Bearer {}", STANDARD.encode(ADMINISTRATOR)),
+        format!("Basic {}", STANDARD.encode(b"root:\xff\xfe")),
+    ];
+
+    let mut told = Vec::new();
+    for value in &wrong {
+        let response = ask(&router, request("GET", "/connectors", &[("authorization", value)])).await;
+        assert_eq!(response.status(), 401, "{value}");
+        assert_eq!(
+            response.headers()[header::WWW_AUTHENTICATE],
+            "Basic realm=\"tributary\", charset=\"UTF-8\""
+        );
+        told.push(error_body(response).await);
+    }
+
+    assert!(told.iter().all(|body| *body == told[0]), "{told:?}");
+    assert_eq!(told[0]["error_code"], 401);
+}
+
+#[tokio::test]
+async fn what_is_open_is_open_to_reading_alone_and_nothing_beside_it() {
+    let router = served(&settings());
+    let closed = served(&Rest { open_paths: Vec::new(), ..settings() });
+
+    assert_eq!(status(&router, "GET", "/health", &[]).await, 200);
+    assert_eq!(status(&router, "GET", "/health/live", &[]).await, 200);
+    assert_eq!(status(&router, "POST", "/health", &[]).await, 401);
+    assert_eq!(status(&router, "GET", "/healthy", &[]).await, 401);
+    assert_eq!(status(&closed, "GET", "/health", &[]).await, 401);
+}
+
+#[tokio::test]
+async fn a_panic_is_answered_without_its_words() {
+    let router = served(&Rest { administrator: None, reader: None, ..settings() });
+
+    for method in ["GET", "POST"] {
+        let response = ask(&router, request(method, "/panic", &[])).await;
+
+        assert_eq!(response.status(), 500, "{method}");
+        let body = error_body(response).await;
+        assert_eq!(body["error_code"], 500);
+        assert!(!body.to_string().contains("hunter2"), "{body}");
+    }
+    assert_eq!(status(&router, "GET", "/connectors", &[]).await, 200);
+}
+
+#[tokio::test]
+async fn a_handler_that_hangs_is_answered_for_before_clients_give_up() {
+    let settings = Rest { administrator: None, reader: None, ..settings() };
+    let mut security = Security::new(&settings).unwrap();
+    assert!(security.deadline < Duration::from_secs(10));
+    security.deadline = Duration::from_millis(50);
+    let stuck =
+        Router::new().route("/stuck", get(std::future::pending::<&str>).post(std::future::pending::<&str>));
+    let router = protect(stuck, security);
+
+    for method in ["GET", "POST"] {
+        let response = ask(&router, request(method, "/stuck", &[])).await;
+
+        assert!(error_body(response).await["message"].as_str().unwrap().starts_with("Request timed out."));
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_finished_though_its_client_has_left() {
+    let (go, done) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let finished = Arc::new(AtomicBool::new(false));
+    let handler = {
+        let (go, done, finished) = (Arc::clone(&go), Arc::clone(&done), Arc::clone(&finished));
+        async move || {
+            go.notified().await;
+            finished.store(true, Ordering::SeqCst);
+            done.notify_one();
+        }
+    };
+    let settings = Rest { administrator: None, reader: None, ..settings() };
+    let router =
+        protect(Router::new().route("/connectors", post(handler)), Security::new(&settings).unwrap());
+
+    let left =
+        tokio::time::timeout(Duration::from_millis(20), ask(&router, request("POST", "/connectors", &[])));
+    assert!(left.await.is_err(), "the handler waits");
+    go.notify_one();
+    tokio::time::timeout(Duration::from_secs(5), done.notified()).await.unwrap();
+
+    assert!(finished.load(Ordering::SeqCst));
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn every_change_is_in_the_audit_log_once_with_who_asked_and_what_came_of_it() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber =
+        tracing_subscriber::fmt().json().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let router = served(&settings());
+    let (administrator, reader, wrong) = (basic(ADMINISTRATOR), basic(READER), basic("root:wrong"));
+
+    for (method, credentials) in
+        [("POST", &administrator), ("GET", &administrator), ("POST", &reader), ("POST", &wrong)]
+    {
+        let mut request = request(method, "/connectors?scope=cluster", &[("authorization", credentials)]);
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 4711))));
+        ask(&router, request).await;
+    }
+
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let audit: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line["target"] == "audit")
+        .collect();
+    let shown: Vec<_> = audit
+        .iter()
+        .map(|line| (line["fields"]["who"].as_str().unwrap(), line["fields"]["status"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(shown, [("root", 200), ("watcher", 403), ("unknown", 401)]);
+    assert_eq!(audit[0]["fields"]["method"], "POST");
+    assert_eq!(audit[0]["fields"]["path"], "/connectors");
+    assert_eq!(audit[0]["fields"]["remote"], "10.0.0.7:4711");
+    assert!(!text.contains("correct horse") && !text.contains("wrong"), "{text}");
+}
+
+#[tokio::test]
+async fn a_head_beyond_its_limits_is_refused() {
+    let router = served(&settings());
+    let (long, large) = ("x".repeat(9000), "x".repeat(33_000));
+
+    assert_eq!(status(&router, "GET", &format!("/health?{long}"), &[]).await, 414);
+    assert_eq!(status(&router, "GET", "/health", &[("x-large", &large)]).await, 431);
+}
+
+#[tokio::test]
+async fn options_tells_the_methods_of_a_path() {
+    let router = served(&Rest { administrator: None, reader: None, ..settings() });
+
+    let response = ask(&router, request("OPTIONS", "/connectors", &[])).await;
+
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()[header::ALLOW], "GET,HEAD,POST");
+}
+
+#[tokio::test]
+async fn only_a_named_origin_is_told_that_it_may_read() {
+    let ours = "https://tools.example.com";
+    let named = served(&Rest { allowed_origins: vec![ours.to_owned()], ..settings() });
+    let any = served(&Rest { allowed_origins: vec!["*".to_owned()], ..settings() });
+    let none = served(&settings());
+    let told = async |router: &Router, origin: &str| {
+        let response = ask(router, request("GET", "/health", &[("origin", origin)])).await;
+        let header =
+            |name| response.headers().get(name).map(|value: &HeaderValue| value.to_str().unwrap().to_owned());
+        (header("access-control-allow-origin"), header("access-control-allow-credentials"))
+    };
+
+    assert_eq!(told(&named, ours).await, (Some(ours.to_owned()), Some("true".to_owned())));
+    assert_eq!(told(&named, "https://evil.example.com").await, (None, None));
+    assert_eq!(told(&any, ours).await, (Some("*".to_owned()), None));
+    assert_eq!(told(&none, ours).await, (None, None));
+}
+
+#[tokio::test]
+async fn a_preflight_is_answered_before_a_password_is_asked_for() {
+    let ours = "https://tools.example.com";
+    let router = served(&Rest { allowed_origins: vec![ours.to_owned()], ..settings() });
+    let ask_for = async |method: &str, origin: &str| {
+        let headers = [("origin", origin), ("access-control-request-method", method)];
+        let response = ask(&router, request("OPTIONS", "/connectors", &headers)).await;
+        let methods = response.headers().get(header::ACCESS_CONTROL_ALLOW_METHODS).cloned();
+        (response.status().as_u16(), methods.map(|value| value.to_str().unwrap().to_owned()))
+    };
+
+    assert_eq!(ask_for("PUT", ours).await, (200, Some("GET,PUT".to_owned())));
+    assert_eq!(ask_for("DELETE", ours).await, (200, None));
+    assert_eq!(ask_for("PUT", "https://evil.example.com").await, (200, None));
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_changes_nothing() {
+    let open = Rest { administrator: None, reader: None, ..settings() };
+    let router = served(&open);
+    let ours = "https://tools.example.com";
+    let named = served(&Rest { allowed_origins: vec![ours.to_owned()], ..open });
+    let host = ("host", "worker:8083");
+
+    assert_eq!(status(&router, "POST", "/connectors", &[host]).await, 200, "no page");
+    assert_eq!(status(&router, "POST", "/connectors", &[host, ("origin", "http://worker:8083")]).await, 200);
+    assert_eq!(status(&router, "POST", "/connectors", &[host, ("origin", ours)]).await, 403);
+    assert_eq!(status(&router, "POST", "/connectors", &[host, ("origin", "null")]).await, 403);
+    assert_eq!(status(&router, "POST", "/connectors", &[host, ("sec-fetch-site", "cross-site")]).await, 403);
+    assert_eq!(
+        status(&router, "GET", "/connectors", &[host, ("origin", ours)]).await,
+        200,
+        "reading is theirs to refuse"
+    );
+    assert_eq!(status(&named, "POST", "/connectors", &[host, ("origin", ours)]).await, 200);
+}
