@@ -37,6 +37,7 @@ mod rig;
 mod security;
 #[cfg(feature = "simulator")]
 mod simulator;
+mod state;
 mod telemetry;
 mod topics;
 
@@ -48,6 +49,9 @@ fn main() -> ExitCode {
     }
     if std::env::var_os(fencing::WRITER).is_some() {
         return fencing::writer();
+    }
+    if std::env::var_os(state::EDITOR).is_some() {
+        return state::editor();
     }
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         security::tests(),
         #[cfg(feature = "simulator")]
         simulator::tests(),
+        state::tests(),
         telemetry::tests(),
         topics::tests(),
     ];
