@@ -3,7 +3,7 @@
 //! Every module's error answers `retry()` with a [`Retry`]. Whoever handles the error acts on that verdict and never on
 //! the error's text. [`Backoff`] turns "again, later" into bounded, jittered waits.
 
-use std::time::Duration;
+use std::{error::Error, fmt, time::Duration};
 
 /// What may be done about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +103,22 @@ impl Backoff {
         self.jitter ^= self.jitter << 17;
         let part = (self.jitter % 1000) as u32;
         whole / 2 + whole / 2 * part / 1000
+    }
+}
+
+/// An error with its causes on one line, for people.
+#[derive(Debug)]
+pub struct Chain<'a>(pub &'a dyn Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(cause) = source {
+            write!(f, ": {cause}")?;
+            source = cause.source();
+        }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Chain, Failure, load::Loaded, outside, schemas};
+use super::{Failure, load::Loaded, outside, schemas};
 use crate::{
     avro::Registry,
     kafka::{Admin, TopicSpec},

@@ -13,7 +13,6 @@ mod simulate;
 
 use std::{
     ffi::OsString,
-    fmt,
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
@@ -25,6 +24,7 @@ use tracing::warn;
 use self::load::Loaded;
 use crate::{
     config::{self, Problems, worker::LogFormat},
+    retry::Chain,
     telemetry::{self, Metrics},
 };
 
@@ -182,19 +182,4 @@ fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result<(), Failure>) -> Result<(
             never = metrics.keep_up() => match never {},
         }
     })
-}
-
-/// An error with its causes on one line.
-struct Chain<'a>(&'a dyn std::error::Error);
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(cause) = source {
-            write!(f, ": {cause}")?;
-            source = cause.source();
-        }
-        Ok(())
-    }
 }

@@ -18,9 +18,11 @@
 //!   person, and says which and what to do.
 
 pub mod arbiter;
+mod health;
 pub mod herder;
 pub mod plugins;
 pub mod rest;
+pub mod service;
 pub mod state;
 pub mod supervisor;
 pub mod topics;

@@ -37,7 +37,7 @@ use super::{
 use crate::{
     config::{self, Listener, worker::Tls},
     kafka::{self, Admin, GroupOptions, Membership, Shards, TransactionOptions},
-    retry::{Backoff, Policy, Retry},
+    retry::{Backoff, Chain, Policy, Retry},
     server::{self, CertificateError, Options, Server},
 };
 
@@ -75,15 +75,6 @@ pub enum Error {
     /// A password cannot be used.
     #[error("set up authentication")]
     Security(#[from] SecurityError),
-    /// Everybody could reach the admin listener and nobody is asked who they are.
-    #[error(
-        "{listener} can be reached from other machines and asks nobody for a password; set admin.auth.method=basic with \
-         admin.auth.user and admin.auth.password, or listen on 127.0.0.1, or set admin.auth.method=none if that is meant"
-    )]
-    Open {
-        /// As configured.
-        listener: String,
-    },
     /// Kafka does not allow it.
     #[error("start on Kafka")]
     Kafka(#[from] kafka::Error),
@@ -150,9 +141,8 @@ impl Service {
     /// Binds the listeners and returns; [`Service::run`] does the rest.
     ///
     /// # Errors
-    /// An address, certificate or password cannot be used, or the listener would be open to everybody.
+    /// An address, certificate or password cannot be used.
     pub async fn bind(worker: Arc<config::Worker>, process: &Process) -> Result<Self, Error> {
-        refuse_open(&worker)?;
         let tls = worker.rest.tls.as_ref().map(certificate).transpose()?;
         let health = Arc::new(Health::new(Arc::clone(&worker), Arc::clone(&process.metrics)));
         let security = Security::new(&worker.rest)?;
@@ -338,22 +328,6 @@ fn refuse_foreign(worker: &config::Worker, state: &State, plugins: &Plugins) -> 
     let classes: Vec<String> =
         foreign.iter().take(5).map(|(name, class)| format!("{name}: {class}")).collect();
     Err(Error::Foreign { topic: worker.topics.config.name.clone(), classes: classes.join(", ") })
-}
-
-/// Nobody may change connectors from another machine without saying who they are.
-fn refuse_open(worker: &config::Worker) -> Result<(), Error> {
-    if worker.rest.administrator.is_some() || worker.rest.open {
-        return Ok(());
-    }
-    let reachable = |listener: &&Listener| {
-        let host = listener.host.trim_matches(['[', ']']);
-        !host.eq_ignore_ascii_case("localhost")
-            && !host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-    };
-    match worker.listeners.iter().find(reachable) {
-        Some(listener) => Err(Error::Open { listener: url(listener) }),
-        None => Ok(()),
-    }
 }
 
 fn certificate(files: &Tls) -> Result<Arc<rustls::ServerConfig>, Error> {

@@ -38,6 +38,7 @@ mod rig;
 mod security;
 #[cfg(feature = "simulator")]
 mod simulator;
+mod state;
 mod telemetry;
 mod topics;
 
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
     }
     if std::env::var_os(group::MEMBER).is_some() {
         return group::member();
+    }
+    if std::env::var_os(state::EDITOR).is_some() {
+        return state::editor();
     }
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         security::tests(),
         #[cfg(feature = "simulator")]
         simulator::tests(),
+        state::tests(),
         telemetry::tests(),
         topics::tests(),
     ];
