@@ -281,10 +281,6 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    pub(crate) fn status(&self) -> u16 {
-        self.status
-    }
-
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

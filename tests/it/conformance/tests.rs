@@ -22,6 +22,7 @@ crate::tests! {
     plain exact_keys_are_neither_more_nor_fewer;
     plain every_check_is_there_once_and_in_order;
     plain facts_that_contradict_themselves_are_refused;
+    plain the_example_of_facts_can_be_read;
     plain versions_are_read_as_kcctl_reads_them;
     plain a_trace_is_shown_as_console_shows_it;
     plain a_name_becomes_one_segment_of_a_path;
@@ -157,6 +158,13 @@ async fn facts_that_contradict_themselves_are_refused() {
         let error = Subject::parse("http://w:1", &facts.to_string()).unwrap_err();
         assert!(error.contains(fault), "{error}");
     }
+}
+
+async fn the_example_of_facts_can_be_read() {
+    let subject = Subject::parse("http://w:1", include_str!("../../conformance/file-source.json")).unwrap();
+
+    assert_eq!(subject.short_class(), "FileStreamSource");
+    assert!(subject.strict && subject.credentials.is_some() && subject.provider.is_some());
 }
 
 async fn versions_are_read_as_kcctl_reads_them() {

@@ -121,6 +121,8 @@ fn properties(bootstrap: &str, port: u16, options: &Options) -> String {
 /// Java's own file for who logs in how, and beside it the one with the password.
 fn login_file(directory: &Path, user: &str, password: &str) -> Result<PathBuf> {
     let (login, passwords) = (directory.join("login.conf"), directory.join("passwords.properties"));
+    // Java reads such files as Latin-1; an escape is an escape in any character set.
+    let password: String = password.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
     write(&passwords, &format!("{user}={password}\n"))?;
     let module = "org.apache.kafka.connect.rest.basic.auth.extension.PropertyFileLoginModule";
     write(&login, &format!("KafkaConnect {{ {module} required file=\"{}\"; }};\n", passwords.display()))?;

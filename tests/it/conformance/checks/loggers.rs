@@ -30,7 +30,8 @@ pub(super) async fn unknown(scene: &Scene<'_>) -> Outcome {
 }
 
 pub(super) async fn put(scene: &Scene<'_>) -> Outcome {
-    let answer = scene.client.put(ROOT, &json!({ "level": "DEBUG" })).await?.expect(200)?;
+    let level = if known_level(scene)? == "DEBUG" { "INFO" } else { "DEBUG" };
+    let answer = scene.client.put(ROOT, &json!({ "level": level })).await?.expect(200)?;
     let root = fetch(scene, ROOT).await;
     restore(scene, "").await?.expect(200)?;
 
@@ -38,7 +39,7 @@ pub(super) async fn put(scene: &Scene<'_>) -> Outcome {
     if changed.is_empty() || changed.len() != answer.list()?.len() {
         return Err(answer.fault(&format!("expected names of loggers, got {}", brief(&answer.json))));
     }
-    let root = root?.has("/level", &json!("DEBUG"))?;
+    let root = root?.has("/level", &json!(level))?;
     // Connect dates those it names as changed, and the root is among them only while log4j2 holds it.
     let dated = if scene.subject.strict && !changed.contains(&"root") {
         fetch(scene, &format!("/admin/loggers/{}", changed[0])).await?
@@ -66,6 +67,12 @@ async fn fetch(scene: &Scene<'_>, path: &str) -> Result<Answer, String> {
 }
 
 async fn restore(scene: &Scene<'_>, scope: &str) -> Result<Answer, String> {
-    let level = scene.root_level.get().ok_or("expected the root logger's level from check 75, got none")?;
+    let level = known_level(scene)?;
     scene.client.put(&format!("{ROOT}{scope}"), &json!({ "level": level })).await
+}
+
+/// Nothing is changed that could not be changed back.
+fn known_level<'a>(scene: &'a Scene<'_>) -> Result<&'a str, String> {
+    let level = scene.root_level.get().map(String::as_str);
+    level.ok_or_else(|| "expected the root logger's level from check 75, got none".to_owned())
 }

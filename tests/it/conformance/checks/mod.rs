@@ -12,6 +12,7 @@ mod read;
 mod settings;
 mod topics;
 
+pub(crate) use create::{CLASS_NOT_FOUND, expect_start};
 pub(crate) use failure::FAILING;
 use futures::future::LocalBoxFuture;
 

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::members;
-use crate::conformance::checks::FAILING;
+use crate::conformance::checks::{CLASS_NOT_FOUND, FAILING, expect_start};
 use crate::conformance::client::{Client, Outcome, segment};
 use crate::conformance::scene::Scene;
 use crate::conformance::shape::brief;
@@ -54,13 +54,10 @@ async fn apply(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     let answer = kcctl.put(&path, &config).await?.expect(200)?.of(&shapes::VALIDATION)?;
     answer.has("/error_count", &json!(0))?;
 
-    let unknown = json!({ "name": scene.name(NAME), "config": { "connector.class": "com.example.Unknown" } });
-    let answer = kcctl.post("/connectors/", &unknown).await?;
-    if answer.status() < 400
-        || !answer.message().starts_with("Failed to find any class that implements Connector")
-    {
-        return Err(answer.fault(&format!("expected the message kcctl knows, got {:?}", answer.message())));
-    }
+    let class = format!("com.example.{}", scene.name("kcctl-class"));
+    let unknown = json!({ "name": scene.name(NAME), "config": { "connector.class": class } });
+    let answer = kcctl.post("/connectors/", &unknown).await?.expect_error(400)?;
+    expect_start(&answer, CLASS_NOT_FOUND)?;
 
     kcctl.get("/connectors/").await?.expect(200)?.list()?;
     let body = json!({ "name": scene.name(NAME), "config": scene.config() });
