@@ -1,4 +1,5 @@
-//! Kafka and the registry as jars: found in the target directory, or fetched there by Maven once.
+//! Kafka and the registry as jars, and Kafka Connect where a test asks for it: found in the target directory,
+//! or fetched there by Maven once.
 //!
 //! A version's directory is filled under a temporary name and renamed, under a lock, so that two runs never
 //! see or make half of it. A changed `pom.xml` fetches anew. Without Java 17, or without both jars and Maven,
@@ -14,7 +15,8 @@ use super::process::Process;
 use super::{Error, Result};
 
 const POM: &str = include_str!("pom.xml");
-/// Written last, with the pom that was fetched.
+const CONNECT_POM: &str = include_str!("connect.xml");
+/// Written last, with the pom or poms that were fetched.
 const MARKER: &str = "fetched-pom.xml";
 const JAVA: u32 = 17;
 /// About 200 MB; a minute on a good line.
@@ -59,6 +61,14 @@ pub(crate) fn get() -> Result<&'static Jars> {
     JARS.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
+/// `java` with Kafka Connect's class path, ready for a main class; fetched by the first caller.
+pub(crate) async fn connect() -> Result<Command> {
+    // Fetching blocks, and waits on a runtime of its own.
+    tokio::task::spawn_blocking(load_connect)
+        .await
+        .map_err(|error| Error(format!("load Kafka Connect: {error}")))?
+}
+
 impl Jars {
     /// `java` with Kafka's class path, ready for a main class and its arguments.
     pub(crate) fn kafka(&self, heap: &str) -> Command {
@@ -99,45 +109,68 @@ fn load() -> Result<Jars> {
     Ok(Jars { kafka: home.join("kafka"), registry })
 }
 
+fn load_connect() -> Result<Command> {
+    let home = home_of("connect");
+    let poms = format!("{POM}{CONNECT_POM}");
+    fetch_once(&home, &poms, |partial, log| {
+        eprintln!("fetching Kafka Connect {} with Maven, once: about 80 MB", kafka_version());
+        let mut connect = maven("connect.xml");
+        connect.arg("dependency:copy-dependencies").arg(define("outputDirectory", partial));
+        finish("fetch Kafka Connect", connect, log)
+    })?;
+    let mut command = java("-Xmx512m");
+    command.arg("-cp").arg(home.join("*"));
+    Ok(command)
+}
+
 fn fetch(home: &Path) -> Result<()> {
+    fetch_once(home, POM, |partial, log| {
+        eprintln!(
+            "fetching Kafka {} and Apicurio {} with Maven, once: about 200 MB",
+            kafka_version(),
+            registry_version()
+        );
+        let registry = partial.join("registry");
+        fs::create_dir_all(&registry)
+            .map_err(|error| Error(format!("create {}: {error}", registry.display())))?;
+
+        let mut kafka = maven("pom.xml");
+        kafka.arg("dependency:copy-dependencies").arg(define("outputDirectory", &partial.join("kafka")));
+        finish("fetch Kafka", kafka, log)?;
+
+        let artifact = format!("io.apicurio:apicurio-registry-app:{}:tar.gz:all", registry_version());
+        let mut archive = maven("pom.xml");
+        archive
+            .args(["dependency:copy", &format!("-Dartifact={artifact}")])
+            .arg(define("outputDirectory", partial));
+        finish("fetch Apicurio", archive, log)?;
+
+        let archive = partial.join(format!("apicurio-registry-app-{}-all.tar.gz", registry_version()));
+        let mut unpack = Command::new("tar");
+        unpack.arg("-xzf").arg(&archive).arg("-C").arg(&registry);
+        finish("unpack Apicurio", unpack, log)?;
+        fs::remove_file(&archive).map_err(|error| Error(format!("remove {}: {error}", archive.display())))
+    })
+}
+
+/// Has `fill` fill a directory beside `home`, which then takes its place with `marker` in it; nothing where
+/// that was done before.
+fn fetch_once(home: &Path, marker: &str, fill: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
     let parent = home.parent().unwrap_or(home);
     fs::create_dir_all(parent).map_err(|error| Error(format!("create {}: {error}", parent.display())))?;
     let lock = File::create(parent.join("fetch.lock")).and_then(|file| file.lock().map(|()| file));
     let _lock = lock.map_err(|error| Error(format!("lock {}: {error}", parent.display())))?;
-    if is_fetched(home) {
+    if has_marker(home, marker) {
         return Ok(());
     }
-    eprintln!(
-        "fetching Kafka {} and Apicurio {} with Maven, once: about 200 MB",
-        kafka_version(),
-        registry_version()
-    );
     let partial = parent.join("partial");
     remove(&partial)?;
     remove(home)?;
-    let registry = partial.join("registry");
-    fs::create_dir_all(&registry)
-        .map_err(|error| Error(format!("create {}: {error}", registry.display())))?;
-    let log = partial.join("fetch.log");
+    fs::create_dir_all(&partial).map_err(|error| Error(format!("create {}: {error}", partial.display())))?;
 
-    let mut kafka = maven();
-    kafka.arg("dependency:copy-dependencies").arg(define("outputDirectory", &partial.join("kafka")));
-    finish("fetch Kafka", kafka, &log)?;
+    fill(&partial, &partial.join("fetch.log"))?;
 
-    let artifact = format!("io.apicurio:apicurio-registry-app:{}:tar.gz:all", registry_version());
-    let mut archive = maven();
-    archive
-        .args(["dependency:copy", &format!("-Dartifact={artifact}")])
-        .arg(define("outputDirectory", &partial));
-    finish("fetch Apicurio", archive, &log)?;
-
-    let archive = partial.join(format!("apicurio-registry-app-{}-all.tar.gz", registry_version()));
-    let mut unpack = Command::new("tar");
-    unpack.arg("-xzf").arg(&archive).arg("-C").arg(&registry);
-    finish("unpack Apicurio", unpack, &log)?;
-
-    fs::remove_file(&archive)
-        .and_then(|()| fs::write(partial.join(MARKER), POM))
+    fs::write(partial.join(MARKER), marker)
         .and_then(|()| fs::rename(&partial, home))
         .map_err(|error| Error(format!("move {} to {}: {error}", partial.display(), home.display())))
 }
@@ -150,9 +183,9 @@ fn finish(name: &str, command: Command, log: &Path) -> Result<()> {
     if status.success() { Ok(()) } else { Err(process.error(&format!("{name}: {status}"))) }
 }
 
-fn maven() -> Command {
+fn maven(pom: &str) -> Command {
     let mut command = Command::new("mvn");
-    let pom = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/pom.xml");
+    let pom = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support").join(pom);
     command.args(["-B", "-q", "-f"]).arg(pom);
     command
 }
@@ -173,13 +206,21 @@ fn remove(directory: &Path) -> Result<()> {
 /// Beside the build's own output, so that `cargo clean` removes it and a second checkout with the same target
 /// shares it.
 fn home() -> PathBuf {
+    home_of("jars")
+}
+
+fn home_of(what: &str) -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let target = temporary.parent().unwrap_or(temporary);
-    target.join("tributary-rig").join(format!("jars-{}", kafka_version()))
+    target.join("tributary-rig").join(format!("{what}-{}", kafka_version()))
 }
 
 fn is_fetched(home: &Path) -> bool {
-    fs::read_to_string(home.join(MARKER)).is_ok_and(|fetched| fetched == POM)
+    has_marker(home, POM)
+}
+
+fn has_marker(home: &Path, marker: &str) -> bool {
+    fs::read_to_string(home.join(MARKER)).is_ok_and(|fetched| fetched == marker)
 }
 
 /// The text of a property of the pom; empty for one it does not have, which no download survives.
