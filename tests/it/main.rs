@@ -30,6 +30,7 @@ mod fencing;
 mod group;
 mod interop;
 mod layering;
+mod lifecycle;
 mod outage;
 mod partitions;
 mod publish;
@@ -53,6 +54,9 @@ fn main() -> ExitCode {
     if std::env::var_os(group::MEMBER).is_some() {
         return group::member();
     }
+    if std::env::var_os(lifecycle::WORKER).is_some() {
+        return lifecycle::worker();
+    }
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
     }
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         group::tests(),
         interop::tests(),
         layering::tests(),
+        lifecycle::tests(),
         outage::tests(),
         partitions::tests(),
         publish::tests(),
