@@ -7,6 +7,7 @@ mod check;
 mod connectors;
 mod demo;
 mod load;
+mod run;
 mod schemas;
 #[cfg(feature = "simulator")]
 mod simulate;
@@ -25,7 +26,7 @@ use self::load::Loaded;
 use crate::{
     config::{self, Problems, worker::LogFormat},
     retry::Chain,
-    telemetry::{self, Metrics},
+    telemetry::{self, Logs, Metrics},
 };
 
 #[derive(Parser)]
@@ -39,6 +40,8 @@ struct Arguments {
 enum Command {
     /// Everything in one process, nothing else needed: publishes one of everything to an embedded Kafka and reads it back
     Demo,
+    /// The worker: runs connectors, shares them with other workers, serves the REST API
+    Run(Files),
     /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
     Check(Files),
     /// Connectors of running workers, over the REST API
@@ -74,6 +77,9 @@ struct Files {
     #[arg(long = "connector", value_name = "FILE")]
     connectors: Vec<PathBuf>,
 }
+
+/// Set to `true`, a worker has the class `TestSource` too.
+const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 
 /// The process's variables, some of which may not be text.
 type Environment = Vec<(OsString, OsString)>;
@@ -138,8 +144,14 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(async |metrics| demo::run(metrics, out).await)
         }
+        Command::Run(files) => {
+            // For tests of the worker itself: a class that produces, fails and panics on request.
+            let with_test_source = environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true");
+            let (loaded, logs) = start(&files, environment)?;
+            block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, out).await)
+        }
         Command::Check(files) => {
-            let loaded = start(&files, environment)?;
+            let (loaded, _) = start(&files, environment)?;
             block_on(async |_| check::run(&loaded, out).await)
         }
         Command::Connectors(options) => {
@@ -162,14 +174,14 @@ fn outside(error: impl std::error::Error + 'static) -> Failure {
 }
 
 /// Loads a configuration, sends logs where it says, and logs what it warns of.
-fn start(files: &Files, environment: Environment) -> Result<Loaded, Failure> {
+fn start(files: &Files, environment: Environment) -> Result<(Loaded, Logs), Failure> {
     let loaded = load::load(files, environment)?;
-    let logs = &loaded.worker.telemetry;
-    telemetry::install_logs(logs.format, &logs.filter).map_err(outside)?;
+    let wanted = &loaded.worker.telemetry;
+    let logs = telemetry::install_logs(wanted.format, &wanted.filter).map_err(outside)?;
     for warning in &loaded.warnings {
         warn!(key = warning.key, "{}", warning.message);
     }
-    Ok(loaded)
+    Ok((loaded, logs))
 }
 
 /// Runs the work of one command, with the metrics that it moves.

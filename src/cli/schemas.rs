@@ -28,7 +28,7 @@ pub(super) fn run(command: Command, environment: Environment, out: &mut impl Wri
         Command::Check(files) => (files, false),
         Command::Register(files) => (files, true),
     };
-    let loaded = start(&files, environment)?;
+    let (loaded, _) = start(&files, environment)?;
     if loaded.connectors.is_empty() {
         let problem = Problem {
             key: "connectors.dir".to_owned(),

@@ -228,7 +228,7 @@ impl Service {
 
     async fn try_start(&mut self, process: &Process) -> Result<(), Error> {
         let worker = &self.worker;
-        let admin = Admin::Kafka(worker.kafka.clone());
+        let admin = Admin::Real(worker.kafka.clone());
         let partitions = topics::ensure(&admin, &worker.topics).await?;
         self.health.set(Phase::Starting("reading the config, offset and status topics".to_owned()));
         let state = State::follow(&worker.kafka, &worker.topics, &partitions).await?;
@@ -261,7 +261,7 @@ impl Service {
             loggers: Arc::clone(&process.loggers),
             worker_id: self.worker_id.to_string(),
             url: format!("{}://{}", if worker.rest.advertised_tls { "https" } else { "http" }, self.worker_id),
-            cluster_id: kafka::cluster_id(&worker.kafka).await.ok().flatten(),
+            cluster_id: admin.cluster_id().await?,
         });
         let supervisor = Supervisor::new(Parts {
             plugins: process.plugins.clone(),

@@ -32,6 +32,7 @@ mod fencing;
 mod group;
 mod interop;
 mod layering;
+mod lifecycle;
 mod outage;
 mod partitions;
 mod publish;
@@ -56,8 +57,13 @@ fn main() -> ExitCode {
     if std::env::var_os(group::MEMBER).is_some() {
         return group::member();
     }
+<<<<<<< HEAD
     if std::env::var_os(state::EDITOR).is_some() {
         return state::editor();
+=======
+    if std::env::var_os(lifecycle::WORKER).is_some() {
+        return lifecycle::worker();
+>>>>>>> wsup
     }
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
@@ -71,6 +77,7 @@ fn main() -> ExitCode {
         group::tests(),
         interop::tests(),
         layering::tests(),
+        lifecycle::tests(),
         outage::tests(),
         partitions::tests(),
         publish::tests(),

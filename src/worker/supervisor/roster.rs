@@ -34,6 +34,13 @@ pub(super) struct Instance {
     dead: bool,
 }
 
+impl Instance {
+    /// Whether it has been told to end.
+    pub(super) fn is_ending(&self) -> bool {
+        self.orders.borrow().end.is_some()
+    }
+}
+
 impl Roster {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Id, &Instance)> {
         self.instances.iter()

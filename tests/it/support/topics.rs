@@ -48,6 +48,14 @@ pub(crate) async fn content(kafka: &Kafka, topic: &str) -> BTreeMap<i32, Vec<Rec
     content
 }
 
+/// Everything committed in a topic of so many partitions.
+pub(crate) async fn content_of(kafka: &Kafka, topic: &str, partitions: i32) -> Vec<Received> {
+    let partitions: Vec<i32> = (0..partitions).collect();
+    let mut content = Vec::new();
+    read_to_end(kafka, topic, &partitions, LIMIT, |received| content.push(received)).await.unwrap();
+    content
+}
+
 /// The value of a record as text.
 pub(crate) fn text(received: &Received) -> String {
     String::from_utf8(received.value.clone().unwrap_or_default().to_vec()).unwrap()

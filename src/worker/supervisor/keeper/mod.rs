@@ -150,7 +150,7 @@ impl Keeper {
         let wait = self.wait_after(failure, panicked);
         // Without the lease nothing is sure, not even that it has failed for good; the supervisor ends it soon.
         let may_act = (self.may_act)();
-        let wait = if may_act { wait } else { Some(wait.unwrap_or(self.settings.restarting.policy.longest)) };
+        let wait = if may_act { wait } else { Some(wait.unwrap_or(self.settings.restarting.policy.first)) };
         self.tell_of(failure, wait, may_act);
         let until = wait.map(|wait| Instant::now() + wait);
         loop {

@@ -1,5 +1,7 @@
 //! The supervisor at work: looks, compares, starts and ends.
 
+mod upkeep;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::{Future, pending},
@@ -20,12 +22,12 @@ use super::{
     order::End,
     plan::{Wanted, plan},
     roster::{Instance, Roster},
-    sweep::{self, Leftover},
+    sweep::Leftover,
     task,
     voice::{Board, Topic, Voice},
 };
 use crate::{
-    kafka::{self, Lease, Owned, Shards, TransactionOptions},
+    kafka::{self, Lease, Membership, Owned, Shards, TransactionOptions},
     worker::{plugins::Tools, state::State},
 };
 
@@ -57,6 +59,9 @@ pub(super) struct Duty {
     roster: Roster,
     /// The part of those that is surely ours right now.
     held: BTreeMap<i32, i64>,
+    /// What should run, of what is held and by the configs up to this change.
+    planned: BTreeMap<Id, Wanted>,
+    planned_at: Option<u64>,
     /// When nothing was left over: the changes of configs and statuses, and what was held.
     swept_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
 }
@@ -76,8 +81,19 @@ impl Duty {
         };
         let board = Topic { writer: parts.statuses.clone(), statuses: parts.state.statuses.clone() };
         let owned = parts.membership.owned();
-        let (ready, held, roster) = (BTreeMap::new(), BTreeMap::new(), Roster::default());
-        Self { parts, handle, tools, board: Arc::new(board), owned, ready, held, roster, swept_at: None }
+        Self {
+            parts,
+            handle,
+            tools,
+            board: Arc::new(board),
+            owned,
+            ready: BTreeMap::new(),
+            held: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            planned_at: None,
+            roster: Roster::default(),
+            swept_at: None,
+        }
     }
 
     /// Looks and acts until cancelled.
@@ -122,15 +138,10 @@ impl Duty {
         let patience = grace.saturating_sub(TELLING.min(grace / 4) + ABORTING.min(grace / 4));
         let by = now + patience.min(self.parts.settings.task_grace);
         for tasks in [true, false] {
-            let ids: Vec<Id> = self
-                .roster
-                .iter()
-                .map(|(id, _)| id)
-                .filter(|id| id.task.is_some() == tasks)
-                .cloned()
-                .collect();
-            for id in ids {
-                let told = self.roster.iter().any(|(one, instance)| *one == id && self.holds(instance));
+            let ending = self.roster.iter().filter(|(id, _)| id.task.is_some() == tasks);
+            let ending: Vec<(Id, bool)> =
+                ending.map(|(id, instance)| (id.clone(), self.holds(instance))).collect();
+            for (id, told) in ending {
                 self.roster.end(&id, End { by, told });
             }
             while !self.roster.has_none(tasks) {
@@ -154,29 +165,40 @@ impl Duty {
         let owned = Arc::clone(&self.owned.borrow_and_update());
         self.ready.retain(|partition, claim| owned.get(partition) == Some(claim));
         let membership = &self.parts.membership;
-        self.held = self
+        let held: BTreeMap<i32, i64> = self
             .ready
             .iter()
             .filter(|(partition, _)| membership.holds(**partition))
             .map(|(partition, claim)| (*partition, *claim))
             .collect();
-        let wanted =
-            self.parts.state.configs.read(|configs| plan(configs, &self.held, membership.partitions()));
+        let configs = &self.parts.state.configs;
+        // Before the look: a change in between is looked at again.
+        let change = Some(*configs.changes().borrow());
+        if self.planned_at != change || self.held != held {
+            self.planned = configs.read(|configs| plan(configs, &held, membership.partitions()));
+            (self.planned_at, self.held) = (change, held);
+        }
 
         let ends: Vec<(Id, End)> = self
             .roster
             .iter()
-            .filter_map(|(id, instance)| Some((id.clone(), self.end(instance, &owned, wanted.get(id))?)))
+            .filter_map(|(id, instance)| {
+                Some((id.clone(), self.end(instance, &owned, self.planned.get(id))?))
+            })
             .collect();
         for (id, end) in ends {
             self.roster.end(&id, end);
         }
-        for (id, wanted) in wanted {
-            if self.roster.contains(&id) {
-                self.roster.tell(&id, &wanted.order);
+        let mut missing = Vec::new();
+        for (id, wanted) in &self.planned {
+            if self.roster.contains(id) {
+                self.roster.tell(id, &wanted.order);
             } else {
-                self.start(id, wanted);
+                missing.push((id.clone(), wanted.clone()));
             }
+        }
+        for (id, wanted) in missing {
+            self.start(id, wanted);
         }
     }
 
@@ -209,7 +231,7 @@ impl Duty {
         let (partition, claim) = (wanted.partition, wanted.claim);
         let may_act: Lease = {
             let (membership, owned) = (membership.clone(), self.owned.clone());
-            Arc::new(move || owned.borrow().get(&partition) == Some(&claim) && membership.holds(partition))
+            Arc::new(move || holds(&owned, &membership, partition, claim))
         };
         let body = match id.task {
             None => connector::body(&id, plugins, arbiter, &state.configs, &may_act),
@@ -250,84 +272,16 @@ impl Duty {
         }
     }
 
-    /// Looks for what is left over, and if there is something, reads the config topic to its end.
-    fn find_leftovers(&mut self) -> UnderWay<(BTreeSet<Leftover>, Result<(), kafka::Error>)> {
-        let at = self.sweepable();
-        if self.swept_at == Some(at.clone()) || !self.parts.state.is_caught_up() {
-            return None;
-        }
-        let found = self.leftovers();
-        if found.is_empty() {
-            self.swept_at = Some(at);
-            return None;
-        }
-        let configs = self.parts.state.configs.clone();
-        Some(Box::pin(async move {
-            let read = configs.read_to_end(READ_LIMIT).await;
-            if read.is_err() {
-                sleep(READ_PAUSE).await;
-            }
-            (found, read)
-        }))
-    }
-
-    /// All that a sweep depends on.
-    fn sweepable(&self) -> (u64, u64, BTreeMap<i32, i64>) {
-        let State { configs, statuses, .. } = &self.parts.state;
-        (*configs.changes().borrow(), *statuses.changes().borrow(), self.held.clone())
-    }
-
-    fn leftovers(&self) -> BTreeSet<Leftover> {
-        let (state, membership) = (&self.parts.state, &self.parts.membership);
-        let owns = |id: &Id| self.held.contains_key(&id.partition(membership.partitions()));
-        state
-            .configs
-            .read(|configs| state.statuses.read(|statuses| sweep::leftovers(statuses, configs, owns)))
-    }
-
-    /// Removes what was left over before the config topic was read to its end, and still is.
-    fn sweep(&mut self, found: &BTreeSet<Leftover>, read: Result<(), kafka::Error>) {
-        if let Err(error) = read {
-            tracing::warn!(%error, "statuses of what is gone stay until the config topic can be read");
-            return;
-        }
-        // Before the look: what comes later is looked at again. So is what this changes, once it is in the topic.
-        self.swept_at = Some(self.sweepable());
-        let leftovers = self.leftovers();
-        sweep::remove(found.intersection(&leftovers), &self.parts.statuses);
-        if !leftovers.is_subset(found) {
-            self.swept_at = None;
-        }
-    }
-
-    /// Lets every instance compare what it said with what the topic shows.
-    fn insist(&self) {
-        let statuses = &self.parts.state.statuses;
-        if !statuses.is_caught_up() {
-            return;
-        }
-        // Asked outside the look: whoever speaks looks at the topic too.
-        let shown = statuses.read(|statuses| {
-            let shadowed: BTreeSet<(&str, Option<u32>)> = statuses.shadowed().collect();
-            let held = self.roster.iter().filter(|(_, instance)| self.holds(instance));
-            held.map(|(id, instance)| {
-                let shown = match id.task {
-                    None => statuses.connector(&id.connector),
-                    Some(task) => statuses.tasks(&id.connector).get(&task).copied(),
-                };
-                (&instance.voice, shown.cloned(), shadowed.contains(&(&*id.connector, id.task)))
-            })
-            .collect::<Vec<_>>()
-        });
-        for (voice, shown, shadowed) in shown {
-            voice.insist(shown.as_ref(), shadowed);
-        }
-    }
-
     fn holds(&self, instance: &Instance) -> bool {
-        self.owned.borrow().get(&instance.partition) == Some(&instance.claim)
-            && self.parts.membership.holds(instance.partition)
+        holds(&self.owned, &self.parts.membership, instance.partition, instance.claim)
     }
+}
+
+/// Whether a partition is surely ours, and under this claim.
+fn holds(owned: &watch::Receiver<Owned>, membership: &Membership, partition: i32, claim: i64) -> bool {
+    // Not in one expression: both look at the same lock, and it would be held over the second look.
+    let claimed = owned.borrow().get(&partition) == Some(&claim);
+    claimed && membership.holds(partition)
 }
 
 /// Reads all that tasks and commands may depend on.

@@ -1,0 +1,151 @@
+//! Failures that pass, failures that need a person, and panics.
+
+use std::time::Duration;
+
+use tributary::retry::Policy;
+use tributary::worker::state::configs;
+use tributary::worker::state::statuses::{RunState, Statuses};
+use tributary::worker::supervisor::{Restarting, Settings};
+
+use super::cluster::Cluster;
+use super::worker::Local;
+use crate::support::Shared;
+use crate::support::topics::content_of;
+
+crate::tests! {
+    real a_failure_for_good_shows_why_and_what_to_do_and_waits_for_somebody;
+    real a_failure_that_passes_is_followed_by_another_start_and_no_number_is_lost;
+    real a_panic_harms_its_task_alone_and_is_a_failure_for_good_after_a_few;
+    real a_configuration_that_cannot_be_used_fails_the_connector_and_not_its_tasks;
+    real a_class_that_cannot_run_yet_says_so;
+    real no_status_ever_shows_a_secret;
+}
+
+/// Starts again soon, and gives a panic two more chances.
+fn hasty() -> Settings {
+    let wait = Duration::from_millis(100);
+    let policy = Policy { first: wait, longest: wait, total: None };
+    let restarting = Restarting { policy, panics: 2, ..Restarting::default() };
+    Settings { restarting, ..Settings::default() }
+}
+
+async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
+    let cluster = Cluster::create(shared.bootstrap(), name).await;
+    let worker = Local::start(cluster.config.clone(), "alone:1", hasty()).await;
+    (cluster, worker)
+}
+
+/// Whether a task is in this state with a trace that says all of this.
+fn says<'a>(name: &'a str, state: RunState, words: &'a [&'a str]) -> impl Fn(&Statuses) -> bool + 'a {
+    move |statuses| {
+        statuses.tasks(name).get(&0).is_some_and(|status| {
+            let trace = status.trace.as_deref().unwrap_or_default();
+            status.state == state && words.iter().all(|word| trace.contains(word))
+        })
+    }
+}
+
+async fn a_failure_for_good_shows_why_and_what_to_do_and_waits_for_somebody(shared: &'static Shared) {
+    let (cluster, worker) = start(shared, "failing-good").await;
+    cluster.create_connector("fails", &[("fail.after", "7")]).await;
+
+    let words = ["TestFailure: the test source fails on request", "\nRemedy: remove fail.after"];
+    cluster.until("it has failed", says("fails", RunState::Failed, &words)).await;
+    assert_eq!(cluster.state.statuses.read(|all| all.connector("fails").unwrap().state), RunState::Running);
+    cluster.restart("fails", true, true, None).await;
+
+    // Each run writes seven more, and fails again.
+    cluster.until_counted("fails", 0, 7 - cluster.count("fails", 0) % 7).await;
+    cluster.until("it has failed again", says("fails", RunState::Failed, &words)).await;
+    worker.stop().await;
+    assert_eq!(cluster.check_numbers("fails").await["fails/0"] % 7, 0);
+}
+
+async fn a_failure_that_passes_is_followed_by_another_start_and_no_number_is_lost(shared: &'static Shared) {
+    let (cluster, worker) = start(shared, "failing-passing").await;
+
+    cluster.create_connector("flaky", &[("fail.after", "5"), ("fail.kind", "passing")]).await;
+
+    let words = ["TestFailure: the test source fails for a while", "\nNext: it starts again in"];
+    cluster.until("it is restarting", says("flaky", RunState::Restarting, &words)).await;
+    cluster.until_counted("flaky", 0, 20).await;
+    assert!(worker.handle.task_startups().attempts >= 4);
+    worker.stop().await;
+    cluster.check_numbers("flaky").await;
+}
+
+async fn a_panic_harms_its_task_alone_and_is_a_failure_for_good_after_a_few(shared: &'static Shared) {
+    let (cluster, worker) = start(shared, "failing-panic").await;
+    cluster.create_connector("healthy", &[]).await;
+    cluster.until_counted("healthy", 0, 1).await;
+
+    cluster.create_connector("panics", &[("panic.after", "3")]).await;
+
+    let words =
+        ["Panicked: the program has a fault: the test source panics on request", "\nRemedy: report it"];
+    cluster.until("it has failed", says("panics", RunState::Failed, &words)).await;
+    assert_eq!(cluster.check_numbers("panics").await["panics/0"], 9, "three runs of three");
+    cluster.until_counted("healthy", 0, 10).await;
+    worker.stop().await;
+    cluster.check_numbers("healthy").await;
+}
+
+async fn a_configuration_that_cannot_be_used_fails_the_connector_and_not_its_tasks(shared: &'static Shared) {
+    let (cluster, worker) = start(shared, "failing-config").await;
+    cluster.create_connector("edited", &[]).await;
+    cluster.until_running("edited", 1).await;
+
+    cluster.create_connector("edited", &[("messages", "none")]).await;
+
+    cluster.until_states("edited", RunState::Failed, &[RunState::Running]).await;
+    let status = cluster.state.statuses.read(|statuses| statuses.connector("edited").cloned().unwrap());
+    let trace = status.trace.unwrap();
+    assert!(trace.starts_with("InvalidConfiguration: ") && trace.contains("messages must be"), "{trace}");
+    cluster.until_counted("edited", 0, 5).await;
+    cluster.create_connector("edited", &[("messages", "50")]).await;
+    cluster.until_running("edited", 1).await;
+    worker.stop().await;
+}
+
+async fn a_class_that_cannot_run_yet_says_so(shared: &'static Shared) {
+    let (cluster, worker) = start(shared, "failing-class").await;
+    let secret = "0123456789abcdef";
+    let config = [
+        ("name", "records"),
+        ("connector.class", "RecordSource"),
+        ("topic.prefix", "acme"),
+        ("provider.base.url", "https://api.example.com"),
+        ("provider.auth.url", "https://login.example.com"),
+        ("provider.subscription.key", secret),
+        ("oauth.client.id", "client"),
+        ("oauth.client.secret", secret),
+    ];
+    let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+
+    cluster.write(vec![configs::connector("records", Some(&config))]).await;
+
+    let words = ["NotAvailable: this version of Tributary", "\nRemedy: stop or delete"];
+    cluster.until("it has failed", says("records", RunState::Failed, &words)).await;
+    cluster.until_states("records", RunState::Running, &[RunState::Failed]).await;
+    worker.stop().await;
+}
+
+async fn no_status_ever_shows_a_secret(shared: &'static Shared) {
+    let (cluster, worker) = start(shared, "failing-secret").await;
+    let secret = [("secret", "hunter2-hunter2"), ("fail.after", "1")];
+    cluster.create_connector("fails", &secret).await;
+    cluster.create_connector("refused", &[("secret", "${env:hunter2-hunter2"), ("messages", "none")]).await;
+    cluster.create_connector("panics", &[("secret", "hunter2-hunter2"), ("panic.after", "1")]).await;
+    for name in ["fails", "panics"] {
+        cluster.until("it has failed", says(name, RunState::Failed, &[])).await;
+    }
+    let refused = |statuses: &Statuses| statuses.connector("refused").is_some_and(|one| one.trace.is_some());
+    cluster.until("it was refused", refused).await;
+    worker.stop().await;
+
+    let own = &cluster.config.topics.status;
+    for record in content_of(&cluster.config.kafka, &own.name, own.partitions).await {
+        let text = String::from_utf8_lossy(record.value.as_deref().unwrap_or_default()).into_owned();
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}

@@ -1,0 +1,76 @@
+//! A broker that is away: tasks end with their lease, and all comes back by itself.
+
+use std::time::Instant;
+
+use tributary::worker::state::statuses::RunState;
+use tributary::worker::supervisor::Settings;
+
+use super::cluster::Cluster;
+use super::worker::Local;
+use crate::support::{Result, breakable};
+
+crate::tests! {
+    disturbing tasks_end_with_their_lease_while_the_broker_is_away_and_go_on_when_it_is_back within 180;
+    disturbing a_worker_that_is_cut_off_is_replaced_and_writes_nothing_any_more within 180;
+}
+
+async fn tasks_end_with_their_lease_while_the_broker_is_away_and_go_on_when_it_is_back() -> Result<()> {
+    let mut broker = breakable::take().await?;
+    let cluster = Cluster::create(&broker.bootstrap(), "outage-lease").await;
+    let worker = Local::start(cluster.config.clone(), "alone:1", Settings::default()).await;
+    cluster.create_connector("lasts", &[("tasks.max", "2")]).await;
+    cluster.until_running("lasts", 2).await;
+    cluster.until_counted("lasts", 0, 5).await;
+
+    broker.kill();
+    worker.until("nothing runs without a lease", |running| running.is_empty()).await;
+    broker.restart().await?;
+    let begun = Instant::now();
+    worker
+        .until("all runs again", |running| {
+            running.len() == 3 && running.iter().all(|one| one.state == RunState::Running)
+        })
+        .await;
+
+    println!("{} ms after the broker was back its tasks ran again", begun.elapsed().as_millis());
+    cluster.until_counted("lasts", 0, 5).await;
+    cluster.until_counted("lasts", 1, 5).await;
+    cluster.until_running("lasts", 2).await;
+    worker.stop().await;
+    cluster.check_numbers("lasts").await;
+    Ok(())
+}
+
+async fn a_worker_that_is_cut_off_is_replaced_and_writes_nothing_any_more() -> Result<()> {
+    let broker = breakable::take().await?;
+    let past_proxy = broker.bootstrap_past_proxy();
+    let cluster = Cluster::create(&past_proxy, "outage-cut-off").await;
+    let behind = super::cluster::config(&broker.bootstrap(), &cluster.prefix);
+    let cut_off = Local::start(behind, "cut-off:1", Settings::default()).await;
+    cluster.create_connector("moves", &[("tasks.max", "2")]).await;
+    cluster.until_running("moves", 2).await;
+    cluster.until_counted("moves", 0, 5).await;
+    assert_eq!(cluster.task("moves", 0).worker_id, "cut-off:1");
+
+    broker.proxy()?.stall();
+    let successor = Local::start(cluster.config.clone(), "successor:2", Settings::default()).await;
+    cut_off.until("nothing runs without a lease", |running| running.is_empty()).await;
+    let replaced = |statuses: &tributary::worker::state::statuses::Statuses| {
+        let tasks = statuses.tasks("moves");
+        tasks.len() == 2
+            && tasks.values().all(|one| one.state == RunState::Running && one.worker_id == "successor:2")
+    };
+    cluster.until("the successor runs all", replaced).await;
+    cluster.until_counted("moves", 0, 5).await;
+    broker.proxy()?.heal();
+
+    // Back in the group it takes its share, under higher claims.
+    cut_off.until("it is given something again", |running| !running.is_empty()).await;
+    cluster.until_running("moves", 2).await;
+    cluster.until_counted("moves", 0, 5).await;
+    cluster.until_counted("moves", 1, 5).await;
+    cut_off.stop().await;
+    successor.stop().await;
+    cluster.check_numbers("moves").await;
+    Ok(())
+}

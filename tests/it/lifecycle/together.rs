@@ -1,0 +1,136 @@
+//! Several workers that come, go, die and freeze.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tributary::worker::state::statuses::{RunState, Statuses};
+
+use super::cluster::Cluster;
+use super::worker::Remote;
+use crate::support::{Result, Shared, cycles};
+
+crate::tests! {
+    real tasks_spread_over_workers_and_move_at_once_when_one_leaves within 120;
+    real tasks_of_a_killed_worker_run_elsewhere_within_its_session within 180;
+    real kills_and_freezes_leave_one_instance_of_each_task_and_every_number_once within 600;
+}
+
+const TASKS: u32 = 6;
+/// The session, and what the others take to settle and to start.
+const TAKEOVER: Duration = Duration::from_secs(6 + 5);
+
+/// Whether every task runs, on one of these workers.
+fn run_on<'a>(names: &'a [&'a str], workers: &'a [&'a Remote]) -> impl Fn(&Statuses) -> bool + 'a {
+    move |statuses| {
+        let runs = |name: &&str| {
+            let tasks = statuses.tasks(name);
+            let on_them = |id: &str| workers.iter().any(|worker| worker.id == id);
+            tasks.len() == TASKS as usize
+                && tasks.values().all(|one| one.state == RunState::Running && on_them(&one.worker_id))
+        };
+        names.iter().all(runs)
+    }
+}
+
+fn workers_of(cluster: &Cluster, name: &str) -> BTreeSet<String> {
+    cluster.state.statuses.read(|all| all.tasks(name).values().map(|one| one.worker_id.clone()).collect())
+}
+
+async fn tasks_spread_over_workers_and_move_at_once_when_one_leaves(shared: &'static Shared) -> Result<()> {
+    let cluster = Cluster::create(shared.bootstrap(), "together-leave").await;
+    let (one, two) = (Remote::start(&cluster, "one:1").await?, Remote::start(&cluster, "two:2").await?);
+    cluster.create_connector("spread", &[("tasks.max", "6")]).await;
+    let both = |statuses: &Statuses| {
+        let on: BTreeSet<_> = statuses.tasks("spread").values().map(|one| &one.worker_id).collect();
+        run_on(&["spread"], &[&one, &two])(statuses) && on.len() == 2
+    };
+    cluster.until("both have some", both).await;
+    cluster.until_counted("spread", 0, 5).await;
+
+    let begun = Instant::now();
+    one.stop().await?;
+    cluster.until("the other has all", run_on(&["spread"], &[&two])).await;
+    let moved = begun.elapsed();
+
+    assert!(moved < Duration::from_secs(6), "{moved:?} is no better than a crash");
+    for task in 0..TASKS {
+        cluster.until_counted("spread", task, 5).await;
+    }
+    println!("after a worker has left, its tasks ran elsewhere in {} ms", moved.as_millis());
+    two.stop().await?;
+    assert_eq!(cluster.check_numbers("spread").await.len(), TASKS as usize);
+    Ok(())
+}
+
+async fn tasks_of_a_killed_worker_run_elsewhere_within_its_session(shared: &'static Shared) -> Result<()> {
+    let cluster = Cluster::create(shared.bootstrap(), "together-kill").await;
+    let (one, two) = (Remote::start(&cluster, "one:1").await?, Remote::start(&cluster, "two:2").await?);
+    cluster.create_connector("killed", &[("tasks.max", "6")]).await;
+    cluster.until("all run", run_on(&["killed"], &[&one, &two])).await;
+    cluster.until("both have some", |_| workers_of(&cluster, "killed").len() == 2).await;
+
+    let begun = Instant::now();
+    one.kill();
+    cluster.until("the other has all", run_on(&["killed"], &[&two])).await;
+    let moved = begun.elapsed();
+
+    assert!(moved < TAKEOVER, "it took {moved:?}");
+    println!("after a worker was killed, its tasks ran elsewhere in {} ms", moved.as_millis());
+    for task in 0..TASKS {
+        cluster.until_counted("killed", task, 5).await;
+    }
+    two.stop().await?;
+    assert_eq!(cluster.check_numbers("killed").await.len(), TASKS as usize);
+    Ok(())
+}
+
+async fn kills_and_freezes_leave_one_instance_of_each_task_and_every_number_once(
+    shared: &'static Shared,
+) -> Result<()> {
+    let cluster = Cluster::create(shared.bootstrap(), "together-churn").await;
+    let names = ["a", "b"];
+    let mut workers = Vec::new();
+    for number in 0..3 {
+        workers.push(Remote::start(&cluster, &format!("worker-{number}:1")).await?);
+    }
+    for name in names {
+        cluster.create_connector(name, &[("tasks.max", "6")]).await;
+    }
+    cluster.until("all run", run_on(&names, &workers.iter().collect::<Vec<_>>())).await;
+
+    for cycle in 0..cycles(4) as usize {
+        let victim = workers.remove(0);
+        let others: Vec<&Remote> = workers.iter().collect();
+        if cycle % 2 == 0 {
+            victim.kill();
+            cluster.until("the others have all", run_on(&names, &others)).await;
+            workers.push(Remote::start(&cluster, &format!("worker-{}:1", cycle + 3)).await?);
+        } else {
+            victim.freeze()?;
+            cluster.until("the others have all", run_on(&names, &others)).await;
+            // A command that is given while it sleeps is served by those who are awake.
+            cluster.restart("a", true, false, None).await;
+            victim.thaw()?;
+            workers.push(victim);
+        }
+        for name in names {
+            for task in 0..TASKS {
+                cluster.until_counted(name, task, 5).await;
+            }
+        }
+    }
+
+    let all: Vec<&Remote> = workers.iter().collect();
+    cluster.until("all run", run_on(&names, &all)).await;
+    for worker in &workers {
+        worker.stop().await?;
+    }
+    for name in names {
+        let counts = cluster.check_numbers(name).await;
+        assert_eq!(counts.len(), TASKS as usize);
+        for task in 0..TASKS {
+            assert_eq!(counts[&format!("{name}/{task}")], cluster.count(name, task), "{name}-{task}");
+        }
+    }
+    Ok(())
+}

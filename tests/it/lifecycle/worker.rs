@@ -1,0 +1,149 @@
+//! A worker, in this process or in one of its own.
+//!
+//! The process is a copy of this binary. It says `joined`, runs what it is given, and at the end of its input, or at any
+//! line, ends everything in order, leaves the group and says `stopped`.
+
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tributary::config;
+use tributary::kafka::{Admin, GroupOptions, Membership};
+use tributary::worker::arbiter::Arbiter;
+use tributary::worker::plugins::Plugins;
+use tributary::worker::state::State;
+use tributary::worker::state::writer::StatusWriter;
+use tributary::worker::supervisor::{Handle, Parts, Running, Settings, Supervisor};
+use tributary::worker::topics;
+
+use super::cluster::{self, Cluster};
+use crate::support::process::Process;
+use crate::support::topics::LIMIT;
+use crate::support::{Result, run_directory};
+
+/// Set for the copy: where Kafka is.
+pub(crate) const WORKER: &str = "TRIBUTARY_TEST_WORKER";
+/// Set for the copy: the prefix of everything.
+const PREFIX: &str = "TRIBUTARY_TEST_WORKER_PREFIX";
+/// Set for the copy: its id.
+const ID: &str = "TRIBUTARY_TEST_WORKER_ID";
+
+/// How long a worker may take to stop.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often a condition is looked at that gives no sign.
+const STEP: Duration = Duration::from_millis(5);
+
+/// The copy's whole life.
+pub(crate) fn worker() -> ExitCode {
+    let of = |variable: &str| std::env::var(variable).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let config = cluster::config(&of(WORKER), &of(PREFIX));
+        let local = Local::start(config, &of(ID), Settings::default()).await;
+        println!("joined");
+        let heard = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+        heard.await.unwrap().unwrap();
+        local.stop().await;
+        println!("stopped");
+    });
+    ExitCode::SUCCESS
+}
+
+/// One in this process.
+pub(super) struct Local {
+    pub(super) handle: Handle,
+    membership: Membership,
+    cancel: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Local {
+    pub(super) async fn start(config: Arc<config::Worker>, id: &str, settings: Settings) -> Self {
+        let (kafka, own) = (&config.kafka, &config.topics);
+        let partitions = topics::ensure(&Admin::Real(kafka.clone()), own).await.unwrap();
+        let state = State::follow(kafka, own, &partitions).await.unwrap();
+        state.caught_up().await;
+        let options = GroupOptions {
+            group: config.group.id.clone(),
+            topic: own.work.name.clone(),
+            session: config.group.session_timeout,
+            heartbeat: config.group.heartbeat_interval,
+            member: id.to_owned(),
+        };
+        let membership = Membership::join(kafka, options).await.unwrap();
+        let supervisor = Supervisor::new(Parts {
+            plugins: Plugins::of(&config, true),
+            arbiter: Arbiter::new(kafka, &own.config.name, &config.group.id, state.configs.clone()),
+            statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
+            state,
+            membership: membership.clone(),
+            worker_id: id.into(),
+            worker: Arc::clone(&config),
+            settings,
+        });
+        let (handle, cancel) = (supervisor.handle(), CancellationToken::new());
+        let running = tokio::spawn(supervisor.run(cancel.clone(), GRACE));
+        Self { handle, membership, cancel, running }
+    }
+
+    /// Waits until what runs here is this.
+    pub(super) async fn until(&self, what: &str, wanted: impl Fn(&[Running]) -> bool) {
+        let looking = async {
+            while !wanted(&self.handle.running()) {
+                tokio::time::sleep(STEP).await;
+            }
+        };
+        if tokio::time::timeout(LIMIT, looking).await.is_err() {
+            panic!("not within {LIMIT:?}: {what}: {:?}", self.handle.running());
+        }
+    }
+
+    /// Ends it in order, within its grace.
+    pub(super) async fn stop(self) {
+        self.cancel.cancel();
+        tokio::time::timeout(GRACE + Duration::from_secs(2), self.running).await.expect("it stops").unwrap();
+        self.membership.leave().await;
+    }
+}
+
+/// One in a process of its own.
+pub(super) struct Remote {
+    process: Process,
+    pub(super) id: String,
+}
+
+impl Remote {
+    /// Starts one and waits until it has joined the group.
+    pub(super) async fn start(cluster: &Cluster, id: &str) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(WORKER, &cluster.config.kafka.bootstrap_servers).env(PREFIX, &cluster.prefix).env(ID, id);
+        let log = run_directory::create("worker")?.join("log");
+        let process = Process::spawn_listening(id, command, &log)?;
+        process.until_said("joined", LIMIT).await?;
+        Ok(Self { process, id: id.to_owned() })
+    }
+
+    pub(super) async fn stop(&self) -> Result<()> {
+        self.process.tell("stop")?;
+        let status = self.process.wait(LIMIT).await?;
+        if status.success() && self.process.said().lines().any(|line| line == "stopped") {
+            return Ok(());
+        }
+        Err(self.process.error(&format!("{} did not stop in order ({status})", self.id)))
+    }
+
+    pub(super) fn kill(&self) {
+        self.process.kill();
+    }
+
+    pub(super) fn freeze(&self) -> Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    pub(super) fn thaw(&self) -> Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+}
