@@ -12,6 +12,7 @@ use crate::{
     avro::Registry,
     kafka::{Admin, TopicSpec},
     pipeline::Layout,
+    retry::Chain,
 };
 
 /// Writes a line for each thing looked at; fails if one of them would keep the worker from starting.

@@ -105,9 +105,15 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
         }
         Command::Status { name } => status(&worker, name.as_deref(), out).await,
         Command::Apply { files } => apply(&worker, files, out).await,
-        Command::Pause { name } => worker.tell(Method::PUT, &path(name, &["pause"]), &[], "pausing", out).await,
-        Command::Resume { name } => worker.tell(Method::PUT, &path(name, &["resume"]), &[], "resuming", out).await,
-        Command::Stop { name } => worker.tell(Method::PUT, &path(name, &["stop"]), &[], "stopping", out).await,
+        Command::Pause { name } => {
+            worker.tell(Method::PUT, &path(name, &["pause"]), &[], "pausing", out).await
+        }
+        Command::Resume { name } => {
+            worker.tell(Method::PUT, &path(name, &["resume"]), &[], "resuming", out).await
+        }
+        Command::Stop { name } => {
+            worker.tell(Method::PUT, &path(name, &["stop"]), &[], "stopping", out).await
+        }
         Command::Restart { name, tasks, only_failed } => {
             let query = [("includeTasks", tasks.to_string()), ("onlyFailed", only_failed.to_string())];
             worker.tell(Method::POST, &path(name, &["restart"]), &query, "restarting", out).await
@@ -243,11 +249,18 @@ fn table(found: &Value, out: &mut impl Write) -> std::io::Result<()> {
     let rows = found.as_object().into_iter().flatten().map(|(name, one)| {
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let tasks = one["status"]["tasks"].as_array().map_or(&[][..], Vec::as_slice);
-        let states: Vec<String> = tasks.iter().map(|task| format!("{}:{}", task["id"], text(&task["state"]))).collect();
+        let states: Vec<String> =
+            tasks.iter().map(|task| format!("{}:{}", task["id"], text(&task["state"]))).collect();
         let class = text(&one["info"]["config"]["connector.class"]);
         let state = text(&one["status"]["connector"]["state"]);
         let worker = text(&one["status"]["connector"]["worker_id"]);
-        [name.clone(), class, state, worker, if states.is_empty() { "-".to_owned() } else { states.join(" ") }]
+        [
+            name.clone(),
+            class,
+            state,
+            worker,
+            if states.is_empty() { "-".to_owned() } else { states.join(" ") },
+        ]
     });
     columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS"].map(str::to_owned), rows.collect(), out)
 }
@@ -258,14 +271,19 @@ fn offsets(found: &Value, out: &mut impl Write) -> std::io::Result<()> {
     columns(["PARTITION", "OFFSET"].map(str::to_owned), rows.collect(), out)
 }
 
-fn columns<const N: usize>(head: [String; N], rows: Vec<[String; N]>, out: &mut impl Write) -> std::io::Result<()> {
+fn columns<const N: usize>(
+    head: [String; N],
+    rows: Vec<[String; N]>,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
     let width = |column: usize| {
         let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
         cells.max().unwrap_or_default()
     };
     let widths: [usize; N] = std::array::from_fn(width);
     for row in [&head].into_iter().chain(&rows) {
-        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let line: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         writeln!(out, "{}", line.join("  ").trim_end())?;
     }
     Ok(())

@@ -146,7 +146,8 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
         }
         Command::Run(files) => {
             // For tests of the worker itself: a class that produces, fails and panics on request.
-            let with_test_source = environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true");
+            let with_test_source =
+                environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true");
             let (loaded, logs) = start(&files, environment)?;
             block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, out).await)
         }

@@ -192,7 +192,9 @@ mod tests {
 
         let affected = logs.set("tributary", LevelFilter::TRACE);
 
-        assert!(affected.contains(&"tributary".to_owned()) && affected.contains(&"tributary::kafka".to_owned()));
+        assert!(
+            affected.contains(&"tributary".to_owned()) && affected.contains(&"tributary::kafka".to_owned())
+        );
         assert!(!affected.contains(&"tributaryx".to_owned()), "{affected:?}");
         assert_eq!(level(&logs, "tributary::kafka"), LevelFilter::TRACE);
         assert_eq!(level(&logs, "root"), LevelFilter::INFO);

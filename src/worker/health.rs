@@ -43,10 +43,7 @@ struct Inner {
 }
 
 impl Health {
-    pub(super) fn new(
-        worker: Arc<config::Worker>,
-        metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    ) -> Self {
+    pub(super) fn new(worker: Arc<config::Worker>, metrics: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
         let phase = Phase::Starting("connecting to Kafka".to_owned());
         Self { worker, metrics, inner: RwLock::new(Inner { phase, api: None, state: None, handle: None }) }
     }
@@ -91,11 +88,8 @@ impl Health {
                 // A session is how long the group itself would believe in a worker that says nothing.
                 let longest = self.worker.group.session_timeout;
                 let silent = inner.state.as_ref().and_then(|state| {
-                    let tails = [
-                        state.configs.silent_for(),
-                        state.offsets.silent_for(),
-                        state.statuses.silent_for(),
-                    ];
+                    let tails =
+                        [state.configs.silent_for(), state.offsets.silent_for(), state.statuses.silent_for()];
                     tails.into_iter().flatten().max().filter(|silence| *silence > longest)
                 });
                 match silent {
@@ -103,7 +97,10 @@ impl Health {
                         let seconds = silence.as_secs();
                         ("unhealthy", format!("Kafka has not answered this worker for {seconds} s"))
                     }
-                    None => ("healthy", "Worker has completed startup and is ready to handle requests.".to_owned()),
+                    None => (
+                        "healthy",
+                        "Worker has completed startup and is ready to handle requests.".to_owned(),
+                    ),
                 }
             }
         }

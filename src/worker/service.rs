@@ -10,7 +10,6 @@
 use std::{fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
-    Router,
     extract::{Request, State as Shared},
     response::Response,
 };
@@ -149,7 +148,8 @@ impl Service {
         let router = rest::protect(health.router().fallback(api).with_state(Arc::clone(&health)), security);
         let (mut servers, mut addresses) = (Vec::new(), Vec::new());
         for listener in &worker.listeners {
-            let bound = bind(listener).await.map_err(|source| Error::Listen { listener: url(listener), source })?;
+            let bound =
+                bind(listener).await.map_err(|source| Error::Listen { listener: url(listener), source })?;
             let options = Options {
                 tls: tls.clone().filter(|_| listener.tls),
                 connections: CONNECTIONS,
@@ -260,7 +260,11 @@ impl Service {
             providers: worker.providers.clone(),
             loggers: Arc::clone(&process.loggers),
             worker_id: self.worker_id.to_string(),
-            url: format!("{}://{}", if worker.rest.advertised_tls { "https" } else { "http" }, self.worker_id),
+            url: format!(
+                "{}://{}",
+                if worker.rest.advertised_tls { "https" } else { "http" },
+                self.worker_id
+            ),
             cluster_id: admin.cluster_id().await?,
         });
         let supervisor = Supervisor::new(Parts {
@@ -277,7 +281,8 @@ impl Service {
         let follower = herder.clone();
         let cancel = self.cancel.clone();
         self.tasks.spawn(async move { follower.follow_loggers(cancel).await });
-        let grace = worker.shutdown_timeout.saturating_sub(Duration::from_secs(2)).max(Duration::from_millis(500));
+        let grace =
+            worker.shutdown_timeout.saturating_sub(Duration::from_secs(2)).max(Duration::from_millis(500));
         self.tasks.spawn(supervisor.run(self.cancel.clone(), grace));
         self.health.serve(rest::router(herder), state, handle.clone());
         self.running = Some(Running { statuses, membership, handle });
@@ -321,7 +326,8 @@ async fn api(Shared(health): Shared<Arc<Health>>, request: Request) -> Response 
 }
 
 fn refuse_foreign(worker: &config::Worker, state: &State, plugins: &Plugins) -> Result<(), Error> {
-    let foreign = state.configs.read(|configs| configs.foreign_classes(|class| plugins.find(class).is_some()));
+    let foreign =
+        state.configs.read(|configs| configs.foreign_classes(|class| plugins.find(class).is_some()));
     if foreign.is_empty() {
         return Ok(());
     }

@@ -57,13 +57,11 @@ fn main() -> ExitCode {
     if std::env::var_os(group::MEMBER).is_some() {
         return group::member();
     }
-<<<<<<< HEAD
     if std::env::var_os(state::EDITOR).is_some() {
         return state::editor();
-=======
+    }
     if std::env::var_os(lifecycle::WORKER).is_some() {
         return lifecycle::worker();
->>>>>>> wsup
     }
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
