@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use tributary::kafka::TransactionOptions;
-use tributary::worker::arbiter::Error;
+use tributary::worker::arbiter::{Arbiter, Error};
 use tributary::worker::state::configs::{self, Configs, Properties, Write};
 
 use super::editor::die_before_commit;
@@ -19,6 +19,7 @@ crate::tests! {
     real a_refusal_is_about_what_stands_in_the_topic_now;
     real a_writer_that_loses_its_turn_inside_its_write_leaves_nothing_and_decides_anew;
     real a_worker_killed_between_its_records_and_its_commit_leaves_nothing;
+    disturbing a_write_decides_on_nothing_that_its_own_tail_has_not_read within 120;
     disturbing a_write_whose_answer_was_lost_is_found_and_made_once within 120;
 }
 
@@ -129,6 +130,7 @@ async fn a_refusal_is_about_what_stands_in_the_topic_now(shared: &'static Shared
     let ground = Ground::create(shared.bootstrap(), "state-now").await;
     let (one, other) = (ground.worker().await, ground.worker().await);
 
+    let mut took = Vec::new();
     for round in 0..cycles(20) {
         let name = format!("c-{round}");
         // Both have held the id before, so neither needs to read for a write.
@@ -141,7 +143,9 @@ async fn a_refusal_is_about_what_stands_in_the_topic_now(shared: &'static Shared
             .write(LIMIT, |configs: &Configs| Ok::<_, ()>(((), configs.deletion(&name))))
             .await
             .unwrap();
+        let started = Instant::now();
         other.arbiter.write(LIMIT, create(&name, "other")).await.unwrap();
+        took.push(started.elapsed());
         one.arbiter
             .write(LIMIT, |configs: &Configs| {
                 let found = configs.connectors().get(&name).map(|it| it.config["by"].clone());
@@ -150,6 +154,7 @@ async fn a_refusal_is_about_what_stands_in_the_topic_now(shared: &'static Shared
             .await
             .unwrap();
     }
+    println!("state: write after another worker's {}", figures(&mut took));
 }
 
 async fn a_writer_that_loses_its_turn_inside_its_write_leaves_nothing_and_decides_anew(
@@ -192,6 +197,27 @@ async fn a_worker_killed_between_its_records_and_its_commit_leaves_nothing(
     Ok(())
 }
 
+async fn a_write_decides_on_nothing_that_its_own_tail_has_not_read() -> Result<()> {
+    let broker = breakable::take().await?;
+    let ground = Ground::create(&broker.bootstrap(), "state-lagging").await;
+    let past = ground.over(&broker.bootstrap_past_proxy());
+    let (behind, rival) = (ground.worker().await, past.worker().await);
+    // Its tail is cut off, its way to write is not.
+    let configs = behind.state.configs.clone();
+    let arbiter = Arbiter::new(&past.kafka, &past.topics.config.name, &past.group, configs);
+
+    broker.proxy()?.stall();
+    rival.arbiter.write(LIMIT, create("c", "rival")).await.unwrap();
+    let blind = arbiter.write(Duration::from_secs(3), create("c", "blind")).await;
+    broker.proxy()?.heal();
+    let later = arbiter.write(LIMIT, create("c", "later")).await;
+
+    assert!(matches!(blind, Err(Error::Kafka(_))), "{blind:?}");
+    assert!(matches!(later, Err(Error::Refused("already exists"))), "{later:?}");
+    assert_eq!(past.keys().await["connector-c"], 1);
+    Ok(())
+}
+
 async fn a_write_whose_answer_was_lost_is_found_and_made_once() -> Result<()> {
     let broker = breakable::take().await?;
     let ground = Ground::create(&broker.bootstrap(), "state-lost").await;
@@ -205,7 +231,7 @@ async fn a_write_whose_answer_was_lost_is_found_and_made_once() -> Result<()> {
         held.reached().await;
         broker.proxy()?.stall_responses();
         held.open();
-        // Committed; the answer is on its way and will not arrive in time.
+        // Committed; the answer is held back until the writer has given up waiting for it.
         let mut changes = watcher.state.configs.changes();
         while !has(&watcher, "c") {
             changes.changed().await.unwrap();
