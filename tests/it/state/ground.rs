@@ -66,7 +66,7 @@ impl Ground {
         log
     }
 
-    /// Keys of the records that have this many there, at least 1.
+    /// Every key of the config topic, and how often it was written.
     pub(super) async fn keys(&self) -> BTreeMap<String, usize> {
         let mut keys = BTreeMap::new();
         for record in self.log().await {

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use tokio::time::timeout;
 use tributary::kafka::{Admin, Lease, Producer, ProducerOptions, Shards, TransactionOptions};
 use tributary::model::EncodedRecord;
+use tributary::worker::state::Tail;
 use tributary::worker::state::configs::Configs;
 use tributary::worker::state::statuses::{RunState, Status};
 use tributary::worker::state::writer::{OffsetWriter, StatusWriter};
-use tributary::worker::state::{Apply, Tail};
 use tributary::worker::topics;
 
 use super::ground::{Ground, LIMIT, create};
@@ -208,10 +208,4 @@ fn record(topic: &str, partition: i32, key: &str, value: Option<&str>) -> Encode
         headers: Vec::new(),
         timestamp_ms: None,
     }
-}
-
-/// Whatever a tail is of, it can be named here.
-#[allow(dead_code, reason = "a check at compile time")]
-fn tails_can_be_shared<S: Apply>(tail: Tail<S>) -> impl Send + Sync + Clone {
-    tail
 }
