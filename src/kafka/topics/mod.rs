@@ -155,6 +155,12 @@ impl Admin {
         Ok(counts)
     }
 
+    /// The id of the cluster; `None` where its brokers tell none in time.
+    pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
+        let lister = Arc::clone(&Session::open(self).await?.clients()?.lister);
+        blocking("ask for the cluster's id", move || lister.client().fetch_cluster_id(REQUEST_LIMIT)).await
+    }
+
     /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
     /// partitioned alike must stay alike, so a new one takes this count; a `wanted` count they do not have is refused.
     pub async fn common_partitions(&self, names: &[&str], wanted: Option<i32>) -> Result<Option<i32>, Error> {
