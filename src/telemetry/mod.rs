@@ -1,7 +1,7 @@
 //! Logs and metrics of the process, installed once by the binary.
 //!
 //! Logs go to stderr, as text for people or as one JSON object a line for collectors; `RUST_LOG`-style filters choose
-//! what is shown. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must drive
+//! what is shown, and [`Filters`] changes them while the process runs. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must drive
 //! [`Metrics::keep_up`]: without it, histogram samples pile up until the next scrape.
 
 use std::{
@@ -13,10 +13,14 @@ use std::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
+pub use self::filters::{Filters, Shown};
+
 use crate::{
     config::worker::LogFormat,
     metrics::{self, Kind},
 };
+
+mod filters;
 
 /// How often histogram samples are folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -41,9 +45,10 @@ pub enum Error {
     Metrics(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Sends logs to stderr from here on.
-pub fn install_logs(format: LogFormat, filter: &str) -> Result<(), Error> {
-    let registry = tracing_subscriber::registry().with(self::filter(filter)?);
+/// Sends logs to stderr from here on. What is returned changes which.
+pub fn install_logs(format: LogFormat, filter: &str) -> Result<Filters, Error> {
+    let (filters, layer) = Filters::new(filter)?;
+    let registry = tracing_subscriber::registry().with(layer);
     match format {
         LogFormat::Text => {
             // Colours are for people at a terminal, not for files.
@@ -52,7 +57,8 @@ pub fn install_logs(format: LogFormat, filter: &str) -> Result<(), Error> {
         }
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
     }
-    .map_err(Error::Logs)
+    .map_err(Error::Logs)?;
+    Ok(filters)
 }
 
 /// What chooses the lines that are shown, such as `info,tributary::kafka=debug`.
