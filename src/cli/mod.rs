@@ -26,7 +26,7 @@ use self::load::Loaded;
 use crate::{
     config::{self, Problems, worker::LogFormat},
     retry::Chain,
-    telemetry::{self, Logs, Metrics},
+    telemetry::{self, Filters, Metrics},
 };
 
 #[derive(Parser)]
@@ -175,7 +175,7 @@ fn outside(error: impl std::error::Error + 'static) -> Failure {
 }
 
 /// Loads a configuration, sends logs where it says, and logs what it warns of.
-fn start(files: &Files, environment: Environment) -> Result<(Loaded, Logs), Failure> {
+fn start(files: &Files, environment: Environment) -> Result<(Loaded, Filters), Failure> {
     let loaded = load::load(files, environment)?;
     let wanted = &loaded.worker.telemetry;
     let logs = telemetry::install_logs(wanted.format, &wanted.filter).map_err(outside)?;

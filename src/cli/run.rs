@@ -1,15 +1,14 @@
 //! `tributary run`: a worker, until it is told to stop.
 
-use std::{collections::BTreeMap, io::Write, sync::Arc};
+use std::{io::Write, sync::Arc};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{Failure, load::Loaded, outside};
 use crate::{
-    telemetry::{LogLevel, Logs, Metrics},
+    telemetry::{Filters, Metrics},
     worker::{
-        herder::{Level, LoggerLevel, Loggers},
         plugins::Plugins,
         service::{Process, Service},
     },
@@ -17,7 +16,7 @@ use crate::{
 
 pub(super) async fn run(
     loaded: Loaded,
-    logs: Logs,
+    logs: Filters,
     metrics: &Metrics,
     with_test_source: bool,
     out: &mut impl Write,
@@ -28,7 +27,7 @@ pub(super) async fn run(
     let worker = Arc::new(loaded.worker);
     let metrics = metrics.clone();
     let process = Process {
-        loggers: Arc::new(ProcessLoggers(logs)),
+        loggers: Arc::new(logs),
         metrics: Arc::new(move || metrics.render()),
         plugins: Plugins::of(&worker, with_test_source),
     };
@@ -48,40 +47,4 @@ pub(super) async fn run(
     }
     stop.cancel();
     running.await.map_err(outside)
-}
-
-/// The process's log filter, in Kafka Connect's words.
-#[derive(Debug)]
-struct ProcessLoggers(Logs);
-
-impl Loggers for ProcessLoggers {
-    fn levels(&self) -> BTreeMap<String, LoggerLevel> {
-        let shown = |(name, logger): (String, crate::telemetry::Logger)| {
-            (name, LoggerLevel { level: level(logger.level), last_modified: logger.changed })
-        };
-        self.0.loggers().into_iter().map(shown).collect()
-    }
-
-    fn set(&self, logger: &str, wanted: Level) -> Vec<String> {
-        let wanted = match wanted {
-            Level::Off => LogLevel::OFF,
-            Level::Error => LogLevel::ERROR,
-            Level::Warn => LogLevel::WARN,
-            Level::Info => LogLevel::INFO,
-            Level::Debug => LogLevel::DEBUG,
-            Level::Trace => LogLevel::TRACE,
-        };
-        self.0.set(logger, wanted)
-    }
-}
-
-fn level(shown: LogLevel) -> Level {
-    match shown {
-        LogLevel::OFF => Level::Off,
-        LogLevel::ERROR => Level::Error,
-        LogLevel::WARN => Level::Warn,
-        LogLevel::INFO => Level::Info,
-        LogLevel::DEBUG => Level::Debug,
-        _ => Level::Trace,
-    }
 }

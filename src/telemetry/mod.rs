@@ -1,7 +1,7 @@
 //! Logs and metrics of the process, installed once by the binary.
 //!
 //! Logs go to stderr, as text for people or as one JSON object a line for collectors; `RUST_LOG`-style filters choose
-//! what is shown. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must drive
+//! what is shown, and [`Filters`] changes them while the process runs. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must drive
 //! [`Metrics::keep_up`]: without it, histogram samples pile up until the next scrape.
 
 use std::{
@@ -11,16 +11,16 @@ use std::{
 };
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, reload, util::SubscriberInitExt};
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+pub use self::filters::{Filters, Shown};
 
 use crate::{
     config::worker::LogFormat,
     metrics::{self, Kind},
 };
 
-mod logs;
-
-pub use logs::{LogLevel, Logger, Logs};
+mod filters;
 
 /// How often histogram samples are folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -46,8 +46,8 @@ pub enum Error {
 }
 
 /// Sends logs to stderr from here on. What is returned changes which.
-pub fn install_logs(format: LogFormat, filter: &str) -> Result<Logs, Error> {
-    let (layer, handle) = reload::Layer::new(self::filter(filter)?);
+pub fn install_logs(format: LogFormat, filter: &str) -> Result<Filters, Error> {
+    let (filters, layer) = Filters::new(filter)?;
     let registry = tracing_subscriber::registry().with(layer);
     match format {
         LogFormat::Text => {
@@ -58,7 +58,7 @@ pub fn install_logs(format: LogFormat, filter: &str) -> Result<Logs, Error> {
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
     }
     .map_err(Error::Logs)?;
-    Ok(Logs::new(filter, move |filter| handle.reload(filter).is_ok()))
+    Ok(filters)
 }
 
 /// What chooses the lines that are shown, such as `info,tributary::kafka=debug`.

@@ -37,6 +37,7 @@ mod outage;
 mod partitions;
 mod publish;
 mod registry;
+mod rest;
 mod rig;
 mod security;
 #[cfg(feature = "simulator")]
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         partitions::tests(),
         publish::tests(),
         registry::tests(),
+        rest::tests(),
         rig::tests(),
         security::tests(),
         #[cfg(feature = "simulator")]

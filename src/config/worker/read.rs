@@ -132,16 +132,18 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
         }
     }
     let anonymous = reader.boolean(&keys::AUTH_ANONYMOUS);
-    if !basic && !anonymous && reader.are_sound(&[&keys::AUTH_METHOD, &keys::AUTH_ANONYMOUS]) {
-        if let Some(public) = listeners.iter().find(|listener| !listener.is_loopback()) {
-            let rule =
-                format!("must be a loopback address: nobody is asked for a name, and {} is not", public.host);
-            reader.refuse(
-                &keys::LISTENERS,
-                rule,
-                "set admin.auth.method=basic, or admin.auth.anonymous=true if something else decides who reaches it",
-            );
-        }
+    if !basic
+        && !anonymous
+        && reader.are_sound(&[&keys::AUTH_METHOD, &keys::AUTH_ANONYMOUS])
+        && let Some(public) = listeners.iter().find(|listener| !listener.is_loopback())
+    {
+        let rule =
+            format!("must be a loopback address: nobody is asked for a name, and {} is not", public.host);
+        reader.refuse(
+            &keys::LISTENERS,
+            rule,
+            "set admin.auth.method=basic, or admin.auth.anonymous=true if something else decides who reaches it",
+        );
     }
     let administrator = login(reader, &keys::AUTH_USER, &keys::AUTH_PASSWORD);
     let read_only = login(reader, &keys::AUTH_READER, &keys::AUTH_READER_PASSWORD);

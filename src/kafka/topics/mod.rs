@@ -155,10 +155,9 @@ impl Admin {
         Ok(counts)
     }
 
-    /// The cluster's own id; `None` where the broker has none to tell.
+    /// The id of the cluster; `None` where its brokers tell none in time.
     pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
-        let session = Session::open(self).await?;
-        let lister = Arc::clone(&session.clients()?.lister);
+        let lister = Arc::clone(&Session::open(self).await?.clients()?.lister);
         blocking("ask for the cluster's id", move || lister.client().fetch_cluster_id(REQUEST_LIMIT)).await
     }
 

@@ -141,7 +141,7 @@ impl Herder {
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
         self.ready().await?;
         let read = self.parts.state.configs.read_to_end(budget.left().min(FRESH)).await;
-        read.map_err(|source| Error::Kafka { doing: "read the config topic to its end", source })?;
+        read.map_err(Error::kafka("read the config topic to its end"))?;
         Ok(self.known(name))
     }
 

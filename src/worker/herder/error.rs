@@ -45,13 +45,13 @@ pub enum Error {
         topic: &'static str,
     },
     /// Kafka did not do its part: 503 where waiting helps, else 500.
-    #[error("{doing}: {}", causes(source))]
+    #[error("{doing}: {}", causes(&**source))]
     Kafka {
         /// What was attempted, and what is known of the outcome.
         doing: &'static str,
         /// What Kafka said.
         #[source]
-        source: kafka::Error,
+        source: Box<kafka::Error>,
     },
     /// It took longer than an answer may: 500.
     #[error("Request timed out. The worker was busy: {doing}")]
@@ -95,6 +95,11 @@ impl Error {
         }
     }
 
+    /// That Kafka did not do this.
+    pub(super) fn kafka(doing: &'static str) -> impl FnOnce(kafka::Error) -> Self {
+        move |source| Self::Kafka { doing, source: Box::new(source) }
+    }
+
     /// For reads of a connector, its config, tasks and offsets, and for its deletion.
     pub(super) fn no_connector(name: &str) -> Self {
         Self::NotFound(format!("Connector {name} not found"))
@@ -105,10 +110,13 @@ impl From<arbiter::Error<Self>> for Error {
     fn from(error: arbiter::Error<Self>) -> Self {
         match error {
             arbiter::Error::Refused(refusal) => refusal,
-            arbiter::Error::Conflict { .. } => Self::Stale,
+            // Time was up while others kept taking the way to the topic.
+            arbiter::Error::Conflict { .. } | arbiter::Error::Kafka(kafka::Error::Fenced { .. }) => {
+                Self::Stale
+            }
             arbiter::Error::Kafka(source) => {
                 let doing = "write the change to the config topic (ask for the connector to see whether it was taken)";
-                Self::Kafka { doing, source }
+                Self::kafka(doing)(source)
             }
         }
     }

@@ -11,9 +11,10 @@ use std::{
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
+use tracing::level_filters::LevelFilter;
 
 use super::{Budget, Error, Herder};
-use crate::worker::state::configs;
+use crate::{telemetry, worker::state::configs};
 
 /// The logger that stands for all others.
 pub(super) const ROOT: &str = "root";
@@ -76,6 +77,32 @@ pub struct LoggerLevel {
     pub last_modified: Option<i64>,
 }
 
+impl From<LevelFilter> for Level {
+    fn from(level: LevelFilter) -> Self {
+        match level {
+            LevelFilter::OFF => Self::Off,
+            LevelFilter::ERROR => Self::Error,
+            LevelFilter::WARN => Self::Warn,
+            LevelFilter::INFO => Self::Info,
+            LevelFilter::DEBUG => Self::Debug,
+            _ => Self::Trace,
+        }
+    }
+}
+
+impl From<Level> for LevelFilter {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Off => Self::OFF,
+            Level::Error => Self::ERROR,
+            Level::Warn => Self::WARN,
+            Level::Info => Self::INFO,
+            Level::Debug => Self::DEBUG,
+            Level::Trace => Self::TRACE,
+        }
+    }
+}
+
 /// What changes the filter of the process's logs. `root` is the logger above all others.
 pub trait Loggers: Send + Sync + fmt::Debug {
     /// Every logger known, `root` among them.
@@ -83,6 +110,20 @@ pub trait Loggers: Send + Sync + fmt::Debug {
 
     /// Sets a logger and those below it, known or not, and names those it changed; none if it cannot be a logger's name.
     fn set(&self, logger: &str, level: Level) -> Vec<String>;
+}
+
+/// The dots of Kafka Connect's names stand for the colons of ours.
+impl Loggers for telemetry::Filters {
+    fn levels(&self) -> BTreeMap<String, LoggerLevel> {
+        let shown = Self::levels(self).into_iter().map(|(name, shown)| {
+            (name, LoggerLevel { level: shown.level.into(), last_modified: shown.changed_ms })
+        });
+        shown.collect()
+    }
+
+    fn set(&self, logger: &str, level: Level) -> Vec<String> {
+        Self::set(self, &logger.replace('.', "::"), level.into())
+    }
 }
 
 impl Herder {
@@ -97,8 +138,10 @@ impl Herder {
     /// # Errors
     /// There is none by that name.
     pub fn logger(&self, name: &str) -> Result<LoggerLevel, Error> {
-        let name = if name.eq_ignore_ascii_case(ROOT) { ROOT } else { name };
-        self.parts.loggers.levels().remove(name).ok_or_else(|| no_logger(name))
+        let mut levels = self.parts.loggers.levels();
+        let root = name.eq_ignore_ascii_case(ROOT).then_some(ROOT);
+        let found = levels.remove(root.unwrap_or(name)).or_else(|| levels.remove(&name.replace('.', "::")));
+        found.ok_or_else(|| no_logger(name))
     }
 
     /// Changes a logger of this worker, and names all it changed.

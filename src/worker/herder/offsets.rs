@@ -58,7 +58,7 @@ impl Herder {
         let (connector, plugin) = self.editable(name, budget).await?;
         // What a task wrote last, on whichever worker, has to go too.
         let read = self.parts.state.offsets.read_to_end(budget.left().min(FRESH)).await;
-        read.map_err(|source| Error::Kafka { doing: "read the offset topic to its end", source })?;
+        read.map_err(Error::kafka("read the offset topic to its end"))?;
         let edits: Edits = self
             .parts
             .state
@@ -84,9 +84,9 @@ impl Herder {
             self.parts.statuses.remove_topic(name, topic);
         }
         let doing = "write the reset to the status topic";
-        self.parts.statuses.flush(budget.left()).await.map_err(|source| Error::Kafka { doing, source })?;
+        self.parts.statuses.flush(budget.left()).await.map_err(Error::kafka(doing))?;
         let read = self.parts.state.statuses.read_to_end(budget.left()).await;
-        read.map_err(|source| Error::Kafka { doing: "read the status topic to its end", source })
+        read.map_err(Error::kafka("read the status topic to its end"))
     }
 
     /// A connector whose offsets may be edited: stopped, without tasks, of a class we have.
@@ -119,7 +119,7 @@ impl Herder {
         // The producers are not used: to have been initialised is all they are for.
         match timeout(budget.left(), taken).await {
             Ok(Ok(_)) => {}
-            Ok(Err(source)) => return Err(Error::Kafka { doing, source }),
+            Ok(Err(source)) => return Err(Error::kafka(doing)(source)),
             Err(_) => return Err(Error::TimedOut { doing }),
         }
         // Meanwhile somebody may have resumed it, and its tasks would go on from the old offsets.
@@ -129,6 +129,6 @@ impl Herder {
         }
         let doing = "write the offsets (ask for them to see whether they were taken)";
         let written = self.parts.offsets.write(name, &edits, budget.left()).await;
-        written.map_err(|source| Error::Kafka { doing, source })
+        written.map_err(Error::kafka(doing))
     }
 }

@@ -138,7 +138,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let captured = captured(parts, state).await?;
         let name = ["name", "plugin", "logger"].iter().find_map(|key| captured.get(*key));
-        name.cloned().map(Self).ok_or_else(Refusal::no_path)
+        name.filter(|name| !name.is_empty()).cloned().map(Self).ok_or_else(Refusal::no_path)
     }
 }
 
@@ -240,9 +240,8 @@ fn coerced(members: Map<String, Value>) -> Result<Properties, Refusal> {
 fn offset(value: Value, index: usize) -> Result<Offset, Refusal> {
     let refuse = |what: &str| Err(Refusal::bad_request(format!("offsets[{index}]{what}")));
     let Value::Object(mut members) = value else { return refuse(" must be a JSON object") };
-    let partition = match members.remove("partition") {
-        Some(Value::Object(partition)) => partition,
-        _ => return refuse(".partition must be a JSON object"),
+    let Some(Value::Object(partition)) = members.remove("partition") else {
+        return refuse(".partition must be a JSON object");
     };
     let offset = match members.remove("offset") {
         None | Some(Value::Null) => None,

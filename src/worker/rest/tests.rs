@@ -180,7 +180,9 @@ fn only_a_client_that_takes_json_is_served() {
 
     for (values, expected) in table {
         let mut headers = axum::http::HeaderMap::new();
-        values.iter().for_each(|value| drop(headers.append(header::ACCEPT, value.parse().unwrap())));
+        for value in values {
+            headers.append(header::ACCEPT, value.parse().unwrap());
+        }
 
         assert_eq!(super::request::accepts_json(&headers), expected, "{values:?}");
     }

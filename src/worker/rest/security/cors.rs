@@ -4,6 +4,7 @@
 //! send its user's password along; with `*` it may not, since then any page could use it.
 
 use axum::{
+    extract::Request,
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -66,13 +67,14 @@ impl Cors {
         told.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_name(header::LOCATION));
     }
 
-    /// Whether what sent these headers may change anything: no page at all, one of ours, or one that is named. Without
+    /// Whether what sent this may change anything: no page at all, one of ours, or one that is named. Without
     /// this a page could restart a connector: such a request needs no preflight.
-    pub(super) fn may_change(&self, headers: &HeaderMap) -> bool {
+    pub(super) fn may_change(&self, request: &Request) -> bool {
+        let headers = request.headers();
         let Some(origin) = headers.get(header::ORIGIN) else {
             return headers.get(FETCH_SITE).is_none_or(|site| site != "cross-site");
         };
-        self.names(origin) || is_same(origin, headers)
+        self.names(origin) || is_same(origin, request)
     }
 
     fn names(&self, origin: &HeaderValue) -> bool {
@@ -83,9 +85,13 @@ impl Cors {
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Whether a page came from the host it now calls.
-fn is_same(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+fn is_same(origin: &HeaderValue, request: &Request) -> bool {
     let Some(origin) = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()) else { return false };
-    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
+    // HTTP/2 has it in the request's target.
+    let named = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = named.or_else(|| request.uri().authority().map(|authority| authority.as_str())) else {
+        return false;
+    };
     // The scheme is the page's: a proxy may end TLS in front of us.
     let Ok(called) = Url::parse(&format!("{}://{host}", origin.scheme())) else { return false };
     origin.host_str().is_some()

@@ -145,7 +145,7 @@ async fn admit(security: &Security, request: Request, next: Next, end: Instant) 
         Ok((who, Role::Reader)) if changes => {
             Err((Refusal::new(403, "this name may read and validate, not change"), who))
         }
-        Ok((who, _)) if changes && !security.cors.may_change(request.headers()) => {
+        Ok((who, _)) if changes && !security.cors.may_change(&request) => {
             let told =
                 "a page of another origin may not change anything here; see access.control.allow.origin";
             Err((Refusal::new(403, told), who))

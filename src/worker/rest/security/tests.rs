@@ -323,6 +323,12 @@ async fn a_page_of_another_origin_changes_nothing() {
 
     assert_eq!(status(&router, "POST", "/connectors", &[host]).await, 200, "no page");
     assert_eq!(status(&router, "POST", "/connectors", &[host, ("origin", "http://worker:8083")]).await, 200);
+    let second = "http://worker:8083/connectors";
+    assert_eq!(
+        status(&router, "POST", second, &[("origin", "http://worker:8083")]).await,
+        200,
+        "over HTTP/2"
+    );
     assert_eq!(status(&router, "POST", "/connectors", &[host, ("origin", ours)]).await, 403);
     assert_eq!(status(&router, "POST", "/connectors", &[host, ("origin", "null")]).await, 403);
     assert_eq!(status(&router, "POST", "/connectors", &[host, ("sec-fetch-site", "cross-site")]).await, 403);

@@ -1,0 +1,145 @@
+//! Edits from two workers: one after the other, and at the same moment.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tributary::worker::state::configs;
+
+use super::worker::{Group, Outcome, config};
+use crate::support::{Shared, cycles};
+
+crate::tests! {
+    real what_one_worker_has_done_another_tells_within_a_second;
+    real a_name_taken_on_two_workers_at_once_is_given_once within 300;
+    real of_edits_that_overlap_one_is_done_and_the_other_told_so within 300;
+    real edits_one_after_the_other_on_either_worker_are_all_done;
+    real five_hundred_connectors_are_listed_in_no_time;
+}
+
+async fn what_one_worker_has_done_another_tells_within_a_second(shared: &'static Shared) -> Outcome {
+    let group = Group::new(shared.bootstrap(), "pair");
+    let (one, two) = (group.worker().await, group.worker().await);
+
+    one.ask("PUT", "/connectors/p/config", Some(config("pair"))).await;
+    let created = Instant::now();
+    two.until("/connectors/p", |answer| answer.status == 200).await;
+    let seen = created.elapsed();
+    two.ask("PUT", "/connectors/p/stop", None).await;
+    let deleted = two.ask("DELETE", "/connectors/p", None).await;
+    let gone = Instant::now();
+    one.until("/connectors/p", |answer| answer.status == 404).await;
+
+    assert!(seen < Duration::from_secs(1), "{seen:?}");
+    assert_eq!(deleted.status, 204);
+    assert!(gone.elapsed() < Duration::from_secs(1), "{:?}", gone.elapsed());
+    Ok(())
+}
+
+async fn a_name_taken_on_two_workers_at_once_is_given_once(shared: &'static Shared) -> Outcome {
+    let group = Group::new(shared.bootstrap(), "race");
+    let (one, two) = (group.worker().await, group.worker().await);
+
+    for round in 0..cycles(20) {
+        let body = |who: &str| {
+            let mut config = config(&format!("race-{round}"));
+            config["oauth.client.id"] = json!(who);
+            Some(json!({"name": format!("r{round}"), "config": config}))
+        };
+        let (first, second) = tokio::join!(
+            one.ask("POST", "/connectors", body("one")),
+            two.ask("POST", "/connectors", body("two")),
+        );
+
+        let mut statuses = [first.status, second.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 409], "{first:?} {second:?}");
+        let winner = if first.status == 201 { "one" } else { "two" };
+        let stored = one.until(&format!("/connectors/r{round}/config"), |answer| answer.status == 200).await;
+        assert_eq!(stored.body["oauth.client.id"], winner);
+    }
+    Ok(())
+}
+
+async fn of_edits_that_overlap_one_is_done_and_the_other_told_so(shared: &'static Shared) -> Outcome {
+    let group = Group::new(shared.bootstrap(), "overlap");
+    let (one, two) = (group.worker().await, group.worker().await);
+    one.ask("PUT", "/connectors/e/config", Some(config("overlap"))).await;
+    two.until("/connectors/e", |answer| answer.status == 200).await;
+
+    let mut refused = 0;
+    for round in 0..cycles(20) {
+        let (put, patch) = (format!("put-{round}"), format!("patch-{round}"));
+        let mut whole = config("overlap");
+        whole["oauth.client.id"] = json!(put);
+        let (first, second) = tokio::join!(
+            one.ask("PUT", "/connectors/e/config", Some(whole)),
+            two.ask("PATCH", "/connectors/e/config", Some(json!({"oauth.client.id": patch}))),
+        );
+
+        let done: Vec<&str> = [(&first, &put), (&second, &patch)]
+            .iter()
+            .filter(|(answer, _)| answer.status == 200)
+            .map(|(_, id)| id.as_str())
+            .collect();
+        assert!(!done.is_empty(), "{first:?} {second:?}");
+        for answer in [&first, &second] {
+            assert!([200, 409].contains(&answer.status), "{answer:?}");
+            refused += u32::from(answer.status == 409);
+        }
+        let stored =
+            one.get("/connectors/e/config").await.body["oauth.client.id"].as_str().unwrap().to_owned();
+        assert!(done.contains(&stored.as_str()), "{stored} is none of {done:?}");
+        two.until("/connectors/e/config", |answer| answer.body["oauth.client.id"] == stored.as_str()).await;
+    }
+    assert!(refused > 0, "none of them overlapped, or nobody noticed");
+    println!("{refused} of {} overlapping edits were refused", 2 * cycles(20));
+    Ok(())
+}
+
+async fn edits_one_after_the_other_on_either_worker_are_all_done(shared: &'static Shared) -> Outcome {
+    let group = Group::new(shared.bootstrap(), "turns");
+    let workers = [group.worker().await, group.worker().await];
+    workers[0].ask("PUT", "/connectors/s/config", Some(config("turns"))).await;
+
+    for round in 0..cycles(20) {
+        let worker = &workers[round as usize % 2];
+        let id = json!({"oauth.client.id": format!("turn-{round}")});
+
+        let answer = worker.ask("PATCH", "/connectors/s/config", Some(id.clone())).await;
+
+        // Whatever the other worker wrote a moment ago was not in the way, and is not lost.
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.body["config"]["oauth.client.id"], id["oauth.client.id"]);
+        assert_eq!(worker.get("/connectors/s/config").await.body["oauth.client.id"], id["oauth.client.id"]);
+    }
+    Ok(())
+}
+
+async fn five_hundred_connectors_are_listed_in_no_time(shared: &'static Shared) -> Outcome {
+    let worker = Group::new(shared.bootstrap(), "many").worker().await;
+    let writes: Vec<configs::Write> = (0..500)
+        .flat_map(|number| {
+            let name = format!("connector-{number}");
+            let config = config(&name).as_object().unwrap().clone();
+            let config = tributary::config::connector::coerce(config).unwrap();
+            let mut writes = vec![configs::connector(&name, Some(&config))];
+            writes.extend(configs::tasks(&name, &[config.clone(), config]));
+            writes
+        })
+        .collect();
+    let written = worker.arbiter.write(Duration::from_secs(30), |_| Ok::<_, ()>(((), writes.clone()))).await;
+    written.unwrap();
+
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        let asked = Instant::now();
+        let answer = worker.get("/connectors?expand=status&expand=info").await;
+        times.push(asked.elapsed());
+        assert_eq!(answer.body.as_object().unwrap().len(), 500);
+    }
+
+    times.sort_unstable();
+    println!("500 connectors expanded: median {:?}, p99 {:?} (debug build)", times[50], times[98]);
+    assert!(times[98] < Duration::from_secs(2), "{:?}", times[98]);
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! Requests that are not followed, classes and what they say, and all that concerns HTTP alone.
+
+use serde_json::{Value, json};
+
+use super::shows_secret;
+use super::worker::{Group, Outcome, SECRET, config};
+use crate::support::Shared;
+
+crate::tests! {
+    real every_refusal_has_connects_status_words_and_body;
+    real classes_are_described_and_validate_whatever_they_are_sent;
+    real a_rubbish_request_is_answered_and_the_worker_goes_on;
+    real no_answer_but_the_echo_shows_a_secret;
+    real the_server_says_which_kafka_it_is;
+}
+
+async fn every_refusal_has_connects_status_words_and_body(shared: &'static Shared) -> Outcome {
+    let worker = Group::new(shared.bootstrap(), "refusals").worker().await;
+    worker.ask("PUT", "/connectors/t1/config", Some(config("refusals"))).await;
+    let with = |name: &str, edit: &dyn Fn(&mut Value)| {
+        let mut config = config("other");
+        edit(&mut config);
+        json!({"name": name, "config": config})
+    };
+    let without_class = with("n", &|config| drop(config.as_object_mut().unwrap().remove("connector.class")));
+    let unknown_class = with("n", &|config| config["connector.class"] = json!("org.example.Nope"));
+    let stray = json!({"name": "n", "config": config("other"), "more": 1});
+    let invalid = |name| with(name, &|config| config["tasks.max"] = json!("zero"));
+    let table: Vec<(&str, &str, Option<Value>, u16, &str)> = vec![
+        ("GET", "/nope", None, 404, "HTTP 404 Not Found"),
+        ("GET", "/connectors//config", None, 404, "HTTP 404 Not Found"),
+        ("PATCH", "/connectors", None, 405, "HTTP 405 Method Not Allowed"),
+        ("POST", "/connectors/t1/tasks", None, 405, "HTTP 405 Method Not Allowed"),
+        ("PUT", "/connectors/t1/fence", None, 404, "HTTP 404 Not Found"),
+        ("POST", "/connectors", Some(with("t1", &|_| {})), 409, "Connector t1 already exists"),
+        ("POST", "/connectors", Some(invalid("t1")), 400, "1 error(s):\ntasks.max must be"),
+        ("POST", "/connectors", Some(invalid("n")), 400, "`/connector-plugins/RecordSource/config/validate`"),
+        ("POST", "/connectors", Some(without_class), 400, "contains no connector type"),
+        (
+            "POST",
+            "/connectors",
+            Some(unknown_class),
+            400,
+            "Failed to find any class that implements Connector and which name matches org.example.Nope, available \
+             connectors are: RecordSource",
+        ),
+        ("POST", "/connectors", Some(stray), 400, "Unrecognized field \"more\""),
+        ("POST", "/connectors", Some(with("", &|_| {})), 400, "name must not be empty"),
+        (
+            "POST",
+            "/connectors",
+            Some(with("a", &|config| config["name"] = json!("b"))),
+            400,
+            "(b) doesn't match",
+        ),
+        ("POST", "/connectors", Some(with("n", &|config| config["x"] = Value::Null)), 400, "x: is null"),
+        (
+            "POST",
+            "/connectors",
+            Some(with("n", &|config| config["topic.prefix"] = json!("refusals"))),
+            400,
+            "topic.prefix is refusals, which RecordSource t1 writes",
+        ),
+        ("GET", "/connectors/X", None, 404, "Connector X not found"),
+        ("GET", "/connectors/X/config", None, 404, "Connector X not found"),
+        ("GET", "/connectors/X/tasks", None, 404, "Connector X not found"),
+        ("GET", "/connectors/X/status", None, 404, "No status found for connector X"),
+        ("GET", "/connectors/t1/tasks/99/status", None, 404, "No status found for task t1-99"),
+        ("GET", "/connectors/t1/tasks/abc/status", None, 404, "HTTP 404 Not Found"),
+        ("PUT", "/connectors/t1/config", Some(json!({"name": "t2"})), 400, "doesn't match connector name"),
+        ("PATCH", "/connectors/X/config", Some(json!({})), 404, "Connector X not found"),
+        ("PATCH", "/connectors/t1/config", Some(json!({"tasks.max": "zero"})), 400, "tasks.max must be"),
+        ("PATCH", "/connectors/t1/config", Some(json!([])), 400, "must be a JSON object"),
+        ("PUT", "/connectors/X/pause", None, 404, "Unknown connector X"),
+        ("PUT", "/connectors/X/resume", None, 404, "Unknown connector X"),
+        ("PUT", "/connectors/X/stop", None, 404, "Unknown connector X"),
+        ("POST", "/connectors/X/restart", None, 404, "Unknown connector: X"),
+        ("POST", "/connectors/X/restart?includeTasks=true", None, 404, "Unknown connector: X"),
+        ("POST", "/connectors/X/tasks/0/restart", None, 404, "Unknown connector: X"),
+        ("POST", "/connectors/t1/tasks/99/restart", None, 404, "Unknown task: t1-99"),
+        ("DELETE", "/connectors/X", None, 404, "Connector X not found"),
+        ("GET", "/connectors/X/offsets", None, 404, "Connector X not found"),
+        ("DELETE", "/connectors/X/offsets", None, 404, "Connector X not found"),
+        (
+            "PATCH",
+            "/connectors/X/offsets",
+            Some(json!({"offsets": [{"partition": {}, "offset": {}}]})),
+            404,
+            "Connector X not found",
+        ),
+        ("PATCH", "/connectors/t1/offsets", Some(json!([])), 400, "must be a JSON object"),
+        ("GET", "/admin/loggers/no.such", None, 404, "Logger no.such not found."),
+        ("PUT", "/admin/loggers/root", Some(json!({})), 400, "Desired 'level' parameter was not specified"),
+        ("PUT", "/admin/loggers/root", Some(json!({"level": "LOUD"})), 404, "invalid log level 'LOUD'."),
+        (
+            "PUT",
+            "/admin/loggers/root?scope=cluster",
+            Some(json!({"level": "LOUD"})),
+            404,
+            "invalid log level",
+        ),
+        ("GET", "/connectors/%ff", None, 400, "the path is not UTF-8"),
+    ];
+
+    for (method, path, body, status, words) in table {
+        let answer = worker.ask(method, path, body).await;
+
+        assert_eq!(answer.status, status, "{method} {path}: {answer:?}");
+        assert!(answer.message().contains(words), "{method} {path}: {answer:?}");
+        assert_eq!(answer.body["error_code"], status);
+        assert_eq!(answer.body.as_object().unwrap().len(), 2, "{answer:?}");
+        assert!(!shows_secret(&answer), "{answer:?}");
+    }
+    let kept = worker.get("/connectors/t1/config").await;
+    assert_eq!(kept.body["tasks.max"], "2", "what was refused is not there");
+    assert_eq!(worker.get("/connectors").await.body, json!(["t1"]));
+    Ok(())
+}
+
+async fn classes_are_described_and_validate_whatever_they_are_sent(shared: &'static Shared) -> Outcome {
+    let worker = Group::new(shared.bootstrap(), "classes").worker().await;
+    let mut full = config("classes");
+    full["name"] = json!("c");
+    let validate = async |plugin: &str, body: Value| {
+        worker.ask("PUT", &format!("/connector-plugins/{plugin}/config/validate"), Some(body)).await
+    };
+
+    let connectors = worker.get("/connector-plugins").await.body;
+    let all = worker.get("/connector-plugins?connectorsOnly=false").await.body;
+    assert_eq!(connectors.as_array().unwrap().len(), 1);
+    assert_eq!((&connectors[0]["class"], &connectors[0]["type"]), (&json!("RecordSource"), &json!("source")));
+    assert!(all.as_array().unwrap().contains(&connectors[0]));
+    for plugin in all.as_array().unwrap() {
+        let path = format!("/connector-plugins/{}/config", plugin["class"].as_str().unwrap());
+        assert_eq!(worker.get(&path).await.status, 200, "{path}");
+    }
+    let keys = worker.get("/connector-plugins/org.example.RecordSourceConnector/config").await.body;
+    assert!(
+        keys.as_array()
+            .unwrap()
+            .iter()
+            .any(|key| key["name"] == "tasks.max" && key["order_in_group"].is_number())
+    );
+    let unknown = worker.get("/connector-plugins/Nope/config").await;
+    assert_eq!((unknown.status, unknown.message()), (404, "Unknown plugin Nope."));
+
+    for plugin in ["RecordSource", "RecordSourceConnector", "Source"] {
+        let answer = validate(plugin, full.clone()).await;
+        assert_eq!((answer.status, &answer.body["error_count"]), (200, &json!(0)), "{plugin}: {answer:?}");
+        assert!(!shows_secret(&answer), "{answer:?}");
+        let secret = answer.body["configs"].as_array().unwrap().iter();
+        let secret = secret.map(|entry| &entry["value"]).find(|value| value["name"] == "oauth.client.secret");
+        assert_eq!(secret.unwrap()["value"], "[hidden]");
+    }
+    let probe = validate("RecordSource", json!({"connector.class": "RecordSource", "topics": "x"})).await;
+    assert_eq!(probe.status, 200);
+    assert!(probe.body["error_count"].as_u64().unwrap() > 0);
+    for entry in probe.body["configs"].as_array().unwrap() {
+        assert!(entry["definition"].is_object() && entry["value"].is_object(), "{entry}");
+    }
+    let other = validate("WebhookSource", full.clone()).await;
+    assert_eq!(other.status, 400);
+    assert_eq!(
+        other.message(),
+        "Included connector type RecordSource does not match request type WebhookSource"
+    );
+    let missing = validate("RecordSource", json!({"name": "c"})).await;
+    assert_eq!(missing.status, 400);
+    assert!(missing.message().contains("contains no connector type"), "{missing:?}");
+    let nobody = validate("Nope", json!({"connector.class": "Nope"})).await;
+    assert_eq!(nobody.status, 400);
+    assert!(nobody.message().starts_with("Failed to find any class that implements Connector"), "{nobody:?}");
+    Ok(())
+}
+
+async fn a_rubbish_request_is_answered_and_the_worker_goes_on(shared: &'static Shared) -> Outcome {
+    let worker = Group::new(shared.bootstrap(), "rubbish").worker().await;
+    let json_type = [("content-type", "application/json")];
+    let deep = format!("{}1{}", r#"{"config":"#.repeat(200), "}".repeat(200));
+    let large = format!(r#"{{"name":"n","config":{{"k":"{}"}}}}"#, "x".repeat(1 << 20));
+
+    for (headers, body, status) in [
+        (&json_type[..], "{bad", 400),
+        (&json_type[..], "", 400),
+        (&json_type[..], "null", 400),
+        (&json_type[..], "\u{feff}{}", 400),
+        (&json_type[..], deep.as_str(), 400),
+        (&json_type[..], large.as_str(), 413),
+        (&[("content-type", "text/plain")][..], "{}", 415),
+        (&[("content-type", "application/json"), ("accept", "text/html")][..], "{}", 406),
+    ] {
+        let answer = worker.send("POST", "/connectors", headers, Some(body.to_owned())).await;
+        assert_eq!((answer.status, &answer.body["error_code"]), (status, &json!(status)), "{answer:?}");
+    }
+    let head = worker.send("HEAD", "/connectors", &[], None).await;
+    assert_eq!((head.status, head.body), (200, Value::Null));
+    assert_eq!(worker.send("OPTIONS", "/connectors", &[], None).await.status, 200);
+    assert_eq!(worker.get("/connectors?expand=%ff&forward=true&&==").await.body, json!({}));
+    assert_eq!(worker.get("/connectors").await.body, json!([]));
+    Ok(())
+}
+
+async fn no_answer_but_the_echo_shows_a_secret(shared: &'static Shared) -> Outcome {
+    let worker = Group::new(shared.bootstrap(), "secrets").worker().await;
+    let mut misspelt = config("secrets");
+    misspelt["oauth.client.secert"] = json!(SECRET);
+    let mut as_number = config("secrets");
+    as_number["tasks.max"] = json!(SECRET);
+    let mut referred = config("secrets");
+    referred["oauth.client.secret"] = json!("${env:NOT_THERE}");
+
+    for bad in [misspelt, referred] {
+        let answer = worker.ask("POST", "/connectors", Some(json!({"name": "s", "config": bad}))).await;
+        assert_eq!(answer.status, 400, "{answer:?}");
+        assert!(!shows_secret(&answer), "{answer:?}");
+    }
+    // A value that is no secret by its key is shown by nobody but the echo either.
+    let answer = worker.ask("POST", "/connectors", Some(json!({"name": "s", "config": as_number}))).await;
+    assert_eq!(answer.status, 400, "{answer:?}");
+    let created =
+        worker.ask("POST", "/connectors", Some(json!({"name": "s", "config": config("secrets")}))).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    assert!(shows_secret(&worker.get("/connectors/s/config").await), "what was sent is what is echoed");
+    assert!(!shows_secret(&worker.get("/connectors/s/status").await));
+    Ok(())
+}
+
+async fn the_server_says_which_kafka_it_is(shared: &'static Shared) -> Outcome {
+    let worker = Group::new(shared.bootstrap(), "server").worker().await;
+
+    let server = worker.get("/").await.body;
+
+    assert!(server["version"].as_str().unwrap().starts_with("4.3."), "{server}");
+    assert!(server["commit"].is_string());
+    assert!(!server["kafka_cluster_id"].as_str().unwrap().is_empty(), "{server}");
+    Ok(())
+}

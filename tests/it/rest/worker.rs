@@ -1,0 +1,293 @@
+//! A worker of these tests: real topics, tails, arbiter, herder and listener; in place of the supervisor somebody who
+//! writes task configurations and says that everything runs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use reqwest::{Client, Method, StatusCode};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tributary::config::connector::TargetState;
+use tributary::config::worker::{Rest, Topic, Topics};
+use tributary::config::{Kafka, Providers};
+use tributary::kafka::{Admin, Shards, TransactionOptions};
+use tributary::server::{Options, Server};
+use tributary::worker::arbiter::Arbiter;
+use tributary::worker::herder::{Herder, Level, LoggerLevel, Loggers, Parts};
+use tributary::worker::plugins::{Plugin, Plugins};
+use tributary::worker::rest::{Security, protect, router};
+use tributary::worker::state::State;
+use tributary::worker::state::configs::{self, Configs};
+use tributary::worker::state::statuses::{RunState, Status};
+use tributary::worker::state::writer::{OffsetWriter, StatusWriter};
+use tributary::worker::topics;
+
+use super::plugin::Records;
+use crate::support::topics::LIMIT;
+use crate::support::{Result, prefix};
+
+/// Workers that share their topics.
+#[derive(Clone)]
+pub(crate) struct Group {
+    pub(crate) kafka: Kafka,
+    name: String,
+    topics: Topics,
+}
+
+impl Group {
+    pub(crate) fn new(bootstrap: &str, name: &str) -> Self {
+        let name = prefix(name);
+        let topic = |kind: &str, partitions| Topic {
+            name: format!("{name}-{kind}"),
+            partitions,
+            replication_factor: 1,
+            settings: BTreeMap::new(),
+        };
+        let topics = Topics {
+            config: topic("configs", 1),
+            offset: topic("offsets", 3),
+            status: topic("status", 3),
+            work: topic("work", 3),
+            grant: topic("grants", 1),
+        };
+        Self { kafka: Kafka::plaintext(bootstrap), name, topics }
+    }
+
+    /// The beginning of its topics' names.
+    pub(crate) fn topic_prefix(&self) -> &str {
+        &self.name
+    }
+
+    /// One more worker; it has read its topics.
+    pub(crate) async fn worker(&self) -> Worker {
+        let worker = self.starting(&self.kafka).await;
+        tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
+        worker
+    }
+
+    /// One that may reach Kafka later.
+    pub(crate) async fn starting(&self, kafka: &Kafka) -> Worker {
+        let admin = Admin::Real(self.kafka.clone());
+        let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
+        let state = State::follow(kafka, &self.topics, &partitions).await.unwrap();
+        let arbiter = Arbiter::new(kafka, &self.topics.config.name, &self.name, state.configs.clone());
+        let statuses = StatusWriter::start(kafka, &self.topics.status.name, partitions.status).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let herder = Herder::new(Parts {
+            state: state.clone(),
+            arbiter: arbiter.clone(),
+            statuses: statuses.clone(),
+            offsets: OffsetWriter::new(kafka, partitions.offset, state.offsets.clone()),
+            shards: Shards::new(kafka.clone(), TransactionOptions::default()),
+            plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>]),
+            providers: Providers::new([]),
+            loggers: Arc::new(Levels::default()),
+            worker_id: address.to_string(),
+            url: format!("http://{address}"),
+            cluster_id: admin.cluster_id().await.unwrap(),
+        });
+        let cancel = CancellationToken::new();
+        let follower = herder.clone();
+        let cancelled = cancel.clone();
+        tokio::spawn(async move { follower.follow_loggers(cancelled).await });
+        let security = Security::new(&open()).unwrap();
+        let options = Options {
+            tls: None,
+            connections: 64,
+            handshake: Duration::from_secs(5),
+            head: Duration::from_secs(30),
+        };
+        let server = Server::start(listener, protect(router(herder), security), options).unwrap();
+        let client = Client::builder().timeout(Duration::from_secs(10)).build().unwrap();
+        Worker { state, arbiter, statuses, url: format!("http://{address}"), client, _server: server, cancel }
+    }
+}
+
+/// A worker and a client for it.
+pub(crate) struct Worker {
+    pub(crate) state: State,
+    pub(crate) arbiter: Arbiter,
+    pub(crate) statuses: StatusWriter,
+    pub(crate) url: String,
+    pub(crate) client: Client,
+    _server: Server,
+    cancel: CancellationToken,
+}
+
+/// An answer as far as tests look at it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) location: Option<String>,
+    pub(crate) content_type: Option<String>,
+    /// Null where there was no body.
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    pub(crate) fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+}
+
+impl Worker {
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+        let body = body.map(|body| body.to_string());
+        self.send(method, path, &[("content-type", "application/json")], body).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], None).await
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<String>,
+    ) -> Answer {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let request = self.client.request(method, format!("{}{path}", self.url));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = match body {
+            Some(body) => request.body(body),
+            None => request,
+        };
+        let response = request.send().await.unwrap();
+        let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let (location, content_type) = (header("location"), header("content-type"));
+        let status = StatusCode::as_u16(&response.status());
+        let text = response.text().await.unwrap();
+        let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap() };
+        Answer { status, location, content_type, body }
+    }
+
+    /// Asks until the answer is as wished.
+    pub(crate) async fn until(&self, path: &str, wished: impl Fn(&Answer) -> bool) -> Answer {
+        let end = Instant::now() + LIMIT;
+        let mut changes = (self.state.configs.changes(), self.state.statuses.changes());
+        loop {
+            let answer = self.get(path).await;
+            if wished(&answer) {
+                return answer;
+            }
+            assert!(Instant::now() < end, "{path} is still {answer:?}");
+            tokio::select! {
+                _ = changes.0.changed() => {}
+                _ = changes.1.changed() => {}
+                () = tokio::time::sleep(Duration::from_millis(50)) => {}
+            }
+        }
+    }
+
+    /// Lets everything run, pause and stop as configured, from here on until the guard is dropped.
+    pub(crate) fn supervise(&self) -> DropGuard {
+        let cancel = self.cancel.child_token();
+        let (state, arbiter, statuses) = (self.state.clone(), self.arbiter.clone(), self.statuses.clone());
+        let worker_id = self.url.trim_start_matches("http://").to_owned();
+        let guard = cancel.clone().drop_guard();
+        tokio::spawn(cancel.run_until_cancelled_owned(async move {
+            let mut changes = state.configs.changes();
+            loop {
+                let all = state.configs.read(|configs| configs.connectors().clone());
+                for (name, connector) in &all {
+                    let wanted = match connector.target {
+                        TargetState::Stopped => Vec::new(),
+                        _ => Records.task_configs(name, &connector.config).unwrap(),
+                    };
+                    if connector.tasks.len() != wanted.len() {
+                        let decide = |configs: &Configs| {
+                            let same = configs.connectors().get(name).is_some_and(|now| {
+                                (now.revision, now.target) == (connector.revision, connector.target)
+                            });
+                            Ok::<_, ()>(((), if same { configs::tasks(name, &wanted) } else { Vec::new() }))
+                        };
+                        // A rival's write brings a change, and with it the next turn.
+                        arbiter.write(LIMIT, decide).await.ok();
+                    }
+                    let running = match connector.target {
+                        TargetState::Running => RunState::Running,
+                        TargetState::Paused => RunState::Paused,
+                        TargetState::Stopped => RunState::Stopped,
+                    };
+                    let status =
+                        Status { state: running, trace: None, worker_id: worker_id.clone(), generation: 1 };
+                    statuses.put(name, None, &status);
+                    for (task, _) in (0..).zip(&wanted) {
+                        statuses.put(name, Some(task), &status);
+                    }
+                }
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        }));
+        guard
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// Nobody is asked who they are.
+fn open() -> Rest {
+    Rest {
+        advertised_host: "127.0.0.1".to_owned(),
+        advertised_port: 0,
+        advertised_tls: false,
+        tls: None,
+        administrator: None,
+        reader: None,
+        open_paths: Vec::new(),
+        allowed_origins: Vec::new(),
+        allowed_methods: Vec::new(),
+    }
+}
+
+/// Log levels that only remember what was set.
+#[derive(Debug)]
+pub(crate) struct Levels(Mutex<BTreeMap<String, LoggerLevel>>);
+
+impl Default for Levels {
+    fn default() -> Self {
+        let root = LoggerLevel { level: Level::Info, last_modified: None };
+        Self(Mutex::new(BTreeMap::from([("root".to_owned(), root)])))
+    }
+}
+
+impl Loggers for Levels {
+    fn levels(&self) -> BTreeMap<String, LoggerLevel> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn set(&self, logger: &str, level: Level) -> Vec<String> {
+        self.0.lock().unwrap().insert(logger.to_owned(), LoggerLevel { level, last_modified: Some(1) });
+        vec![logger.to_owned()]
+    }
+}
+
+/// A configuration in which nothing is wrong. A prefix has one writer, so each connector has its own.
+pub(crate) fn config(prefix: &str) -> Value {
+    serde_json::json!({
+        "connector.class": "RecordSource",
+        "topic.prefix": prefix,
+        "tasks.max": "2",
+        "provider.base.url": "https://api.example.com",
+        "provider.auth.url": "https://login.example.com",
+        "provider.subscription.key": SECRET,
+        "oauth.client.id": "client",
+        "oauth.client.secret": SECRET,
+    })
+}
+
+/// A secret as text, as somebody may write it.
+pub(crate) const SECRET: &str = "hunter2-hunter2-hunter2";
+
+pub(crate) type Outcome = Result<()>;
