@@ -52,20 +52,18 @@ pub(super) struct Order {
 
 /// Joins, tells how many partitions the topic has, and polls until stopped.
 pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<i32, Error>>) {
-    let client = match join(order) {
+    let (client, partitions) = match join(order) {
         Err(error) => return drop(joined.send(Err(error))),
-        Ok((client, partitions)) => {
-            if joined.send(Ok(partitions)).is_err() {
-                return;
-            }
-            client
-        }
+        Ok(opened) => opened,
     };
-    match renew(order, &client) {
-        Ok(renewing) => poll(order, &client, &renewing),
-        // Without leases nothing may be held: better not be a member.
-        Err(error) => tracing::error!(%error, "no thread to renew the lease on"),
+    if joined.send(Ok(partitions)).is_ok() {
+        match renew(order, &client) {
+            Ok(renewing) => poll(order, &client, &renewing),
+            // Without leases nothing may be held: better not be a member.
+            Err(error) => tracing::error!(%error, "no thread to renew the lease on"),
+        }
     }
+    // In any case, or whoever lets go of the slot last would end the client.
     locked(order.slot.write()).take();
     // Tells the group, after a last call of ours to give everything back.
     drop(client);

@@ -42,7 +42,7 @@ async fn a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_th
 ) -> Result<()> {
     let work = Work::create(shared.bootstrap(), "group-frozen").await;
     let successor = work.join(shared.bootstrap(), "successor").await;
-    let frozen = Member::start(shared.bootstrap(), &work, "frozen").await?;
+    let frozen = Member::start_eager(shared.bootstrap(), &work, "frozen").await?;
 
     for cycle in 1..=cycles(2) as usize {
         let share = until("both share", LIMIT, || shared_with(&frozen, &owned(&successor))).await;

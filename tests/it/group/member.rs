@@ -1,9 +1,9 @@
 //! A member in a process of its own, so that it can be frozen and killed as a worker is.
 //!
-//! It is a copy of this binary that joins and looks, every millisecond, which partitions it holds. It says when that
-//! changes: `take PARTITION CLAIM TIME`, `lose PARTITION CLAIM TIME`, both with a moment at which it surely held the
-//! partition, by a clock that all processes share; and `thawed COUNT` when it was frozen, with how many it held the first
-//! time it could look again. At the end of its input it leaves the group and says `left`.
+//! It is a copy of this binary that joins and looks, every millisecond or all the time, which partitions it holds. It
+//! says when that changes: `take PARTITION CLAIM TIME`, `lose PARTITION CLAIM TIME`, both with a moment at which it surely
+//! held the partition, by a clock that all processes share; and `thawed COUNT` when it was frozen, with how many it held
+//! the first time it could look again. Told anything, or at the end of its input, it leaves the group and says `left`.
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
@@ -26,6 +26,9 @@ pub(crate) const MEMBER: &str = "TRIBUTARY_TEST_MEMBER";
 const TOPIC: &str = "TRIBUTARY_TEST_MEMBER_TOPIC";
 /// Set for the copy: its name.
 const NAME: &str = "TRIBUTARY_TEST_MEMBER_NAME";
+
+/// Set for a copy that is to look without a pause.
+const EAGER: &str = "TRIBUTARY_TEST_MEMBER_EAGER";
 
 /// Between two looks.
 const STEP: Duration = Duration::from_millis(1);
@@ -52,19 +55,23 @@ pub(crate) fn member() -> ExitCode {
 fn watch(membership: &Membership, over: &AtomicBool) {
     // The claim of each partition held, and when it was last seen to be.
     let mut held: BTreeMap<i32, (i64, Duration)> = BTreeMap::new();
+    let eager = std::env::var_os(EAGER).is_some();
     let mut looked = now();
+    // Looks since a freeze, and how many of them found the partition held.
+    let mut thawed: Option<(i32, usize)> = None;
     loop {
         // Before the look: a change to nothing must be said by the last one.
         let last = over.load(Ordering::Acquire);
-        let frozen = now() - looked > FROZEN;
-        let mut count = 0;
         let owned = membership.owned();
         for partition in 0..PARTITIONS {
             let claim = owned.borrow().get(&partition).copied();
             let before = now();
+            if before - looked > FROZEN {
+                thawed = Some((0, 0));
+            }
+            looked = before;
             let holds = membership.holds(partition);
             let claim = claim.filter(|_| holds);
-            count += usize::from(holds);
             match (held.get(&partition).copied(), claim) {
                 (Some((known, _)), Some(claim)) if known == claim => {
                     held.insert(partition, (claim, before));
@@ -81,15 +88,18 @@ fn watch(membership: &Membership, over: &AtomicBool) {
                     }
                 }
             }
-        }
-        if frozen {
-            println!("thawed {count}");
+            thawed = thawed.map(|(looks, found)| (looks + 1, found + usize::from(holds)));
+            if let Some((PARTITIONS, found)) = thawed {
+                println!("thawed {found}");
+                thawed = None;
+            }
         }
         if last {
             return;
         }
-        looked = now();
-        std::thread::sleep(STEP);
+        if !eager {
+            std::thread::sleep(STEP);
+        }
     }
 }
 
@@ -118,8 +128,20 @@ pub(super) struct Member {
 impl Member {
     /// Starts one and waits until it has joined; partitions come later.
     pub(super) async fn start(bootstrap: &str, work: &Work, name: &str) -> Result<Self> {
+        Self::start_as(bootstrap, work, name, false).await
+    }
+
+    /// One that looks all the time: once it is thawed, before any other of its threads.
+    pub(super) async fn start_eager(bootstrap: &str, work: &Work, name: &str) -> Result<Self> {
+        Self::start_as(bootstrap, work, name, true).await
+    }
+
+    async fn start_as(bootstrap: &str, work: &Work, name: &str, eager: bool) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.env(MEMBER, bootstrap).env(TOPIC, &work.topic).env(NAME, name);
+        if eager {
+            command.env(EAGER, "");
+        }
         let log = run_directory::create("member")?.join("log");
         let process = Process::spawn_listening(name, command, &log)?;
         process.until_said("joined", LIMIT).await?;
