@@ -53,8 +53,16 @@ pub struct Arbiter {
     configs: Tail<Configs>,
     shards: Shards,
     transactional_id: Arc<str>,
-    /// The id, for as long as it is ours as far as we know.
-    held: Arc<Mutex<Option<ShardProducer>>>,
+    /// The transactional id, for as long as it is ours as far as we know.
+    held: Arc<Mutex<Option<Held>>>,
+}
+
+/// The transactional id in our hands.
+#[derive(Debug)]
+struct Held {
+    producer: ShardProducer,
+    /// The last write when it came into our hands, or our own since. Once another is read the id is a rival's.
+    last: Option<Bytes>,
 }
 
 /// Why a write did not happen. Nothing of it is in the topic, unless said.
@@ -140,12 +148,15 @@ impl Arbiter {
         // The write whose outcome is not known, with what its caller would have got.
         let mut unsure: Option<(Bytes, T)> = None;
         for _ in 0..ATTEMPTS {
-            let kept = held.is_some();
             // Taken out: a call that is dropped from here on leaves nothing behind that might not be as it seems.
-            let mut producer = match held.take() {
-                Some(producer) => producer,
+            let kept = held
+                .take()
+                .filter(|kept| self.configs.read(|configs| configs.last_write() == kept.last.as_ref()));
+            let is_kept = kept.is_some();
+            let mut holding = match kept {
+                Some(kept) => kept,
                 None => match self.take(end).await {
-                    Ok(producer) => producer,
+                    Ok(taken) => taken,
                     Err(error) => {
                         pause(&mut backoff, error, last).await.map_err(Error::Kafka)?;
                         continue;
@@ -156,11 +167,11 @@ impl Arbiter {
             if let Some((id, result)) = unsure.take()
                 && self.configs.read(|configs| configs.has_write(&id))
             {
-                *held = Some(producer);
+                *held = Some(holding);
                 return Ok(result);
             }
             let mut decided = self.configs.read(&decide);
-            if kept && !matches!(&decided, Ok((_, writes)) if !writes.is_empty()) {
+            if is_kept && !matches!(&decided, Ok((_, writes)) if !writes.is_empty()) {
                 // Nothing to write, so the broker will not say whether a rival has come meanwhile: look.
                 self.configs.read_to_end(left(end)).await.map_err(Error::Kafka)?;
                 decided = self.configs.read(&decide);
@@ -168,22 +179,23 @@ impl Arbiter {
             let (result, writes) = match decided {
                 Ok((result, writes)) if !writes.is_empty() => (result, writes),
                 settled => {
-                    *held = Some(producer);
+                    *held = Some(holding);
                     return settled.map(|(result, _)| result).map_err(Error::Refused);
                 }
             };
             let id = write_id();
             // From here on only the outcome of this one matters.
             *last = None;
-            match producer.commit(self.records(&writes, &id)).await {
+            match holding.producer.commit(self.records(&writes, &id)).await {
                 Ok(()) => {
                     // Only with all of it read may the next write decide.
                     self.read_back(&id).await;
-                    *held = Some(producer);
+                    holding.last = Some(id);
+                    *held = Some(holding);
                     return Ok(result);
                 }
                 Err(Failure::Aborted { source }) => {
-                    *held = Some(producer);
+                    *held = Some(holding);
                     pause(&mut backoff, source, last).await.map_err(Error::Kafka)?;
                 }
                 // A fenced write may be in the log too: its commit was answered, the answer lost, and then a rival came.
@@ -201,14 +213,18 @@ impl Arbiter {
                 return Ok(result);
             }
         }
-        Err(Error::Conflict { attempts: ATTEMPTS })
+        match last.take() {
+            // Nobody was in the way.
+            Some(error) if !matches!(error, kafka::Error::Fenced { .. }) => Err(Error::Kafka(error)),
+            _ => Err(Error::Conflict { attempts: ATTEMPTS }),
+        }
     }
 
     /// Takes the id, so that no write is under way any more, and reads what all of them have left.
-    async fn take(&self, end: Instant) -> Result<ShardProducer, kafka::Error> {
+    async fn take(&self, end: Instant) -> Result<Held, kafka::Error> {
         let producer = self.shards.take(Arc::clone(&self.transactional_id), Arc::new(|| true)).await?;
         self.configs.read_to_end(left(end)).await?;
-        Ok(producer)
+        Ok(Held { producer, last: self.configs.read(|configs| configs.last_write().cloned()) })
     }
 
     /// Waits until the own tail has read a write that is committed. The caller's limit bounds it.

@@ -39,6 +39,7 @@ mod rig;
 mod security;
 #[cfg(feature = "simulator")]
 mod simulator;
+mod state;
 mod telemetry;
 mod topics;
 
@@ -56,6 +57,9 @@ fn main() -> ExitCode {
     }
     if std::env::var_os(lifecycle::WORKER).is_some() {
         return lifecycle::worker();
+    }
+    if std::env::var_os(state::EDITOR).is_some() {
+        return state::editor();
     }
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         security::tests(),
         #[cfg(feature = "simulator")]
         simulator::tests(),
+        state::tests(),
         telemetry::tests(),
         topics::tests(),
     ];

@@ -140,6 +140,12 @@ impl Configs {
         self.writes.iter().any(|write| write == id)
     }
 
+    /// The id of the last write that has been read.
+    #[must_use]
+    pub(in crate::worker) fn last_write(&self) -> Option<&Bytes> {
+        self.writes.back()
+    }
+
     fn known(&mut self, name: &str) -> &mut Known {
         self.known.entry(name.to_owned()).or_default()
     }

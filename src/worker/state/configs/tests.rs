@@ -113,7 +113,7 @@ fn task_records_count_from_their_commit() {
     let mut configs = written(writes);
     assert_eq!(*configs.connectors()["c-1"].tasks, [one.clone(), one]);
 
-    let mut next = tasks("c-1", &[two.clone()]);
+    let mut next = tasks("c-1", std::slice::from_ref(&two));
     let commit = next.pop().unwrap();
     apply(&mut configs, 10, next);
 

@@ -17,6 +17,9 @@ use serde_json::{Map, Value};
 use super::{Apply, java};
 use crate::kafka::Received;
 
+/// A partition and the offset it shall have; `None` resets it.
+pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
+
 /// Source offsets of every connector.
 #[derive(Debug, Default)]
 pub struct Offsets {

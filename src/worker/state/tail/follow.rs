@@ -131,7 +131,7 @@ fn hear<S>(shared: &Shared<S>) {
 }
 
 /// What one consumer has brought.
-struct Reading<'a, S> {
+pub(super) struct Reading<'a, S> {
     shared: &'a Shared<S>,
     /// The state nobody sees yet, and partitions that have not been at their end.
     aside: Option<(S, BTreeSet<i32>)>,
@@ -139,14 +139,14 @@ struct Reading<'a, S> {
 }
 
 impl<'a, S: Apply> Reading<'a, S> {
-    fn new(shared: &'a Shared<S>) -> Self {
+    pub(super) fn new(shared: &'a Shared<S>) -> Self {
         let partitions: BTreeSet<i32> = shared.progress.borrow().positions.keys().copied().collect();
         let positions = partitions.iter().map(|partition| (*partition, None)).collect();
         Self { shared, aside: Some((S::default(), partitions)), positions }
     }
 
     /// Takes events over; true when that made the state a whole.
-    fn apply(&mut self, events: &[Event]) -> bool {
+    pub(super) fn apply(&mut self, events: &[Event]) -> bool {
         let Some((state, open)) = &mut self.aside else {
             self.apply_seen(events);
             return false;

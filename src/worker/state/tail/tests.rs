@@ -1,10 +1,12 @@
 //! What the in-process cluster can show; transactions and restarts are shown against a real broker.
 
+use std::sync::mpsc;
+
 use bytes::Bytes;
 
 use super::*;
 use crate::{
-    kafka::{Ack, Producer, ProducerOptions, embedded::Cluster},
+    kafka::{Ack, Event, Producer, ProducerOptions, embedded::Cluster},
     model::EncodedRecord,
 };
 
@@ -130,4 +132,77 @@ async fn the_task_ends_with_the_last_clone() {
         }
     };
     timeout(LIMIT, ended).await.unwrap();
+}
+
+fn received(partition: i32, offset: i64, value: &'static str) -> Event {
+    Event::Record(Received {
+        topic: "t".into(),
+        partition,
+        offset,
+        key: None,
+        value: Some(Bytes::from_static(value.as_bytes())),
+        headers: Vec::new(),
+        timestamp_ms: None,
+    })
+}
+
+fn end(partition: i32) -> Event {
+    Event::End { topic: "t".into(), partition }
+}
+
+#[tokio::test]
+async fn a_topic_half_read_is_never_seen_neither_at_first_nor_when_it_is_read_anew() {
+    let cluster = cluster();
+    cluster.set_reachable(false).unwrap();
+    let tail: Tail<Values> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    let seen = || (tail.is_caught_up(), [values(&tail, 0), values(&tail, 1)].concat());
+
+    let mut first = follow::Reading::new(&tail.shared);
+    assert!(!first.apply(&[received(0, 4, "a"), end(0), received(0, 5, "b")]));
+    assert_eq!(seen(), (false, vec![]));
+    assert!(first.apply(&[received(1, 0, "c"), end(1)]));
+    assert_eq!(seen(), (true, vec!["a".into(), "b".into(), "c".into()]));
+    first.apply(&[received(1, 7, "d")]);
+    assert_eq!(seen().1.len(), 4);
+    tail.read_past(1, 7, LIMIT).await.unwrap();
+
+    let mut anew = follow::Reading::new(&tail.shared);
+    anew.apply(&[received(0, 0, "x"), end(0)]);
+    assert_eq!(seen().1.len(), 4, "the state of before");
+    assert!(anew.apply(&[end(1)]));
+    assert_eq!(seen(), (true, vec!["x".into()]));
+    tail.read_past(1, 0, Duration::ZERO).await.unwrap_err();
+}
+
+/// Takes a record only when it is let, and says that it waits.
+#[derive(Debug, Default)]
+struct Slow;
+
+static SLOW: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>> = Mutex::new(None);
+
+impl Apply for Slow {
+    fn apply(&mut self, _: &Received) {
+        if let Some((waits, may)) = &*SLOW.lock().unwrap() {
+            waits.send(()).unwrap();
+            may.recv().unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reading_to_the_end_waits_for_a_tail_that_lags_behind() {
+    let cluster = cluster();
+    let tail: Tail<Slow> = Tail::follow(&cluster.settings(), "t", 2).await.unwrap();
+    timeout(LIMIT, tail.caught_up()).await.unwrap();
+    let (waits, waiting) = mpsc::channel();
+    let (let_it, may) = mpsc::channel();
+    *SLOW.lock().unwrap() = Some((waits, may));
+
+    put(&cluster, 0, "a").await;
+    waiting.recv_timeout(LIMIT).unwrap();
+    let early = tail.read_to_end(Duration::from_secs(1)).await;
+    let_it.send(()).unwrap();
+
+    assert!(matches!(early, Err(kafka::Error::Deadline { .. })), "{early:?}");
+    tail.read_to_end(LIMIT).await.unwrap();
 }

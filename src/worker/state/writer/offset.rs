@@ -16,7 +16,7 @@ use crate::{
     model::EncodedRecord,
     worker::state::{
         Tail,
-        offsets::{self, Offsets},
+        offsets::{self, Edit, Offsets},
     },
 };
 
@@ -38,19 +38,14 @@ impl OffsetWriter {
         Self { kafka: kafka.clone(), partitions, offsets }
     }
 
-    /// Writes an offset for each partition, `None` to reset it, and returns once the own tail has read them all.
+    /// Makes all these edits and returns once the own tail has read them all.
     ///
     /// The producer is made for this call and ends with it: of an edit that was not done in time nothing is sent later,
     /// though what was on its way may still arrive.
     ///
     /// # Errors
     /// Kafka did not take all of it, or it was not read back, within the limit.
-    pub async fn write(
-        &self,
-        connector: &str,
-        edits: &[(Map<String, Value>, Option<Map<String, Value>>)],
-        limit: Duration,
-    ) -> Result<(), kafka::Error> {
+    pub async fn write(&self, connector: &str, edits: &[Edit], limit: Duration) -> Result<(), kafka::Error> {
         let records: Vec<EncodedRecord> =
             edits.iter().flat_map(|(partition, offset)| self.records(connector, partition, offset)).collect();
         let end = Instant::now() + limit;

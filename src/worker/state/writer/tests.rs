@@ -29,7 +29,7 @@ fn status(state: RunState, trace: &str) -> Status {
     Status { state, trace: Some(trace.into()), worker_id: "w:1".into(), generation: 3 }
 }
 
-/// Keys and values of all records with a value of this length at most.
+/// Partition and key of every record.
 async fn log(cluster: &Cluster) -> Vec<(i32, String)> {
     let mut log = Vec::new();
     let each = |record: kafka::Received| {
