@@ -16,12 +16,15 @@ mod webhook;
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::{failure::Failure, record::RecordSource, test_source::TestSource, webhook::WebhookSource};
-use super::state::configs::Properties;
+use super::state::{
+    Tail,
+    configs::Properties,
+    offsets::{Edit, Offsets},
+};
 use crate::{
     config::{self, KeyDef, Validation},
     kafka,
@@ -62,10 +65,7 @@ pub trait Plugin: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// The partition or offset is none of this class's: what is expected.
-    fn check_offsets(
-        &self,
-        offsets: &[(Map<String, Value>, Option<Map<String, Value>>)],
-    ) -> Result<(), String>;
+    fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String>;
 }
 
 /// What a running task is given.
@@ -102,7 +102,7 @@ pub struct Tools {
     pub lease: kafka::Lease,
     /// Offsets stored by every connector, read to the end before the first task of a partition is started. Whoever takes a
     /// transactional id reads to the end once more afterwards: until then the one before may have committed.
-    pub offsets: super::state::Tail<super::state::offsets::Offsets>,
+    pub offsets: Tail<Offsets>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
 }

@@ -4,9 +4,9 @@
 //! the shards `s` with `s mod n = i`, so there are never more tasks than partitions.
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{Failure, Plugin, Properties, Task};
+use super::{Edit, Failure, Plugin, Properties, Task};
 use crate::config::{
     self, KeyDef, Providers, Validation,
     connector::{Class, Common, definitions, keys},
@@ -66,14 +66,11 @@ impl Plugin for RecordSource {
         (0..shards).map(|shard| format!("tributary-{prefix}-shard-{shard}")).collect()
     }
 
-    fn check_offsets(
-        &self,
-        offsets: &[(Map<String, Value>, Option<Map<String, Value>>)],
-    ) -> Result<(), String> {
+    fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String> {
         const EXPECTED: &str = "expected partitions {\"topic\": text, \"partition\": number} with offsets {\"offset\": \
                                 number}, as GET shows them";
         let number = |value: Option<&Value>| value.is_some_and(|value| value.as_u64().is_some());
-        let sound = |(partition, offset): &(Map<String, Value>, Option<Map<String, Value>>)| {
+        let sound = |(partition, offset): &Edit| {
             // What another class of this name has left may be removed, whatever it looks like.
             let Some(offset) = offset else { return true };
             let named = partition.get("topic").is_some_and(Value::is_string);

@@ -3,9 +3,8 @@
 //! Described, checked and divided into its one task here; this version has nothing yet that runs it.
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
 
-use super::{Failure, Plugin, Properties, Task};
+use super::{Edit, Failure, Plugin, Properties, Task};
 use crate::config::{
     self, KeyDef, Providers, Validation,
     connector::{Class, definitions},
@@ -54,10 +53,7 @@ impl Plugin for WebhookSource {
         Vec::new()
     }
 
-    fn check_offsets(
-        &self,
-        offsets: &[(Map<String, Value>, Option<Map<String, Value>>)],
-    ) -> Result<(), String> {
+    fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String> {
         // Offsets that are there all the same, left by another class of this name, may be removed.
         match offsets.iter().find(|(_, offset)| offset.is_some()) {
             Some(_) => {

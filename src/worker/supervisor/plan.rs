@@ -1,4 +1,5 @@
-//! What should run here: decided from the config topic and the partitions this worker holds, and from nothing else.
+//! What should run here, and what no longer: decided from the config topic and the partitions this worker holds, and from
+//! nothing else.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,6 +40,50 @@ pub(super) fn plan(configs: &Configs, held: &BTreeMap<i32, i64>, partitions: i32
         }
     }
     wanted
+}
+
+/// Why an instance ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Somebody else may be running it.
+    Lost,
+    /// Somebody else will.
+    GivenUp,
+    /// Nobody shall.
+    Gone,
+}
+
+/// How an instance stands to its partition.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    /// The claim it was started under.
+    pub(super) claim: i64,
+    /// The claim this worker has on the partition now.
+    pub(super) owned: Option<i64>,
+    /// Whether the partition is surely this worker's.
+    pub(super) holds: bool,
+    /// Whether this worker has a lease on anything.
+    pub(super) leased: bool,
+    /// Whether the instance should run.
+    pub(super) wanted: bool,
+}
+
+impl Standing {
+    /// Why the instance ends, if it does.
+    pub(super) fn ends(self) -> Option<Reason> {
+        match self.owned {
+            Some(claim) if claim == self.claim => match (self.holds, self.wanted) {
+                (false, _) => Some(Reason::Lost),
+                (true, false) => Some(Reason::Gone),
+                (true, true) => None,
+            },
+            // Taken away and given again: somebody else may have had it in between.
+            Some(_) => Some(Reason::Lost),
+            // A member in good standing has given it up; one that was thrown out has no lease either.
+            None if self.leased => Some(Reason::GivenUp),
+            None => Some(Reason::Lost),
+        }
+    }
 }
 
 fn order(configs: &Configs, connector: &Connector, id: &Id) -> Option<Order> {
@@ -126,6 +171,26 @@ mod tests {
 
         assert_eq!(ids(&plan(&configs(connector(TargetState::Stopped, 2)), &held, 12)), [(None, 0, 7)]);
         assert_eq!(plan(&configs(connector(TargetState::Paused, 2)), &held, 12).len(), 3);
+    }
+
+    #[test]
+    fn an_instance_ends_with_its_lease_its_claim_or_its_connector_and_each_in_its_way() {
+        let sound = Standing { claim: 7, owned: Some(7), holds: true, leased: true, wanted: true };
+        let table = [
+            (sound, None),
+            (Standing { wanted: false, ..sound }, Some(Reason::Gone)),
+            (Standing { holds: false, wanted: false, ..sound }, Some(Reason::Lost)),
+            (Standing { owned: Some(9), ..sound }, Some(Reason::Lost)),
+            (Standing { owned: None, holds: false, wanted: false, ..sound }, Some(Reason::GivenUp)),
+            (
+                Standing { owned: None, holds: false, leased: false, wanted: false, ..sound },
+                Some(Reason::Lost),
+            ),
+        ];
+
+        for (standing, reason) in table {
+            assert_eq!(standing.ends(), reason, "{standing:?}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ crate::tests! {
 
 async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
     let cluster = Cluster::create(shared.bootstrap(), name).await;
-    let worker = Local::start(cluster.config.clone(), "alone:1", Settings::default()).await;
+    let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
     (cluster, worker)
 }
 
@@ -104,8 +104,8 @@ async fn a_new_configuration_starts_tasks_anew_and_removes_those_it_has_no_more(
 
     cluster.until_running("edits", 1).await;
     cluster.until_counted("edits", 0, 5).await;
-    let tasks = cluster.state.configs.read(|configs| configs.connectors()["edits"].tasks.clone());
-    assert_eq!(*tasks, [cluster.test_source("edits", &[("tasks.max", "1"), ("messages", "200")])]);
+    let tasks = cluster.state.configs.read(|configs| configs.connectors()["edits"].tasks.to_vec());
+    assert_eq!(tasks, [cluster.test_source("edits", &[("tasks.max", "1"), ("messages", "200")])]);
     worker.stop().await;
     cluster.check_numbers("edits").await;
 }
@@ -153,7 +153,7 @@ async fn a_worker_that_stops_ends_its_tasks_and_tells_so(shared: &'static Shared
 
     cluster.until_states("ends", RunState::Unassigned, &[RunState::Unassigned; 2]).await;
     assert!(handle.running().is_empty());
-    let again = Local::start(cluster.config.clone(), "alone:2", Settings::default()).await;
+    let again = Local::start(&cluster.config, "alone:2", Settings::default()).await;
     cluster.until_running("ends", 2).await;
     assert_eq!(cluster.task("ends", 0).worker_id, "alone:2");
     cluster.until_counted("ends", 0, 5).await;

@@ -31,7 +31,7 @@ fn hasty() -> Settings {
 
 async fn start(shared: &Shared, name: &str) -> (Cluster, Local) {
     let cluster = Cluster::create(shared.bootstrap(), name).await;
-    let worker = Local::start(cluster.config.clone(), "alone:1", hasty()).await;
+    let worker = Local::start(&cluster.config, "alone:1", hasty()).await;
     (cluster, worker)
 }
 

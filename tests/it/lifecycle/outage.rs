@@ -17,7 +17,7 @@ crate::tests! {
 async fn tasks_end_with_their_lease_while_the_broker_is_away_and_go_on_when_it_is_back() -> Result<()> {
     let mut broker = breakable::take().await?;
     let cluster = Cluster::create(&broker.bootstrap(), "outage-lease").await;
-    let worker = Local::start(cluster.config.clone(), "alone:1", Settings::default()).await;
+    let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
     cluster.create_connector("lasts", &[("tasks.max", "2")]).await;
     cluster.until_running("lasts", 2).await;
     cluster.until_counted("lasts", 0, 5).await;
@@ -46,14 +46,14 @@ async fn a_worker_that_is_cut_off_is_replaced_and_writes_nothing_any_more() -> R
     let past_proxy = broker.bootstrap_past_proxy();
     let cluster = Cluster::create(&past_proxy, "outage-cut-off").await;
     let behind = super::cluster::config(&broker.bootstrap(), &cluster.prefix);
-    let cut_off = Local::start(behind, "cut-off:1", Settings::default()).await;
+    let cut_off = Local::start(&behind, "cut-off:1", Settings::default()).await;
     cluster.create_connector("moves", &[("tasks.max", "2")]).await;
     cluster.until_running("moves", 2).await;
     cluster.until_counted("moves", 0, 5).await;
     assert_eq!(cluster.task("moves", 0).worker_id, "cut-off:1");
 
     broker.proxy()?.stall();
-    let successor = Local::start(cluster.config.clone(), "successor:2", Settings::default()).await;
+    let successor = Local::start(&cluster.config, "successor:2", Settings::default()).await;
     cut_off.until("nothing runs without a lease", |running| running.is_empty()).await;
     let replaced = |statuses: &tributary::worker::state::statuses::Statuses| {
         let tasks = statuses.tasks("moves");

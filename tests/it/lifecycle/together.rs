@@ -68,6 +68,9 @@ async fn tasks_of_a_killed_worker_run_elsewhere_within_its_session(shared: &'sta
     cluster.create_connector("killed", &[("tasks.max", "6")]).await;
     cluster.until("all run", run_on(&["killed"], &[&one, &two])).await;
     cluster.until("both have some", |_| workers_of(&cluster, "killed").len() == 2).await;
+    for task in 0..TASKS {
+        cluster.until_counted("killed", task, 5).await;
+    }
 
     let begun = Instant::now();
     one.kill();

@@ -42,7 +42,7 @@ pub(crate) fn worker() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let config = cluster::config(&of(WORKER), &of(PREFIX));
-        let local = Local::start(config, &of(ID), Settings::default()).await;
+        let local = Local::start(&config, &of(ID), Settings::default()).await;
         println!("joined");
         let heard = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
         heard.await.unwrap().unwrap();
@@ -61,7 +61,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    pub(super) async fn start(config: Arc<config::Worker>, id: &str, settings: Settings) -> Self {
+    pub(super) async fn start(config: &Arc<config::Worker>, id: &str, settings: Settings) -> Self {
         let (kafka, own) = (&config.kafka, &config.topics);
         let partitions = topics::ensure(&Admin::Real(kafka.clone()), own).await.unwrap();
         let state = State::follow(kafka, own, &partitions).await.unwrap();
@@ -75,13 +75,13 @@ impl Local {
         };
         let membership = Membership::join(kafka, options).await.unwrap();
         let supervisor = Supervisor::new(Parts {
-            plugins: Plugins::of(&config, true),
+            plugins: Plugins::of(config, true),
             arbiter: Arbiter::new(kafka, &own.config.name, &config.group.id, state.configs.clone()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
             state,
             membership: membership.clone(),
             worker_id: id.into(),
-            worker: Arc::clone(&config),
+            worker: Arc::clone(config),
             settings,
         });
         let (handle, cancel) = (supervisor.handle(), CancellationToken::new());

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::keys::Settings;
-use super::{Failure, Plugin, Properties, Task, Tools};
+use super::{Edit, Failure, Plugin, Properties, Task, Tools};
 use crate::{
     config::{KeyDef, Providers, Validation, connector, definition},
     kafka::{self, Admin, ShardProducer, TopicSpec, partition_of},
@@ -97,14 +97,11 @@ impl Plugin for TestSource {
         (0..tasks).map(|task| self.transactional_id(name, task)).collect()
     }
 
-    fn check_offsets(
-        &self,
-        offsets: &[(Map<String, Value>, Option<Map<String, Value>>)],
-    ) -> Result<(), String> {
+    fn check_offsets(&self, offsets: &[Edit]) -> Result<(), String> {
         let number = |members: &Map<String, Value>, name: &str| {
             members.len() == 1 && members.get(name).is_some_and(|value| value.as_u64().is_some())
         };
-        let sound = |(partition, offset): &(Map<String, Value>, Option<Map<String, Value>>)| {
+        let sound = |(partition, offset): &Edit| {
             let Some(offset) = offset else { return true };
             number(partition, "task") && number(offset, "count")
         };

@@ -20,7 +20,7 @@ use super::{
     Handle, Id, Parts, connector,
     keeper::Keeper,
     order::End,
-    plan::{Wanted, plan},
+    plan::{Reason, Standing, Wanted, plan},
     roster::{Instance, Roster},
     sweep::Leftover,
     task,
@@ -204,26 +204,21 @@ impl Duty {
 
     /// How an instance ends, if it shall.
     fn end(&self, instance: &Instance, owned: &Owned, wanted: Option<&Wanted>) -> Option<End> {
-        let settings = &self.parts.settings;
+        let (settings, membership) = (&self.parts.settings, &self.parts.membership);
+        let standing = Standing {
+            claim: instance.claim,
+            owned: owned.get(&instance.partition).copied(),
+            holds: membership.holds(instance.partition),
+            leased: !membership.lease_left().is_zero(),
+            wanted: wanted.is_some(),
+        };
         let now = Instant::now();
-        let lost = End { by: now + settings.lost_grace, told: false };
-        match owned.get(&instance.partition) {
-            Some(claim) if *claim == instance.claim => {
-                if !self.parts.membership.holds(instance.partition) {
-                    Some(lost)
-                } else if wanted.is_none() {
-                    // Its status is removed by the connector's owner.
-                    Some(End { by: now + settings.task_grace, told: false })
-                } else {
-                    None
-                }
-            }
-            // Taken away and given again: somebody else may have had it in between.
-            Some(_) => Some(lost),
-            // A member in good standing has given it up; one that was thrown out has no lease either.
-            None if self.parts.membership.lease_left().is_zero() => Some(lost),
-            None => Some(End { by: now + settings.task_grace, told: true }),
-        }
+        standing.ends().map(|reason| match reason {
+            Reason::Lost => End { by: now + settings.lost_grace, told: false },
+            // Its status is removed by the connector's owner.
+            Reason::Gone => End { by: now + settings.task_grace, told: false },
+            Reason::GivenUp => End { by: now + settings.task_grace, told: true },
+        })
     }
 
     fn start(&mut self, id: Id, wanted: Wanted) {

@@ -207,7 +207,7 @@ impl Keeper {
             return;
         }
         tracing::warn!(connector, task, kind, error = %failure, source, failures, ?wait, "failed, and starts again");
-        let next = format!("it starts again in {:.1} s, for the {}. time", wait.as_secs_f64(), failures);
+        let next = format!("it starts again in {:.1} s; failures in a row: {failures}", wait.as_secs_f64());
         self.voice.say(RunState::Restarting, Some(trace::of(failure, &next)));
     }
 

@@ -251,6 +251,22 @@ async fn a_restart_is_served_once_and_one_from_before_the_start_not_at_all() {
 }
 
 #[tokio::test]
+async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    let life = stage.life().await;
+
+    stage.change(|order| (order.restarts.if_failed, order.target) = (3, TargetState::Paused));
+    stage.hears(RunState::Paused).await;
+    life.end.send(permanent()).ok().unwrap();
+    stage.hears(RunState::Failed).await;
+    stage.change(|order| order.target = TargetState::Running);
+
+    let mut said = stage.ends(false).await;
+    assert!(said.recv().await.is_none(), "it was restarted");
+}
+
+#[tokio::test]
 async fn an_end_that_is_not_to_be_told_is_silent_even_after_a_failure() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
