@@ -14,8 +14,9 @@
 //!
 //! - A connector's instance keeps the task configurations in the config topic ([`connector`]); a task's runs the class's
 //!   code ([`task`]). Both are kept by the same [`keeper`], whose head says what becomes of failures and panics.
-//! - Nothing is started on a partition before the topics have been read to their end after its claim: the newest
-//!   configuration and every command up to then are known, and served by the start itself.
+//! - Nothing is started on a partition before configs and statuses have been read to their end after its claim: the newest
+//!   configuration and every command up to then are known, and served by the start itself. Offsets are the task's to read,
+//!   once the transactional id is its own.
 //! - Of each task there is at most one instance on a worker; on two workers there may be two for a moment, of which the
 //!   later has the higher claim. A partition that is given up ends its instances within their grace, and tells so; one that
 //!   is lost, or whose lease has ended, ends them at once and without a word.
