@@ -111,7 +111,8 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
                 ),
             ]);
         }
-        Role::Consumer { .. } => promises.extend(of_consumers()),
+        Role::Consumer { .. } => promises.extend(of_consumers("read_committed")),
+        Role::Ends => promises.extend(of_consumers("read_uncommitted")),
         Role::Member { group, session, heartbeat } => {
             promises.extend(of_members(group, *session, *heartbeat));
         }
@@ -156,7 +157,8 @@ fn of_producers(queue_bytes: usize) -> [Promise; 8] {
     ]
 }
 
-fn of_consumers() -> [Promise; 7] {
+/// The words are those allowed to readers; one that only asks for the end has to see beyond open transactions.
+fn of_consumers(isolation: &str) -> [Promise; 7] {
     [
         // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
         ours("group.id", "tributary-reader", "readers are assigned their partitions and join no group"),
@@ -167,7 +169,7 @@ fn of_consumers() -> [Promise; 7] {
         ),
         exactly(
             "isolation.level",
-            "read_committed",
+            isolation,
             &["read_committed"],
             "what a fenced or aborted writer left behind must never be seen",
         ),

@@ -55,6 +55,8 @@ pub(super) enum Role {
     Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
     /// A reader of this many partitions.
     Consumer { partitions: usize, prefetch_bytes: usize },
+    /// Asks where partitions end, open transactions included, and reads nothing.
+    Ends,
     /// A member of a group that shares out partitions and reads none.
     Member { group: Arc<str>, session: Duration, heartbeat: Duration },
     /// The topic admin.
@@ -66,7 +68,7 @@ impl Role {
         match self {
             Self::Producer { .. } => Client::Producer,
             Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer { .. } | Self::Member { .. } => Client::Consumer,
+            Self::Consumer { .. } | Self::Ends | Self::Member { .. } => Client::Consumer,
             Self::Admin => Client::Admin,
         }
     }
@@ -74,7 +76,7 @@ impl Role {
     fn user_settings(&self) -> ClientRole {
         match self {
             Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
-            Self::Consumer { .. } | Self::Member { .. } => ClientRole::Consumer,
+            Self::Consumer { .. } | Self::Ends | Self::Member { .. } => ClientRole::Consumer,
             Self::Admin => ClientRole::Admin,
         }
     }
@@ -82,7 +84,7 @@ impl Role {
     fn queue_bytes(&self) -> Option<usize> {
         match self {
             Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
-            Self::Consumer { .. } | Self::Member { .. } | Self::Admin => None,
+            Self::Consumer { .. } | Self::Ends | Self::Member { .. } | Self::Admin => None,
         }
     }
 
@@ -130,8 +132,8 @@ impl Role {
                 // A renewal that waits longer than a session is worth nothing, and holds up the next.
                 ("socket.timeout.ms", session.as_millis().to_string()),
             ]),
-            // Nobody serves the admin client's queue between calls, so statistics would pile up there.
-            Self::Admin => {}
+            // Nobody serves these clients' queues between calls, so statistics would pile up there.
+            Self::Ends | Self::Admin => {}
         }
         defaults
     }

@@ -6,8 +6,9 @@
 //!
 //! - No consumer group: who reads what is decided elsewhere, and offsets are kept with the records they belong to.
 //! - Records of open or aborted transactions are never seen.
-//! - [`Event::End`] says that everything committed up to a moment after the assignment has been handed over. Whoever waits
-//!   for "the last offset" instead may wait for ever: transaction markers and compaction leave holes.
+//! - [`Event::End`] says that everything that could be read at a moment after the assignment has been handed over: what is
+//!   committed behind a transaction that is still open cannot. Whoever needs it waits, with [`read_to_end`]; whoever waits
+//!   for "the last offset" may wait for ever: transaction markers and compaction leave holes.
 //! - An offset the broker no longer has is [`Error::OffsetOutOfRange`], never a jump; that partition then stands still. So it
 //!   does when what stands in the log is damaged.
 //!
@@ -142,7 +143,7 @@ impl Consumer {
         assignments: Vec<Assignment>,
         options: &Options,
     ) -> Result<Self, Error> {
-        Self::open(kafka, assignments, options, false).await.map(|(consumer, _)| consumer)
+        Self::open(kafka, assignments, options, AskEnds::No).await.map(|(consumer, _)| consumer)
     }
 
     /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
@@ -205,7 +206,7 @@ impl Consumer {
         kafka: &Kafka,
         assignments: Vec<Assignment>,
         options: &Options,
-        ask_ends: bool,
+        ends: AskEnds,
     ) -> Result<(Self, Ends), Error> {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
         let shared = Arc::new(Shared { limit: options.buffer_bytes, ..Shared::default() });
@@ -217,7 +218,7 @@ impl Consumer {
             options: options.clone(),
             assignments,
             partitions: partitions.clone(),
-            ask_ends,
+            ends,
             events: sender,
             shared: Arc::clone(&shared),
         };
@@ -260,6 +261,10 @@ impl Drop for Consumer {
 
 /// Reads partitions of a topic from the start to the end as of now, hands each record to `each`, and returns the offset up
 /// to which each partition has been read. Meant for compacted topics, whose content is the last record of each key.
+///
+/// Everything that was committed before the call is handed over. A transaction that anybody has open hides what others
+/// committed behind it, so this waits until those that were open at the call are decided: at most `transaction.timeout.ms`
+/// of a writer that has died, unless its successor comes first.
 pub async fn read_to_end(
     kafka: &Kafka,
     topic: &str,
@@ -291,7 +296,7 @@ pub async fn read_from(
         .collect();
     let options = Options { connect_limit: limit, ..Options::default() };
     let read = async {
-        let (mut consumer, ends) = Consumer::open(kafka, assignments, &options, true).await?;
+        let (mut consumer, ends) = Consumer::open(kafka, assignments, &options, AskEnds::Decided).await?;
         // The end as the broker told it before the first fetch: whatever is below has come before the end was reported.
         let mut positions: BTreeMap<i32, i64> =
             ends.into_iter().map(|((_, partition), (_, high))| (partition, high)).collect();
@@ -326,8 +331,18 @@ pub async fn watermarks(
         .map(|partition| Assignment { topic: Arc::clone(&topic), partition: *partition, start: Start::End })
         .collect();
     let options = Options { connect_limit: limit, ..Options::default() };
-    let (_, ends) = Consumer::open(kafka, assignments, &options, true).await?;
+    let (_, ends) = Consumer::open(kafka, assignments, &options, AskEnds::Committed).await?;
     Ok(ends.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
+}
+
+/// Whether the ends of partitions are asked for before the first fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AskEnds {
+    No,
+    /// As far as can be read now.
+    Committed,
+    /// Once every transaction before them is decided.
+    Decided,
 }
 
 /// First and next offset of partitions.

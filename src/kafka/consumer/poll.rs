@@ -19,7 +19,7 @@ use rdkafka::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Assignment, Ends, Event, Options, Partition, Received, Shared, Start};
+use super::{AskEnds, Assignment, Ends, Event, Options, Partition, Received, Shared, Start};
 use crate::{
     config::Kafka,
     kafka::{
@@ -41,13 +41,18 @@ const QUEUED_EVENTS: usize = 10_000;
 /// The most we ask for a partition's offsets once its position has turned out to be out of range.
 const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
 
+/// The least time a question gets.
+const SHORTEST: Duration = Duration::from_millis(1);
+/// Wait between two questions whether transactions have been decided.
+const BETWEEN_ASKING: Duration = Duration::from_millis(20);
+
 /// What the thread is to do.
 pub(super) struct Order {
     pub(super) kafka: Kafka,
     pub(super) options: Options,
     pub(super) assignments: Vec<Assignment>,
     pub(super) partitions: Vec<Partition>,
-    pub(super) ask_ends: bool,
+    pub(super) ends: AskEnds,
     pub(super) events: mpsc::Sender<Result<Event, Error>>,
     pub(super) shared: Arc<Shared>,
 }
@@ -91,14 +96,13 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
 
     // Also saves the half second an assignment on a fresh client would wait.
     let end = Instant::now() + options.connect_limit;
-    let left = || end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
     find_topics(&client, assignments, left)?;
-    let mut ends = Ends::new();
-    if order.ask_ends {
-        for Assignment { topic, partition, .. } in assignments {
-            ends.insert((Arc::clone(topic), *partition), ask(&client, topic, *partition, left())?);
-        }
-    }
+    let ends = match order.ends {
+        AskEnds::No => Ends::new(),
+        AskEnds::Committed => ask_all(&client, assignments, left)?,
+        AskEnds::Decided => decided_ends(order, &client, left)?,
+    };
 
     let mut list = TopicPartitionList::with_capacity(assignments.len());
     let mut sources = Vec::with_capacity(assignments.len());
@@ -121,6 +125,36 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     }
     client.assign(&list).map_err(|error| Error::request("assign partitions", error))?;
     Ok((Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) }, ends))
+}
+
+fn ask_all(client: &Client, assignments: &[Assignment], left: impl Fn() -> Duration) -> Result<Ends, Error> {
+    let asked = assignments.iter().map(|Assignment { topic, partition, .. }| {
+        Ok(((Arc::clone(topic), *partition), ask(client, topic, *partition, left())?))
+    });
+    asked.collect()
+}
+
+/// The ends, once they are behind everything that was in the log before this call. What is committed behind a transaction
+/// that is still open cannot be read yet, and the broker then tells an end before it.
+fn decided_ends(order: &Order, client: &Client, left: impl Fn() -> Duration) -> Result<Ends, Error> {
+    let settings = Settings::new(&order.kafka, &Role::Ends)?;
+    let asking: Arc<Client> = settings.create(|context| context)?;
+    settings.hand_token(asking.client())?;
+    let last = ask_all(&asking, &order.assignments, &left)?;
+    // Ending it takes its time. Without a thread to do it on, the closure and with it the client is dropped right here.
+    thread::Builder::new().name("kafka-close".into()).spawn(move || drop(asking)).ok();
+    loop {
+        let ends = ask_all(client, &order.assignments, &left)?;
+        let open = ends
+            .iter()
+            .find(|(partition, (_, end))| last.get(*partition).is_some_and(|(_, last)| end < last));
+        let Some(((topic, partition), _)) = open else { return Ok(ends) };
+        if left() <= SHORTEST || order.events.is_closed() {
+            let action = format!("wait for the transactions that are open in {topic} partition {partition}");
+            return Err(Error::Deadline { action, limit: order.options.connect_limit });
+        }
+        thread::sleep(BETWEEN_ASKING.min(left()));
+    }
 }
 
 /// Checks that each topic and partition exists.

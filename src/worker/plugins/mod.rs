@@ -100,8 +100,8 @@ pub struct Tools {
     pub worker: Arc<config::Worker>,
     /// Whether this instance may act on the outside world right now.
     pub lease: kafka::Lease,
-    /// Offsets stored by every connector, read to the end before the first task of a partition is started. Whoever takes a
-    /// transactional id reads to the end once more afterwards: until then the one before may have committed.
+    /// Offsets stored by every connector. A task reads them to the end once it has taken its transactional id: until then
+    /// the instance before it may commit others.
     pub offsets: Tail<Offsets>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,

@@ -9,18 +9,19 @@
 //!                 sweep                 └── voice ──▶ status topic
 //! ```
 //!
-//! [`duty`] compares what should run with what does, at every change and several times a second. Nothing is remembered that
+//! `duty` compares what should run with what does, at every change and several times a second. Nothing is remembered that
 //! the topics do not say, so a worker that comes late, or comes back, does the same as one that has always been there.
 //!
-//! - A connector's instance keeps the task configurations in the config topic ([`connector`]); a task's runs the class's
-//!   code ([`task`]). Both are kept by the same [`keeper`], whose head says what becomes of failures and panics.
-//! - Nothing is started on a partition before the topics have been read to their end after its claim: the newest
-//!   configuration and every command up to then are known, and served by the start itself.
+//! - A connector's instance keeps the task configurations in the config topic (`connector`); a task's runs the class's
+//!   code (`task`). Both are kept by the same `keeper`, whose head says what becomes of failures and panics.
+//! - Nothing is started on a partition before configs and statuses have been read to their end after its claim: the newest
+//!   configuration and every command up to then are known, and served by the start itself. Offsets are the task's to read,
+//!   once the transactional id is its own.
 //! - Of each task there is at most one instance on a worker; on two workers there may be two for a moment, of which the
 //!   later has the higher claim. A partition that is given up ends its instances within their grace, and tells so; one that
 //!   is lost, or whose lease has ended, ends them at once and without a word.
 //! - A restart that was asked for is served once by every instance it concerns, and not by one that was started after it.
-//! - Statuses of what no longer exists are removed by the connector's owner ([`sweep`]).
+//! - Statuses of what no longer exists are removed by the connector's owner (`sweep`).
 //!
 //! On failure: without a broker leases end, and with them the instances; all of it comes back by itself.
 

@@ -2,6 +2,7 @@
 //! and of a batch that was not committed nothing is ever visible in any of its topics.
 
 mod failure;
+mod open;
 mod shard;
 mod takeover;
 mod writer;
@@ -11,5 +12,5 @@ pub(crate) use writer::{WRITER, writer};
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [takeover::tests(), failure::tests()].into_iter().flatten().collect()
+    [takeover::tests(), failure::tests(), open::tests()].into_iter().flatten().collect()
 }

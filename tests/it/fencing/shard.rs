@@ -45,6 +45,24 @@ impl Shard {
         shards.take(format!("{}-shard-{PARTITION}", self.prefix), lease).await.unwrap()
     }
 
+    /// Takes another id, to write to the same partitions.
+    pub(super) async fn take_as(&self, name: &str, options: TransactionOptions) -> ShardProducer {
+        let shards = Shards::new(self.kafka.clone(), options);
+        shards.take(format!("{}-{name}", self.prefix), Arc::new(|| true)).await.unwrap()
+    }
+
+    /// One of its topics.
+    pub(super) fn first_topic(&self) -> Arc<str> {
+        self.topics().next().unwrap()
+    }
+
+    /// Reads a topic of its own to the end.
+    pub(super) async fn read_elsewhere(&self) {
+        let topic = format!("{}.elsewhere", self.prefix);
+        topics::create(&self.kafka, &topic, Cleanup::Compact, &[]).await;
+        topics::content(&self.kafka, &topic).await;
+    }
+
     /// Records for every topic, each of which says `name`.
     pub(super) fn batch(&self, name: &str) -> Vec<EncodedRecord> {
         let keys = 0..RECORDS;

@@ -279,14 +279,11 @@ fn holds(owned: &watch::Receiver<Owned>, membership: &Membership, partition: i32
     claimed && membership.holds(partition)
 }
 
-/// Reads all that tasks and commands may depend on.
+/// Reads configurations, commands and statuses. Not the offsets: what a dead worker has left open there is only decided
+/// once its successors take over its transactional ids, so tasks read them after that.
 async fn read_to_end(state: &State) -> Result<(), kafka::Error> {
-    tokio::try_join!(
-        state.configs.read_to_end(READ_LIMIT),
-        state.offsets.read_to_end(READ_LIMIT),
-        state.statuses.read_to_end(READ_LIMIT),
-    )
-    .map(drop)
+    let (configs, statuses) = (&state.configs, &state.statuses);
+    tokio::try_join!(configs.read_to_end(READ_LIMIT), statuses.read_to_end(READ_LIMIT)).map(drop)
 }
 
 /// The result of what is under way; waits for ever while nothing is.

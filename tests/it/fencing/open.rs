@@ -1,0 +1,43 @@
+//! Two writers of one partition: what one has committed behind the other's open batch.
+
+use tributary::kafka::{TransactionOptions, read_to_end};
+
+use super::shard::Shard;
+use crate::support::gate::gate;
+use crate::support::topics::{LIMIT, PARTITIONS, text};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real reading_to_the_end_waits_for_batches_of_others_that_are_still_open;
+}
+
+async fn reading_to_the_end_waits_for_batches_of_others_that_are_still_open(
+    shared: &'static Shared,
+) -> Result<()> {
+    let shard = Shard::create(shared.bootstrap(), "fencing-open", &[]).await;
+    let (hook, gate) = gate();
+    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
+    let mut slow = shard.take_as("slow", options).await;
+    let mut quick = shard.take_as("quick", TransactionOptions::default()).await;
+    let batch = shard.batch("slow");
+    let open = tokio::spawn(async move { slow.commit(batch).await });
+    gate.reached().await;
+    quick.commit(shard.batch("quick")).await.unwrap();
+
+    let (kafka, topic) = (shard.kafka.clone(), shard.first_topic());
+    let reading = tokio::spawn(async move {
+        let partitions: Vec<i32> = (0..PARTITIONS).collect();
+        let mut texts = Vec::new();
+        read_to_end(&kafka, &topic, &partitions, LIMIT, |record| texts.push(text(&record))).await.unwrap();
+        texts
+    });
+    // Another reader, of a topic without anything open, has had all the time this one would need.
+    shard.read_elsewhere().await;
+    assert!(!reading.is_finished(), "it has seen {:?}", reading.await);
+    gate.open();
+
+    open.await.unwrap().unwrap();
+    let texts = reading.await.unwrap();
+    assert!(texts.contains(&"slow".to_owned()) && texts.contains(&"quick".to_owned()), "{texts:?}");
+    Ok(())
+}
