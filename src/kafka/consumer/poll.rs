@@ -36,7 +36,7 @@ use crate::{
 const IDLE: Duration = Duration::from_millis(100);
 /// Records taken from one partition before the next has its turn.
 const TURN: usize = 64;
-/// Events looked through for the reason of a failed start; log lines are among them.
+/// Events served at once at most, when the reason of a failed start or the last log lines may be among them.
 const QUEUED_EVENTS: usize = 10_000;
 /// The most we ask for a partition's offsets once its position has turned out to be out of range.
 const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
@@ -64,6 +64,8 @@ pub(super) fn run(order: Order, opened: oneshot::Sender<Result<(Weak<Client>, En
         Ok((mut poller, ends)) => {
             if opened.send(Ok((Arc::downgrade(&poller.client), ends))).is_ok() {
                 poller.run();
+                // A reader that lives shortly would otherwise take its warnings along.
+                serve_queued(&poller.client);
             }
         }
     }
@@ -188,7 +190,7 @@ pub(in crate::kafka) fn partitions_of(
     let metadata = in_steps(limit, |step| {
         client.fetch_metadata(Some(topic), step).map_err(|error| {
             // Nobody has served the queue yet, on which the reason may wait.
-            (0..QUEUED_EVENTS).for_each(|_| drop(client.poll(Duration::ZERO)));
+            serve_queued(client);
             client.context().failed(action(), error)
         })
     })?;
@@ -350,6 +352,11 @@ impl Poller {
             Err(_) => Turn::Over,
         }
     }
+}
+
+/// Serves what the client's own queue holds: log lines above all, one a poll.
+fn serve_queued(client: &Client) {
+    (0..QUEUED_EVENTS).for_each(|_| drop(client.poll(Duration::ZERO)));
 }
 
 fn received(topic: Arc<str>, message: &BorrowedMessage<'_>) -> Received {

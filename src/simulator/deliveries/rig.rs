@@ -16,17 +16,20 @@ use axum::{
 };
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower_service::Service as _;
 
-use crate::simulator::{
-    Provider,
-    accounting::{self, WebhookState},
-    deliveries::{Purpose, run},
-    knobs::{AcknowledgeTime, Knobs, ReceiverUrls},
-    random::Guid,
-    settings::Settings,
+use crate::{
+    server::{Options, Server},
+    simulator::{
+        Provider,
+        accounting::{self, WebhookState},
+        deliveries::{Purpose, run},
+        knobs::{AcknowledgeTime, Knobs, ReceiverUrls},
+        random::Guid,
+        settings::Settings,
+    },
 };
 
 /// Longer than anything here may take; reached only by a test that fails.
@@ -149,7 +152,8 @@ type Script = dyn Fn(usize, &Received) -> Reply + Send + Sync;
 pub(in crate::simulator) struct Receiver {
     pub(in crate::simulator) address: SocketAddr,
     inner: Arc<Inner>,
-    task: JoinHandle<()>,
+    /// Ends with the test.
+    _server: Server,
 }
 
 struct Inner {
@@ -189,14 +193,14 @@ impl Receiver {
             released: watch::Sender::new(false),
         });
         let router = Router::new().fallback(receive).with_state(Arc::clone(&inner));
-        let task = match tls {
-            None => tokio::spawn(async move { axum::serve(listener, router).await.unwrap() }),
-            Some(tls) => {
-                let tls = tokio_rustls::TlsAcceptor::from(tls);
-                tokio::spawn(async move { axum::serve(TlsListener { listener, tls }, router).await.unwrap() })
-            }
+        let options = Options {
+            tls,
+            connections: 1_024,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(60),
         };
-        Self { address, inner, task }
+        let server = Server::start(listener, router, options).unwrap();
+        Self { address, inner, _server: server }
     }
 
     pub(in crate::simulator) fn url(&self) -> String {
@@ -225,12 +229,6 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 async fn receive(State(inner): State<Arc<Inner>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, 1 << 22).await.unwrap();
@@ -255,30 +253,5 @@ async fn receive(State(inner): State<Arc<Inner>>, request: Request) -> Response 
             Body::from_stream(futures::stream::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone())))
                 .into_response()
         }
-    }
-}
-
-/// Shakes hands one after the other, which is enough for a test.
-struct TlsListener {
-    listener: TcpListener,
-    tls: tokio_rustls::TlsAcceptor,
-}
-
-impl axum::serve::Listener for TlsListener {
-    type Io = tokio_rustls::server::TlsStream<tokio::net::TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let (stream, peer) = self.listener.accept().await.unwrap();
-            // A client that does not trust us hangs up; the next one may.
-            if let Ok(stream) = self.tls.accept(stream).await {
-                return (stream, peer);
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
     }
 }

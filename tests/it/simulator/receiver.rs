@@ -12,12 +12,11 @@ use axum::{
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{Semaphore, mpsc},
-    task::JoinHandle,
     time::Instant,
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tributary::server::{Options, Server};
 
 /// Longer than anything here may take; reached only by a test that fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -89,7 +88,7 @@ pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     requests: mpsc::UnboundedReceiver<Received>,
     inner: Arc<Inner>,
-    task: JoinHandle<()>,
+    _server: Server,
 }
 
 struct Inner {
@@ -115,12 +114,12 @@ impl Receiver {
         tls: Arc<rustls::ServerConfig>,
         script: impl Fn(&Received) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self::start(script, Some(tls.into())).await
+        Self::start(script, Some(tls)).await
     }
 
     async fn start(
         script: impl Fn(&Received) -> Reply + Send + Sync + 'static,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<rustls::ServerConfig>>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -128,14 +127,14 @@ impl Receiver {
         let inner =
             Arc::new(Inner { script: Box::new(script), requests: sender, releases: Semaphore::new(0) });
         let router = Router::new().fallback(receive).with_state(Arc::clone(&inner));
-        let task = match tls {
-            None => tokio::spawn(async move { axum::serve(listener, router).await.unwrap() }),
-            Some(tls) => {
-                let listener = TlsListener { listener, tls };
-                tokio::spawn(async move { axum::serve(listener, router).await.unwrap() })
-            }
+        let options = Options {
+            tls,
+            connections: 1_024,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(60),
         };
-        Self { address, requests, inner, task }
+        let server = Server::start(listener, router, options).unwrap();
+        Self { address, requests, inner, _server: server }
     }
 
     /// An address of it over plain HTTP.
@@ -175,12 +174,6 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 async fn receive(State(inner): State<Arc<Inner>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, 1 << 22).await.unwrap();
@@ -207,31 +200,6 @@ async fn receive(State(inner): State<Arc<Inner>>, request: Request) -> Response 
             inner.releases.acquire().await.unwrap().forget();
             StatusCode::from_u16(status).unwrap().into_response()
         }
-    }
-}
-
-/// Shakes hands one after the other, which is enough for a test.
-struct TlsListener {
-    listener: TcpListener,
-    tls: TlsAcceptor,
-}
-
-impl axum::serve::Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let (stream, peer) = self.listener.accept().await.unwrap();
-            // A client that does not trust us hangs up; the next one may.
-            if let Ok(stream) = self.tls.accept(stream).await {
-                return (stream, peer);
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
     }
 }
 
