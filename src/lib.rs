@@ -31,4 +31,5 @@ pub mod server;
 #[cfg(feature = "simulator")]
 pub mod simulator;
 pub mod telemetry;
+pub mod webhooks;
 pub mod worker;

@@ -109,7 +109,36 @@ impl AccountingEvent {
         resource: AccountingResource,
         reception: Reception<'_>,
     ) -> Result<Self, Error> {
+        Self::read(json, reception, |_| Some(resource))
+    }
+
+    /// Reads the body of a delivery whose resource is not certain: what the body names is believed first, since that is
+    /// signed; where it names nothing we know, `subscribed` is.
+    ///
+    /// # Errors
+    /// The body is not a JSON object, or nothing tells the resource, hence the topic.
+    pub fn from_delivery(
+        json: &[u8],
+        subscribed: Option<AccountingResource>,
+        reception: Reception<'_>,
+    ) -> Result<Self, Error> {
+        Self::read(json, reception, |event_type| {
+            let named = event_type.and_then(|event_type| event_type.resource.as_deref());
+            named.and_then(AccountingResource::from_provider).or(subscribed)
+        })
+    }
+
+    fn read(
+        json: &[u8],
+        reception: Reception<'_>,
+        resource: impl FnOnce(Option<&AccountingEventType>) -> Option<AccountingResource>,
+    ) -> Result<Self, Error> {
         let mut envelope = Members::parse(SchemaKind::AccountingEvent, json)?;
+        let event_type = envelope.take_object("EventType").map(AccountingEventType::from_members);
+        let resource = resource(event_type.as_ref()).ok_or(Error::Unplaceable {
+            schema: SchemaKind::AccountingEvent,
+            member: "EventType.Resource",
+        })?;
         let partition =
             envelope.take_object("ExtraPartitionInformation").map(ExtraPartitionInformation::from_members);
         let json_data = envelope.take_text("JsonData");
@@ -125,7 +154,7 @@ impl AccountingEvent {
             conversation_id: envelope.take_text("ConversationId"),
             tenant_id: envelope.take_text("TenantId"),
             extra_partition_information: partition,
-            event_type: envelope.take_object("EventType").map(AccountingEventType::from_members),
+            event_type,
             timestamp,
             timestamp_at: timestamp.and_then(Moment::from_ticks).map(Moment::micros),
             json_data,
@@ -299,6 +328,24 @@ pub(super) fn sequence(text: Option<&str>) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_signed_body_decides_the_resource_and_the_subscription_helps_where_it_is_silent() {
+        use AccountingResource::{Customers, InputInvoices, Persons};
+        let reception = Reception { connector: "hooks", received_at: 0 };
+        let read = |named: &str, subscribed| {
+            let json = format!(r#"{{"EventType":{{"Resource":"{named}"}}}}"#);
+            AccountingEvent::from_delivery(json.as_bytes(), subscribed, reception).map(|event| event.resource)
+        };
+
+        assert_eq!(read("Customers", Some(Persons)), Ok(Customers));
+        assert_eq!(read("inputInvoices", None), Ok(InputInvoices));
+        assert_eq!(read("Something new", Some(Persons)), Ok(Persons));
+        let nothing = read("Something new", None).unwrap_err().to_string();
+        assert!(nothing.contains("EventType.Resource"), "{nothing}");
+        let bare = AccountingEvent::from_delivery(b"{}", Some(Persons), reception);
+        assert_eq!(bare.map(|event| event.resource), Ok(Persons));
+    }
 
     #[test]
     fn the_kind_of_an_event_is_the_ending_of_its_name() {

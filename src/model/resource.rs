@@ -211,6 +211,18 @@ impl AccountingResource {
         self.row().name
     }
 
+    /// The resource an event's `Resource` names, if that is one of the words we know. The provider documents `Accounts`
+    /// and `Customers`; whatever it calls the others, a name that is theirs but for case and dashes is taken for them.
+    #[must_use]
+    pub fn from_provider(name: &str) -> Option<Self> {
+        let letters = |text: &'static str| text.bytes().filter(|letter| *letter != b'-');
+        Self::all().find(|resource| {
+            let ours = letters(resource.name());
+            name.len() == ours.clone().count()
+                && ours.eq(name.bytes().map(|letter| letter.to_ascii_lowercase()))
+        })
+    }
+
     /// Part of the API it belongs to.
     #[must_use]
     pub const fn area(self) -> Area {

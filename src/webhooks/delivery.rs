@@ -1,0 +1,279 @@
+//! A delivery that was verified: its bytes, and all it takes to make records of them, now or after a crash.
+//!
+//! Verified bytes ─▶ [`Delivery`] ─▶ [`Delivery::read`] ─▶ [`Part`]s, one per lane ─▶ the intake. The spool holds the
+//! delivery itself, not what became of it: a registry that is away only delays, and a reader that was mended reads it again.
+//!
+//! - All records of one key are in one [`Lane`]; order is kept inside a lane, and only there.
+//! - What a delivery becomes depends on nothing but the delivery: read again it gives the same records with the same ids.
+//! - A body that cannot be read is a part too: its bytes go to the dead letters.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    kafka,
+    model::{
+        AccountingEvent, AccountingResource, CompanyId, Error as ModelError, EventKind, InvoicingAction,
+        InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Meta, Origin, Outgoing, Partitioning,
+        Reception, TenantId, TopicPrefix, Traceparent, Value,
+    },
+    spool::Lane,
+};
+
+/// Lanes of one topic: enough that one slow key holds up few others, few enough to look at all of them.
+pub const LANES: u8 = 32;
+/// First byte of what the spool holds, for those who come later.
+const FORMAT: u8 = 1;
+
+/// Who received what, and when. The body is the provider's, byte for byte.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// All but the body.
+    pub context: Arc<Context>,
+    /// As it was signed.
+    pub body: Bytes,
+}
+
+/// All of a delivery but its body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Context {
+    /// Name of the connector that received it.
+    pub connector: String,
+    /// `topic.prefix` of that connector, as it was then.
+    pub prefix: String,
+    /// Where the connector's dead letters go.
+    pub dead_letters: String,
+    /// Microseconds since 1970.
+    pub received_at: i64,
+    /// The trace the request belonged to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// Which API it is of, with what was known beside the body.
+    pub family: Family,
+}
+
+/// Which API a delivery is of, with what was known beside the body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Family {
+    /// Accounting.
+    Accounting {
+        /// The resource the address was registered for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resource: Option<AccountingResource>,
+    },
+    /// Invoicing.
+    Invoicing {
+        /// The hook whose secret verified it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hook: Option<Hook>,
+        /// Companies of the tenants, as they were mapped then.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        tenants: Arc<BTreeMap<TenantId, CompanyId>>,
+    },
+}
+
+/// An [`InvoicingHook`] in the spool's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    entity: InvoicingEntity,
+    action: InvoicingAction,
+}
+
+impl From<InvoicingHook> for Hook {
+    fn from(hook: InvoicingHook) -> Self {
+        Self { entity: hook.entity, action: hook.action }
+    }
+}
+
+impl From<Hook> for InvoicingHook {
+    fn from(hook: Hook) -> Self {
+        Self { entity: hook.entity, action: hook.action }
+    }
+}
+
+/// What a delivery says.
+#[derive(Debug)]
+pub struct Reading {
+    /// Id of an accounting delivery: a repetition has the same.
+    pub outgoing_id: Option<String>,
+    /// The accounting subscription it came by.
+    pub webhook_id: Option<String>,
+    /// It asks whether this address takes deliveries; there is nothing to publish.
+    pub acknowledges: bool,
+    /// What is to be published, by lane, in the order of the body.
+    pub parts: Vec<Part>,
+}
+
+/// The records of a delivery that go to one lane, nearly always all of them.
+#[derive(Debug)]
+pub struct Part {
+    /// Where.
+    pub lane: Lane,
+    /// Which of the delivery's records these are; empty when all.
+    pub positions: Vec<u16>,
+    /// The records, or why there are none: then the body is a dead letter.
+    pub content: Result<Vec<Outgoing>, ModelError>,
+}
+
+/// Why an entry of the spool is none.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// It is shorter than it says.
+    #[error("the entry is cut short")]
+    Short,
+    /// A later version has written it.
+    #[error("the entry has format {0}, which this version does not know")]
+    Format(u8),
+    /// Its head is not ours.
+    #[error("the head of the entry is not readable")]
+    Head(#[source] serde_json::Error),
+}
+
+/// What stands before the body in the spool.
+#[derive(Serialize, Deserialize)]
+struct Head<C> {
+    #[serde(flatten)]
+    context: C,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    positions: Vec<u16>,
+}
+
+impl Delivery {
+    /// Takes the body apart.
+    #[must_use]
+    pub fn read(&self) -> Reading {
+        let reception = Reception { connector: &self.context.connector, received_at: self.context.received_at };
+        let mut reading = Reading { outgoing_id: None, webhook_id: None, acknowledges: false, parts: Vec::new() };
+        let records = match &self.context.family {
+            Family::Accounting { resource } => {
+                AccountingEvent::from_delivery(&self.body, *resource, reception).and_then(|event| {
+                    reading.outgoing_id.clone_from(&event.outgoing_id);
+                    reading.webhook_id.clone_from(&event.webhook_id);
+                    if event.kind() == Some(EventKind::Acknowledge) {
+                        reading.acknowledges = true;
+                        return Ok(Vec::new());
+                    }
+                    let id = event.outgoing_id.clone().unwrap_or_else(|| self.own_id());
+                    Ok(vec![Outgoing::new(Value::AccountingEvent(Box::new(event)), self.meta(id))?])
+                })
+            }
+            Family::Invoicing { hook, tenants } => {
+                let hook = hook.map(InvoicingHook::from);
+                let context = InvoicingContext { reception, hook, tenants };
+                InvoicingEvent::from_json(&self.body, &context).and_then(|events| {
+                    let id = self.own_id();
+                    let outgoing = |(position, event): (usize, InvoicingEvent)| {
+                        let id = if position == 0 { id.clone() } else { format!("{id}-{position}") };
+                        Outgoing::new(Value::InvoicingEvent(Box::new(event)), self.meta(id))
+                    };
+                    events.into_iter().enumerate().map(outgoing).collect()
+                })
+            }
+        };
+        reading.parts = match records {
+            Ok(records) => self.by_lane(records),
+            Err(error) => vec![self.dead(error)],
+        };
+        reading
+    }
+
+    /// The part of the delivery that an entry of the spool stands for.
+    #[must_use]
+    pub fn part(&self, positions: &[u16]) -> Option<Part> {
+        self.read().parts.into_iter().find(|part| part.positions == positions)
+    }
+
+    /// What the spool holds of a part.
+    #[must_use]
+    pub fn to_entry(&self, positions: &[u16]) -> Bytes {
+        let head = Head { context: &*self.context, positions: positions.to_vec() };
+        // A map with text for keys is always writable.
+        let head = serde_json::to_vec(&head).unwrap_or_default();
+        let mut entry = BytesMut::with_capacity(5 + head.len() + self.body.len());
+        entry.put_u8(FORMAT);
+        entry.put_u32(head.len() as u32);
+        entry.put_slice(&head);
+        entry.put_slice(&self.body);
+        entry.freeze()
+    }
+
+    /// The delivery an entry holds, and which of its records it stands for.
+    ///
+    /// # Errors
+    /// It is not ours, or of a later version.
+    pub fn from_entry(mut entry: Bytes) -> Result<(Self, Vec<u16>), Unreadable> {
+        let (format, length) = match entry.first_chunk::<5>() {
+            Some([format, length @ ..]) => (*format, u32::from_be_bytes(*length) as usize),
+            None => return Err(Unreadable::Short),
+        };
+        if format != FORMAT {
+            return Err(Unreadable::Format(format));
+        }
+        if entry.len() - 5 < length {
+            return Err(Unreadable::Short);
+        }
+        let head: Head<Context> = serde_json::from_slice(&entry[5..5 + length]).map_err(Unreadable::Head)?;
+        let body = entry.split_off(5 + length);
+        Ok((Self { context: Arc::new(head.context), body }, head.positions))
+    }
+
+    /// Records by lane, lanes in the order they first appear.
+    fn by_lane(&self, records: Vec<Outgoing>) -> Vec<Part> {
+        let Ok(prefix) = TopicPrefix::new(self.context.prefix.as_str()) else { return Vec::new() };
+        let lane_of = |record: &Outgoing| {
+            let key = match record.key.partitioning() {
+                Partitioning::By(bytes) => bytes,
+                Partitioning::Shard(_) => record.key.as_str().as_bytes(),
+            };
+            lane(record.topic.name(&prefix).into(), key)
+        };
+        let mut parts: Vec<Part> = Vec::with_capacity(1);
+        for (position, record) in records.into_iter().enumerate() {
+            let lane = lane_of(&record);
+            let position = position as u16;
+            match parts.iter_mut().find(|part| part.lane == lane) {
+                Some(Part { positions, content: Ok(records), .. }) => {
+                    positions.push(position);
+                    records.push(record);
+                }
+                _ => parts.push(Part { lane, positions: vec![position], content: Ok(vec![record]) }),
+            }
+        }
+        if let [whole] = parts.as_mut_slice() {
+            whole.positions = Vec::new();
+        }
+        parts
+    }
+
+    fn dead(&self, error: ModelError) -> Part {
+        let lane = lane(self.context.dead_letters.as_str().into(), self.context.connector.as_bytes());
+        Part { lane, positions: Vec::new(), content: Err(error) }
+    }
+
+    fn meta(&self, id: String) -> Meta {
+        let traceparent = self.context.traceparent.as_deref().and_then(|text| text.parse::<Traceparent>().ok());
+        Meta { traceparent, ..Meta::new(id, Origin::Webhook) }
+    }
+
+    /// Of a delivery that brings no id: the same whenever it is read again, and another one's even if the body is the same.
+    fn own_id(&self) -> String {
+        let digest = Sha256::digest(&self.body);
+        let mut id = String::with_capacity(50);
+        for byte in &digest[..16] {
+            id.push_str(&format!("{byte:02x}"));
+        }
+        format!("{id}-{}", self.context.received_at)
+    }
+}
+
+/// Where records of this key belong.
+fn lane(topic: Arc<str>, key: &[u8]) -> Lane {
+    let number = kafka::murmur2(key) % u32::from(LANES);
+    Lane { topic, number: number as u8 }
+}

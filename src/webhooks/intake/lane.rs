@@ -1,0 +1,286 @@
+//! One lane's order: what flies, what must be sent again, and whether new records go straight to Kafka or behind the spool.
+//!
+//! A lane is *direct* or *behind*. Direct: a record is handed to the producer under the lane's lock, in the order of the
+//! sequence numbers given out there, and the producer keeps that order. Behind: records are only appended to the spool, and
+//! one drain publishes them in sequence. The order argument:
+//!
+//! 1. Sequence numbers grow in the order of the calls of [`Lane::enter`], because they are given out under the lock.
+//! 2. Direct records reach the producer in that order, because they are sent under the same lock; the producer, idempotent
+//!    and without a message time-out, keeps it in the log.
+//! 3. A lane goes behind for everything after some number and stays so until the drain has sent all of it: no record can
+//!    overtake one in the spool, because nothing is sent directly meanwhile.
+//! 4. The drain starts only when nothing flies, so everything before is decided: it is in Kafka, or it waits in `again` or in
+//!    the spool under its own number. It takes the lowest number first, and nothing above one whose append is under way.
+//! 5. Coming back to direct happens under the lock, and only by sending there all that is left: what enters next comes after.
+//!
+//! A record that fails *after* later ones were accepted by the broker cannot be put before them; the producer never does
+//! that for a cause that passes (it retries in place), and what Kafka refuses for good goes to the dead letters.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+/// Records that entered behind and are kept in memory too, so that a busy lane can come back: by then they are fewer than this.
+const TAIL: usize = 256;
+
+/// See the module's head. `I` is a record with all that belongs to it.
+#[derive(Debug)]
+pub(super) struct Lane<I> {
+    state: Mutex<State<I>>,
+    /// Rung whenever the drain may have something to do.
+    bell: Notify,
+}
+
+#[derive(Debug)]
+struct State<I> {
+    behind: bool,
+    /// Whether a drain is at work, or about to be.
+    draining: bool,
+    /// Sent directly and not reported yet, with the time they were sent.
+    flying: BTreeMap<u64, Instant>,
+    /// Failed, to be sent again from memory.
+    again: BTreeMap<u64, Arc<I>>,
+    /// Being appended to the spool, and not in it for certain.
+    appending: BTreeSet<u64>,
+    /// The last ones that entered behind, in sequence, without a gap up to the newest.
+    tail: VecDeque<(u64, Arc<I>)>,
+    /// The highest number that is in the spool and not in `tail`.
+    uncovered: u64,
+    /// The highest number that entered behind.
+    newest: u64,
+    /// Everything in the spool up to here has been sent and settled.
+    drained: u64,
+}
+
+/// Which way a record went.
+#[derive(Debug)]
+pub(super) enum Way<T, E> {
+    /// To the producer.
+    Direct(T),
+    /// It has to be appended to the spool, and [`Lane::appended`] told.
+    Behind,
+    /// The producer will never take it.
+    Refused(E),
+}
+
+/// Why a record was not handed to the producer.
+pub(super) enum NotSent<E> {
+    /// Not now: the lane goes behind.
+    Later,
+    /// Never: it is not a question of order.
+    Refused(E),
+}
+
+/// What the drain finds.
+#[derive(Debug)]
+pub(super) struct Work<I> {
+    /// To be sent again from memory, by number.
+    pub(super) again: BTreeMap<u64, Arc<I>>,
+    /// The spool is to be read after this number.
+    pub(super) after: u64,
+    /// And up to this one: all up to there is in the spool, or never will be.
+    pub(super) up_to: u64,
+}
+
+impl<I> Lane<I> {
+    /// A lane of which the spool holds records up to this number, or nothing.
+    pub(super) fn new(spooled: Option<u64>) -> Self {
+        let state = State {
+            behind: spooled.is_some(),
+            draining: false,
+            flying: BTreeMap::new(),
+            again: BTreeMap::new(),
+            appending: BTreeSet::new(),
+            tail: VecDeque::new(),
+            uncovered: spooled.unwrap_or(0),
+            newest: spooled.unwrap_or(0),
+            drained: 0,
+        };
+        Self { state: Mutex::new(state), bell: Notify::new() }
+    }
+
+    /// Lets a record in, under the next number. `send` hands it to the producer and is only called where the lane is direct;
+    /// `keep` says whether there is memory to keep it beside the spool.
+    ///
+    /// A lane whose oldest record has been without a report for `patience` goes behind: whoever comes next would only wait
+    /// as long.
+    pub(super) fn enter<T, E>(
+        &self,
+        patience: Duration,
+        numbers: &AtomicU64,
+        item: impl FnOnce(u64) -> Arc<I>,
+        send: Option<impl FnOnce(&Arc<I>) -> Result<T, NotSent<E>>>,
+        keep: impl FnOnce() -> bool,
+    ) -> (Arc<I>, Way<T, E>) {
+        let mut state = self.lock();
+        let sequence = numbers.fetch_add(1, Ordering::Relaxed);
+        let item = item(sequence);
+        let now = Instant::now();
+        let stalled = state.flying.values().next().is_some_and(|sent| now.duration_since(*sent) >= patience);
+        if let Some(send) = send
+            && !state.behind
+            && !stalled
+        {
+            match send(&item) {
+                Ok(sent) => {
+                    state.flying.insert(sequence, now);
+                    return (item, Way::Direct(sent));
+                }
+                Err(NotSent::Refused(error)) => return (item, Way::Refused(error)),
+                Err(NotSent::Later) => {}
+            }
+        }
+        state.behind = true;
+        state.newest = sequence;
+        state.appending.insert(sequence);
+        if keep() {
+            if state.tail.len() == TAIL
+                && let Some((oldest, _)) = state.tail.pop_front()
+            {
+                state.uncovered = oldest;
+            }
+            state.tail.push_back((sequence, Arc::clone(&item)));
+        } else {
+            state.tail.clear();
+            state.uncovered = sequence;
+        }
+        (item, Way::Behind)
+    }
+
+    /// A direct record is in Kafka, or in the dead letters.
+    pub(super) fn landed(&self, sequence: u64) {
+        let mut state = self.lock();
+        state.flying.remove(&sequence);
+        if state.flying.is_empty() {
+            self.bell.notify_one();
+        }
+    }
+
+    /// A record that was sent must be sent again; the lane is behind from here on.
+    pub(super) fn failed(&self, sequence: u64, item: Arc<I>) {
+        let mut state = self.lock();
+        state.behind = true;
+        state.flying.remove(&sequence);
+        state.again.insert(sequence, item);
+        if state.flying.is_empty() {
+            self.bell.notify_one();
+        }
+    }
+
+    /// An append has ended, well or not. One that failed is not in the spool, and its record must not be sent: its sender
+    /// has been told to come again.
+    pub(super) fn appended(&self, sequence: u64, stored: bool) {
+        let mut state = self.lock();
+        state.appending.remove(&sequence);
+        if !stored {
+            state.tail.retain(|(number, _)| *number != sequence);
+        }
+        self.bell.notify_one();
+    }
+
+    /// Whether somebody has to start a drain; from here on that is the caller.
+    pub(super) fn wants_drain(&self) -> bool {
+        let mut state = self.lock();
+        let wanted = state.behind && !state.draining;
+        state.draining |= wanted;
+        wanted
+    }
+
+    /// What is to be done, once nothing flies. The tail may have been given back to direct meanwhile by `send`, which hands
+    /// a record to the producer: then the drain is over, and `None`.
+    pub(super) async fn work<T>(
+        &self,
+        mut send: impl FnMut(&Arc<I>) -> Option<T>,
+        mut sent: impl FnMut(Arc<I>, T),
+    ) -> Option<Work<I>> {
+        loop {
+            {
+                let mut state = self.lock();
+                if state.flying.is_empty() && state.come_back(&mut send, &mut sent) {
+                    state.draining = false;
+                    return None;
+                }
+                // Asked again: a try to come back may have sent some.
+                if state.flying.is_empty() {
+                    let up_to = state.appending.first().map_or(state.newest, |first| first - 1);
+                    let again = std::mem::take(&mut state.again);
+                    return Some(Work { again, after: state.drained, up_to });
+                }
+            }
+            self.bell.notified().await;
+        }
+    }
+
+    /// The drain has sent everything up to here, and it is settled.
+    pub(super) fn drained(&self, sequence: u64) {
+        let mut state = self.lock();
+        state.drained = state.drained.max(sequence);
+        while state.tail.front().is_some_and(|(number, _)| *number <= sequence) {
+            state.tail.pop_front();
+        }
+    }
+
+    /// The drain could not send what it was given from memory.
+    pub(super) fn give_back(&self, again: BTreeMap<u64, Arc<I>>) {
+        self.lock().again.extend(again);
+    }
+
+    /// Waits until something has changed that the drain may wait for.
+    pub(super) async fn changed(&self) {
+        self.bell.notified().await;
+    }
+
+    /// Whether a record has been sent directly and is not reported.
+    pub(super) fn is_flying(&self, sequence: u64) -> bool {
+        self.lock().flying.contains_key(&sequence)
+    }
+
+    /// Whether new records go behind the spool.
+    pub(super) fn is_behind(&self) -> bool {
+        self.lock().behind
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<I>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<I> State<I> {
+    /// Makes the lane direct again if all that is not sent is in memory, by sending it. Whether that has been done; what was
+    /// sent flies from here on, and what could not be stays for the next time.
+    fn come_back<T>(
+        &mut self,
+        send: &mut impl FnMut(&Arc<I>) -> Option<T>,
+        sent: &mut impl FnMut(Arc<I>, T),
+    ) -> bool {
+        if !self.again.is_empty() || self.drained < self.uncovered {
+            return false;
+        }
+        let now = Instant::now();
+        while let Some((sequence, item)) = self.tail.pop_front() {
+            if sequence <= self.drained {
+                continue;
+            }
+            match send(&item) {
+                Some(delivery) => {
+                    self.flying.insert(sequence, now);
+                    self.drained = sequence;
+                    sent(item, delivery);
+                }
+                None => {
+                    self.tail.push_front((sequence, item));
+                    return false;
+                }
+            }
+        }
+        self.behind = false;
+        true
+    }
+}

@@ -1,0 +1,544 @@
+//! Publish, then answer: a verified delivery goes in, and comes out durable or refused, in time whatever Kafka does.
+//!
+//! ```text
+//! take ─▶ part ─▶ lane ── direct ──▶ producer ── report ──▶ durable
+//!                  │                    └─ late ─▶ spool (a copy) ─▶ durable; the late report removes the copy
+//!                  └── behind ──▶ spool ─▶ durable;  drain ──▶ producer ── report ──▶ removed from the spool
+//! ```
+//!
+//! - Durable means that Kafka has acknowledged it with all replicas, or that the spool has fsynced it. Nothing else is
+//!   answered 200.
+//! - Whatever happens, [`Intake::take`] answers before [`Times::last`]: the report or the spool by [`Times::deadline`], and
+//!   where not even the spool has an answer by then, [`Outcome::Late`].
+//! - Order per lane: see [`lane`]. After a crash the lanes that have something in the spool begin behind.
+//! - What Kafka or the schema refuses for good goes to the dead letters, with its bytes, and counts as published then.
+//! - A delivery that was taken is seen through by a task of its own: a sender that hangs up does not take it back.
+//! - In memory: `intake.memory.bytes` over all lanes; above it lanes go behind. On disk: the spool's limit, then
+//!   [`Outcome::Full`].
+//!
+//! On stop everything without a report is stored, then the producer is given the time that is left.
+
+mod drain;
+mod lane;
+mod memory;
+mod prepare;
+mod seen;
+mod sinks;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Semaphore, SetOnce, oneshot},
+    time::{Instant, sleep, sleep_until, timeout_at},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    lane::{Lane, NotSent, Way},
+    memory::{Memory, Taken},
+    seen::{Seen, Sight, Ticket},
+    sinks::{Report, Reports},
+};
+pub use self::{
+    prepare::{Openings, Ready},
+    sinks::{Producers, Sinks},
+};
+use super::delivery::{Delivery, Part, Reading};
+use crate::{
+    kafka,
+    model::EncodedRecord,
+    pipeline::{Failure, RecordSink, Stage},
+    retry::{Backoff, Chain, Policy, Retry},
+    spool::{self, Entry, Spool},
+};
+
+/// Waits between tries to publish what Kafka does not take.
+const AGAIN: Policy = Policy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
+/// Lanes that are drained at a time; each holds at most one batch in memory.
+const DRAINS: usize = 8;
+/// What an item takes beside its bytes, roughly.
+const ITEM: usize = 512;
+/// Ids of deliveries that are remembered.
+const REMEMBERED: usize = 200_000;
+
+/// How a delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Kafka or the spool has it.
+    Durable,
+    /// There is no room for it: not on disk, or the intake is stopping.
+    Full,
+    /// Neither Kafka nor the disk has answered in time.
+    Late,
+}
+
+/// How long deliveries may take, from the head of their request.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// Kafka's report is awaited until then; then the spool gets a copy.
+    pub deadline: Duration,
+    /// Then the answer is given, whatever is known.
+    pub last: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { deadline: Duration::from_millis(2_500), last: Duration::from_secs(4) }
+    }
+}
+
+/// See the module's head. Cheap to clone.
+pub struct Intake<S: Sinks>(Arc<Shared<S>>);
+
+impl<S: Sinks> Clone for Intake<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+struct Shared<S: Sinks> {
+    sinks: sinks::Current<S>,
+    spool: Spool,
+    openings: Arc<dyn Openings>,
+    times: Times,
+    lines: RwLock<HashMap<spool::Lane, Arc<Line>>>,
+    numbers: AtomicU64,
+    memory: Arc<Memory>,
+    seen: Arc<Seen>,
+    drains: Semaphore,
+    stopping: CancellationToken,
+    /// Every delivery that is seen through, and every drain.
+    tasks: TaskTracker,
+}
+
+/// What became of a part that was handed to the producer.
+enum Sent<K: RecordSink> {
+    /// Kafka will say.
+    Flying(Reports<K>),
+    /// It will never be taken.
+    Refused(kafka::Error),
+}
+
+/// A lane and its name.
+struct Line {
+    id: spool::Lane,
+    lane: Lane<Item>,
+}
+
+/// A part of a delivery on its way.
+struct Item {
+    sequence: u64,
+    delivery: Delivery,
+    positions: Vec<u16>,
+    /// Whether the spool has been given a copy.
+    copied: AtomicBool,
+    /// Kafka has it.
+    published: SetOnce<()>,
+    _memory: Taken,
+}
+
+impl<S: Sinks> Intake<S> {
+    /// Takes deliveries from here on. What the spool holds is published first.
+    pub fn start(sinks: S, spool: Spool, openings: Arc<dyn Openings>, memory_bytes: usize, times: Times) -> Self {
+        let lines = spool.lanes().into_iter().map(|state| {
+            let line = Line { id: state.lane.clone(), lane: Lane::new(Some(state.newest_sequence)) };
+            (state.lane, Arc::new(line))
+        });
+        let lines: HashMap<_, _> = lines.collect();
+        let shared = Arc::new(Shared {
+            sinks: sinks::Current::new(sinks),
+            numbers: AtomicU64::new(spool.highest_sequence() + 1),
+            spool,
+            openings,
+            times,
+            lines: RwLock::new(lines),
+            memory: Memory::new(memory_bytes),
+            seen: Seen::new(REMEMBERED),
+            drains: Semaphore::new(DRAINS),
+            stopping: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        let behind: Vec<_> = read(&shared.lines).values().cloned().collect();
+        for line in behind {
+            shared.ensure_drain(&line);
+        }
+        Self(shared)
+    }
+
+    /// Takes a delivery that was read, and says how it ended, at the latest [`Times::last`] after `since`.
+    pub async fn take(&self, delivery: Delivery, reading: Reading, since: Instant) -> Outcome {
+        let shared = &self.0;
+        if shared.stopping.is_cancelled() {
+            return Outcome::Full;
+        }
+        let last = since + shared.times.last;
+        let ticket = match &reading.outgoing_id {
+            Some(id) => match shared.seen.see(&delivery.context.connector, id) {
+                Sight::First(ticket) => Some(ticket),
+                Sight::Twin(pending) => {
+                    return timeout_at(last, pending.wait()).await.map_or(Outcome::Late, |outcome| *outcome);
+                }
+                Sight::Before => return Outcome::Durable,
+            },
+            None => None,
+        };
+        let (verdict, answer) = Verdict::of(reading.parts.len(), ticket);
+        for part in reading.parts {
+            shared.enter(&delivery, part, since, Answer(Some(Arc::clone(&verdict))));
+        }
+        drop(verdict);
+        answer.await.unwrap_or(Outcome::Late)
+    }
+
+    /// Stores what has no report, gives the producer until `until`, and ends. Deliveries that come meanwhile are refused.
+    pub async fn stop(self, until: Instant) {
+        let shared = self.0;
+        shared.stopping.cancel();
+        shared.tasks.close();
+        // Each has a copy by now or soon; what is left of the time is the producer's.
+        shared.sinks.flush(until).await;
+        shared.sinks.purge();
+        if timeout_at(until + Duration::from_secs(1), shared.tasks.wait()).await.is_err() {
+            tracing::warn!("some deliveries were left without a report");
+        }
+    }
+
+    /// Bytes of deliveries in memory.
+    #[must_use]
+    pub fn memory_used(&self) -> usize {
+        self.0.memory.used()
+    }
+}
+
+impl<S: Sinks> Shared<S> {
+    fn line(&self, id: &spool::Lane) -> Arc<Line> {
+        if let Some(line) = read(&self.lines).get(id) {
+            return Arc::clone(line);
+        }
+        let mut lines = self.lines.write().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Line { id: id.clone(), lane: Lane::new(None) });
+        Arc::clone(lines.entry(id.clone()).or_insert_with(new))
+    }
+
+    /// Lets a part into its lane and sees it through.
+    fn enter(self: &Arc<Self>, delivery: &Delivery, part: Part, since: Instant, answer: Answer) {
+        let line = self.line(&part.lane);
+        let records = if line.lane.is_behind() || !self.memory.has_room() {
+            None
+        } else {
+            self.openings
+                .ready(&delivery.context)
+                .and_then(|ready| prepare::records(&ready, delivery, part.content).ok())
+        };
+        let size = records.iter().flatten().map(EncodedRecord::size).sum::<usize>() + delivery.body.len();
+        let memory = self.memory.take(size + ITEM);
+        let item = |sequence| {
+            Arc::new(Item {
+                sequence,
+                delivery: delivery.clone(),
+                positions: part.positions,
+                copied: AtomicBool::new(false),
+                published: SetOnce::new(),
+                _memory: memory,
+            })
+        };
+        let sink = records.and_then(|records| Some((self.sinks.get()?, records)));
+        let send = sink.map(|(sink, records)| move |_: &Arc<Item>| sinks::send(&*sink, records));
+        let (item, way) =
+            line.lane.enter(self.times.deadline, &self.numbers, item, send, || self.memory.has_plenty());
+        let shared = Arc::clone(self);
+        self.tasks.spawn(async move {
+            match way {
+                Way::Direct(reports) => shared.direct(&line, &item, reports, since, answer).await,
+                Way::Behind => shared.behind(&line, &item, since, answer).await,
+                Way::Refused(error) => shared.bury(&line, &item, &error, since, answer).await,
+            }
+        });
+    }
+
+    /// A record that was handed to the producer.
+    async fn direct(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        item: &Arc<Item>,
+        reports: Reports<S::Sink>,
+        since: Instant,
+        mut answer: Answer,
+    ) {
+        let mut reports = pin!(reports.all());
+        let report = tokio::select! {
+            biased;
+            report = reports.as_mut() => report,
+            () = self.due(since) => {
+                let mut stored = pin!(self.store(line, item, since, &mut answer));
+                tokio::select! {
+                    // The append goes on without us; whether it is in time to be of use is seen below.
+                    report = reports.as_mut() => report,
+                    _ = stored.as_mut() => reports.await,
+                }
+            }
+        };
+        self.reported(line, item, report, since, answer).await;
+    }
+
+    /// A record that goes to the spool alone; the drain publishes it.
+    async fn behind(self: &Arc<Self>, line: &Arc<Line>, item: &Arc<Item>, since: Instant, mut answer: Answer) {
+        self.ensure_drain(line);
+        let stored = self.store(line, item, since, &mut answer).await;
+        line.lane.appended(item.sequence, stored);
+        // Where it has been sent meanwhile after all, its report may still be in time.
+        if !stored && line.lane.is_flying(item.sequence) {
+            timeout_at(since + self.times.last, item.published.wait()).await.ok();
+        }
+        answer.give(if item.published.initialized() { Outcome::Durable } else { Outcome::Full });
+    }
+
+    /// What a report means for its record, its lane and its sender.
+    async fn reported(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        item: &Arc<Item>,
+        report: Report,
+        since: Instant,
+        mut answer: Answer,
+    ) {
+        match report {
+            Report::Landed => {
+                self.published(line, item);
+                answer.give(Outcome::Durable);
+                line.lane.landed(item.sequence);
+            }
+            Report::Refused(error) => {
+                line.lane.landed(item.sequence);
+                self.bury(line, item, &error, since, answer).await;
+            }
+            Report::Again(error) => {
+                tracing::warn!(topic = &*line.id.topic, error = %Chain(&error), "a delivery has to be published again");
+                self.sinks.replace_if_over();
+                line.lane.failed(item.sequence, Arc::clone(item));
+                self.ensure_drain(line);
+                self.secure(line, item, since, &mut answer).await;
+            }
+        }
+    }
+
+    /// Waits until Kafka has the record or its time is over, and then stores it.
+    async fn secure(&self, line: &Line, item: &Arc<Item>, since: Instant, answer: &mut Answer) {
+        tokio::select! {
+            _ = item.published.wait() => answer.give(Outcome::Durable),
+            () = self.due(since) => {
+                if answer.is_open() {
+                    self.store(line, item, since, answer).await;
+                }
+            }
+        }
+    }
+
+    /// Puts into the dead letters what Kafka will never take, and stays with it until it is there. Whoever is stopped
+    /// meanwhile finds it refused again when it is taken from the spool.
+    async fn bury(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        item: &Arc<Item>,
+        error: &kafka::Error,
+        since: Instant,
+        mut answer: Answer,
+    ) {
+        let buried = self.stopping.run_until_cancelled(async {
+            let mut backoff = Backoff::new(AGAIN, item.sequence);
+            while !self.try_bury(&item.delivery, error).await {
+                if let Some(wait) = backoff.next_wait(Retry::Later) {
+                    sleep(wait).await;
+                }
+            }
+            self.published(line, item);
+        });
+        tokio::join!(buried, self.secure(line, item, since, &mut answer));
+    }
+
+    /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
+    async fn try_bury(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
+        let failure = Failure::new(Stage::Produce, "kafka::Error::Delivery", error);
+        let (Some(ready), Some(sink)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
+            return false;
+        };
+        for pieces in [1, prepare::pieces(&delivery.body)] {
+            let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
+            match sinks::send(&*sink, letters) {
+                Ok(reports) => match reports.all().await {
+                    Report::Landed => return true,
+                    Report::Refused(_) => {}
+                    Report::Again(_) => {
+                        self.sinks.replace_if_over();
+                        return false;
+                    }
+                },
+                Err(NotSent::Refused(_)) => {}
+                Err(NotSent::Later) => return false,
+            }
+        }
+        false
+    }
+
+    /// Hands a part to the producer as it would be read now. `None` where that cannot be done yet.
+    fn send(&self, delivery: &Delivery, positions: &[u16]) -> Option<Sent<S::Sink>> {
+        let ready = self.openings.ready(&delivery.context)?;
+        let sink = self.sinks.get()?;
+        let content = delivery.part(positions)?.content;
+        let records = prepare::records(&ready, delivery, content).ok()?;
+        match sinks::send(&*sink, records) {
+            Ok(reports) => Some(Sent::Flying(reports)),
+            Err(NotSent::Refused(error)) => Some(Sent::Refused(error)),
+            Err(NotSent::Later) => None,
+        }
+    }
+
+    /// Sees a record through that a drain has sent on its way back to direct. Its sender is answered by the spool, or by
+    /// Kafka where that is sooner.
+    fn watch(self: &Arc<Self>, line: &Arc<Line>, item: Arc<Item>, sent: Sent<S::Sink>) {
+        let (shared, line) = (Arc::clone(self), Arc::clone(line));
+        self.tasks.spawn(async move {
+            let report = match sent {
+                Sent::Flying(reports) => reports.all().await,
+                Sent::Refused(error) => Report::Refused(error),
+            };
+            shared.reported(&line, &item, report, Instant::now(), Answer(None)).await;
+        });
+    }
+
+    /// Appends a copy to the spool and answers with what came of it, or with [`Outcome::Late`] where nothing does in time.
+    /// Whether it was stored.
+    async fn store(&self, line: &Line, item: &Arc<Item>, since: Instant, answer: &mut Answer) -> bool {
+        item.copied.store(true, Ordering::Release);
+        let entry = Entry {
+            lane: line.id.clone(),
+            sequence: item.sequence,
+            payload: item.delivery.to_entry(&item.positions),
+        };
+        let mut append = pin!(self.spool.append(entry));
+        let stored = match timeout_at(since + self.times.last, append.as_mut()).await {
+            Ok(stored) => stored,
+            Err(_) => {
+                answer.give(Outcome::Late);
+                append.await
+            }
+        };
+        // Kafka may have taken it while the disk was at it.
+        if item.published.initialized() {
+            self.spool.remove(&line.id, item.sequence);
+            answer.give(Outcome::Durable);
+            return true;
+        }
+        match &stored {
+            Ok(()) => answer.give(Outcome::Durable),
+            Err(error) => {
+                tracing::debug!(error = %Chain(error), "a delivery could not be stored");
+            }
+        }
+        stored.is_ok()
+    }
+
+    /// Kafka has it: whoever waits for that is told, and a copy in the spool is not needed any more.
+    fn published(&self, line: &Line, item: &Item) {
+        // A second time would say the same.
+        item.published.set(()).ok();
+        if item.copied.load(Ordering::Acquire) {
+            self.spool.remove(&line.id, item.sequence);
+        }
+    }
+
+    fn ensure_drain(self: &Arc<Self>, line: &Arc<Line>) {
+        if line.lane.wants_drain() {
+            self.tasks.spawn(drain::run(Arc::clone(self), Arc::clone(line)));
+        }
+    }
+
+    /// A delivery's time for Kafka is over, or everybody's is.
+    async fn due(&self, since: Instant) {
+        tokio::select! {
+            () = sleep_until(since + self.times.deadline) => {}
+            () = self.stopping.cancelled() => {}
+        }
+    }
+}
+
+/// How a delivery of several parts ends, told once all of them have.
+struct Verdict {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    open: usize,
+    outcome: Outcome,
+    ticket: Option<Ticket>,
+    sender: Option<oneshot::Sender<Outcome>>,
+}
+
+impl Verdict {
+    fn of(parts: usize, ticket: Option<Ticket>) -> (Arc<Self>, oneshot::Receiver<Outcome>) {
+        let (sender, receiver) = oneshot::channel();
+        let inner = Inner { open: parts, outcome: Outcome::Durable, ticket, sender: Some(sender) };
+        let verdict = Self { inner: Mutex::new(inner) };
+        verdict.tell_if_done();
+        (Arc::new(verdict), receiver)
+    }
+
+    fn part(&self, outcome: Outcome) {
+        {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.open = inner.open.saturating_sub(1);
+            if outcome != Outcome::Durable {
+                inner.outcome = outcome;
+            }
+        }
+        self.tell_if_done();
+    }
+
+    fn tell_if_done(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.open > 0 {
+            return;
+        }
+        let outcome = inner.outcome;
+        if let Some(ticket) = inner.ticket.take() {
+            ticket.end(outcome);
+        }
+        // Nobody listens any more where the sender has hung up.
+        inner.sender.take().map(|sender| sender.send(outcome).ok());
+    }
+}
+
+/// The answer for one part, given once. `None` once it has been, or where nobody asks.
+struct Answer(Option<Arc<Verdict>>);
+
+impl Answer {
+    fn give(&mut self, outcome: Outcome) {
+        if let Some(verdict) = self.0.take() {
+            verdict.part(outcome);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.give(Outcome::Late);
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,185 @@
+//! Deliveries that came before: an id is remembered once its delivery is durable; a twin in flight awaits the same outcome.
+//!
+//! The window is bounded by count. Ids of deliveries that were not stored are forgotten at once, so that the sender's next
+//! try is taken. Ids are kept as hashes: 128 bits, of which two do not meet by chance.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher, Hash, Hasher},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::SetOnce;
+
+use super::Outcome;
+
+/// Remembers ids of deliveries. See the module's head.
+#[derive(Debug)]
+pub(super) struct Seen {
+    window: Mutex<Window>,
+    /// Keyed with what nobody outside knows: a sender cannot choose ids that meet.
+    hashers: [std::hash::RandomState; 2],
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    ids: HashMap<u128, Option<Pending>>,
+    /// The durable ones, oldest first.
+    order: VecDeque<u128>,
+}
+
+/// How a delivery that is under way will have ended.
+pub(super) type Pending = Arc<SetOnce<Outcome>>;
+
+/// Whether a delivery is the first of its id.
+#[derive(Debug)]
+pub(super) enum Sight {
+    /// It is; whoever takes it says how it ended.
+    First(Ticket),
+    /// Another is under way and ends like this.
+    Twin(Pending),
+    /// Another is stored.
+    Before,
+}
+
+/// The first of its id. Dropped without a word, the id is forgotten.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    seen: Arc<Seen>,
+    id: u128,
+    pending: Pending,
+    ended: bool,
+}
+
+impl Seen {
+    /// Remembers at most so many.
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { window: Mutex::default(), hashers: Default::default(), most: most.max(1) })
+    }
+
+    /// Looks a delivery up and, if it is the first, enters it.
+    pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str) -> Sight {
+        let id = self.hash(connector, id);
+        let mut window = self.lock();
+        match window.ids.get(&id) {
+            Some(Some(pending)) => Sight::Twin(Arc::clone(pending)),
+            Some(None) => Sight::Before,
+            None => {
+                let pending = Pending::default();
+                window.ids.insert(id, Some(Arc::clone(&pending)));
+                Sight::First(Ticket { seen: Arc::clone(self), id, pending, ended: false })
+            }
+        }
+    }
+
+    /// Remembers a delivery that is durable already.
+    pub(super) fn remember(&self, connector: &str, id: &str) {
+        let id = self.hash(connector, id);
+        self.store(id);
+    }
+
+    fn store(&self, id: u128) {
+        let mut window = self.lock();
+        if window.ids.insert(id, None).is_none_or(|before| before.is_some()) {
+            window.order.push_back(id);
+        }
+        while window.order.len() > self.most {
+            if let Some(oldest) = window.order.pop_front() {
+                window.ids.remove(&oldest);
+            }
+        }
+    }
+
+    fn hash(&self, connector: &str, id: &str) -> u128 {
+        let half = |state: &std::hash::RandomState| {
+            let mut hasher = state.build_hasher();
+            (connector, id).hash(&mut hasher);
+            u128::from(hasher.finish())
+        };
+        half(&self.hashers[0]) << 64 | half(&self.hashers[1])
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ticket {
+    /// Says how the delivery ended.
+    pub(super) fn end(mut self, outcome: Outcome) {
+        self.finish(outcome);
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        if outcome == Outcome::Durable {
+            self.seen.store(self.id);
+        } else {
+            self.seen.lock().ids.remove(&self.id);
+        }
+        // Set once: only a ticket does it, and only here.
+        self.pending.set(outcome).ok();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.finish(Outcome::Late);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(seen: &Arc<Seen>, id: &str) -> Ticket {
+        match seen.see("hooks", id) {
+            Sight::First(ticket) => ticket,
+            other => panic!("{id}: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_twin_in_flight_ends_like_the_first() {
+        let seen = Seen::new(10);
+        for outcome in [Outcome::Full, Outcome::Late, Outcome::Durable] {
+            let ticket = first(&seen, "a");
+            let Sight::Twin(twin) = seen.see("hooks", "a") else { panic!("no twin") };
+
+            ticket.end(outcome);
+
+            assert_eq!(twin.wait().await, &outcome);
+        }
+        assert!(matches!(seen.see("hooks", "a"), Sight::Before));
+    }
+
+    #[test]
+    fn what_was_not_stored_is_forgotten_and_may_come_again() {
+        let seen = Seen::new(10);
+        first(&seen, "a").end(Outcome::Full);
+        drop(first(&seen, "a"));
+
+        first(&seen, "a").end(Outcome::Durable);
+
+        assert!(matches!(seen.see("hooks", "a"), Sight::Before));
+        assert!(matches!(seen.see("other", "a"), Sight::First(_)), "ids of another connector are its own");
+    }
+
+    #[test]
+    fn the_window_forgets_the_oldest_and_keeps_its_size() {
+        let seen = Seen::new(3);
+        for id in ["a", "b", "c", "d"] {
+            first(&seen, id).end(Outcome::Durable);
+        }
+        seen.remember("hooks", "d");
+
+        assert!(matches!(seen.see("hooks", "b"), Sight::Before));
+        assert!(matches!(seen.see("hooks", "d"), Sight::Before));
+        drop(first(&seen, "a"));
+        let window = seen.lock();
+        assert_eq!((window.ids.len(), window.order.len()), (3, 3));
+    }
+}

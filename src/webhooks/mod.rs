@@ -1,0 +1,10 @@
+//! Webhooks in: who sent it, what it says, and where it goes. Nothing acknowledged is lost, every delivery is answered in time.
+//!
+//! ```text
+//! listener ─▶ route ─▶ body (bounded) ─▶ HMAC over its bytes ─▶ Delivery ─▶ parts by lane ─▶ intake ─▶ Kafka or spool ─▶ 200
+//!               └ 404                      └ 401, empty                                        └ neither in time ─▶ 503
+//! ```
+
+pub mod delivery;
+pub mod intake;
+pub mod signature;

@@ -1,0 +1,238 @@
+//! Whether a body is the provider's: HMAC-SHA256 over the exact bytes, before anything else looks at them.
+//!
+//! A header is decoded to exactly 32 bytes first; what is longer, shorter, repeated or not hexadecimal is no signature. Then
+//! every secret is tried, whichever of them fits, and compared in constant time, so that the time of an answer tells nothing
+//! about secrets. Bodies are hashed as they arrive.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderMap, HeaderName};
+use sha2::Sha256;
+
+use crate::secret::Secret;
+
+/// The header of accounting deliveries.
+pub const ACCOUNTING_HEADER: HeaderName = HeaderName::from_static("svc-webhook-signature");
+/// Secrets below this many bytes are refused: an empty or short key is as good as none.
+pub const SHORTEST_SECRET: usize = 16;
+/// What stands before the digits.
+const SCHEME: &[u8] = b"sha256=";
+/// Bytes of a signature.
+const LENGTH: usize = 32;
+
+/// A signature as it was presented: 32 bytes, of whatever worth.
+#[derive(Clone, Copy)]
+pub struct Presented([u8; LENGTH]);
+
+/// Whether `sha256=` stands before the digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// It must.
+    Required,
+    /// It may.
+    Optional,
+}
+
+impl Presented {
+    /// The one signature of a request; `None` where there is none, or more than one, or it is not 32 bytes in hexadecimal.
+    #[must_use]
+    pub fn of(headers: &HeaderMap, name: &HeaderName, scheme: Scheme) -> Option<Self> {
+        let mut values = headers.get_all(name).iter();
+        let (Some(value), None) = (values.next(), values.next()) else { return None };
+        Self::parse(value.as_bytes(), scheme)
+    }
+
+    /// From the text of the header.
+    #[must_use]
+    pub fn parse(text: &[u8], scheme: Scheme) -> Option<Self> {
+        let digits = match (text.strip_prefix(SCHEME), scheme) {
+            (Some(digits), _) => digits,
+            (None, Scheme::Optional) => text,
+            (None, Scheme::Required) => return None,
+        };
+        let (pairs, []) = digits.as_chunks::<2>() else { return None };
+        let mut bytes = [0; LENGTH];
+        if pairs.len() != LENGTH {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(pairs) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Debug for Presented {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Presented")
+    }
+}
+
+/// Secrets that may have signed a body, ready to use. The order is the caller's: [`Running::matching`] tells the place.
+#[derive(Clone)]
+pub struct Keys(Vec<Hmac<Sha256>>);
+
+impl Keys {
+    /// One key per secret. The caller has seen to it that none is short.
+    #[must_use]
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        // A key of any length is a key to HMAC; the trait's error cannot happen.
+        Self(secrets.into_iter().filter_map(|secret| Hmac::new_from_slice(secret).ok()).collect())
+    }
+
+    /// Begins a body.
+    #[must_use]
+    pub fn start(&self) -> Running {
+        Running(self.0.clone())
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({})", self.0.len())
+    }
+}
+
+/// A body that is being hashed.
+#[derive(Clone)]
+pub struct Running(Vec<Hmac<Sha256>>);
+
+impl Running {
+    /// The next bytes of the body.
+    pub fn update(&mut self, bytes: &[u8]) {
+        for mac in &mut self.0 {
+            mac.update(bytes);
+        }
+    }
+
+    /// Which secret made this signature of all the bytes; every one is tried, also after a match.
+    #[must_use]
+    pub fn matching(self, presented: &Presented) -> Option<usize> {
+        let mut matching = None;
+        for (place, mac) in self.0.into_iter().enumerate() {
+            let fits = mac.verify_slice(&presented.0).is_ok();
+            matching = matching.or(fits.then_some(place));
+        }
+        matching
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Running({})", self.0.len())
+    }
+}
+
+/// The header's text for a body: what the provider would send, for trials by hand.
+#[must_use]
+pub fn sign(secret: &Secret, body: &[u8]) -> String {
+    let mut mac = Keys::new([secret.reveal().as_bytes()]).start();
+    mac.update(body);
+    let digest = mac.0.pop().map(|mac| mac.finalize().into_bytes()).unwrap_or_default();
+    let mut text = String::from("sha256=");
+    for byte in digest {
+        text.push_str(&format!("{byte:02X}"));
+    }
+    text
+}
+
+fn digit(letter: u8) -> Option<u8> {
+    (letter as char).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &[u8] = br#"{"OutgoingId":"1"}"#;
+    const SECRET: &str = "a secret of twenty-four b";
+
+    fn matching(secrets: &[&str], text: &str, body: &[u8]) -> Option<usize> {
+        let mut running = Keys::new(secrets.iter().map(|secret| secret.as_bytes())).start();
+        // In pieces, as bodies arrive.
+        body.chunks(5).for_each(|piece| running.update(piece));
+        running.matching(&Presented::parse(text.as_bytes(), Scheme::Required)?)
+    }
+
+    #[test]
+    fn a_signature_made_elsewhere_is_recognised() {
+        // printf '%s' '{"a":1}' | openssl dgst -sha256 -hmac 'key-key-key-key-'
+        let made = "sha256=958C73891296C0D1D89D2D20DD9037B3DD2CB54F731A7862E6A9DFCA953FE6AD";
+
+        assert_eq!(sign(&Secret::new("key-key-key-key-"), br#"{"a":1}"#), made);
+        assert_eq!(matching(&["key-key-key-key-"], made, br#"{"a":1}"#), Some(0));
+    }
+
+    #[test]
+    fn the_place_of_the_secret_that_fits_is_told() {
+        let signed = sign(&Secret::new(SECRET), BODY);
+
+        assert_eq!(matching(&[SECRET], &signed, BODY), Some(0));
+        assert_eq!(matching(&["another secret of length", SECRET], &signed, BODY), Some(1));
+        assert_eq!(matching(&[SECRET, SECRET], &signed, BODY), Some(0));
+        assert_eq!(matching(&["another secret of length"], &signed, BODY), None);
+        assert_eq!(matching(&[], &signed, BODY), None);
+    }
+
+    #[test]
+    fn one_changed_byte_anywhere_is_refused() {
+        let signed = sign(&Secret::new(SECRET), BODY);
+        for place in 0..BODY.len() {
+            let mut body = BODY.to_vec();
+            body[place] ^= 1;
+
+            assert_eq!(matching(&[SECRET], &signed, &body), None, "byte {place}");
+        }
+        assert_eq!(matching(&[SECRET], &signed, &BODY[..BODY.len() - 1]), None);
+        assert_eq!(matching(&[SECRET], &signed, b""), None);
+    }
+
+    #[test]
+    fn only_thirty_two_bytes_in_hexadecimal_are_a_signature() {
+        let signed = sign(&Secret::new(SECRET), BODY);
+        let digits = signed.strip_prefix("sha256=").unwrap();
+        for wrong in [
+            String::new(),
+            "sha256=".to_owned(),
+            digits.to_owned(),
+            signed[..signed.len() - 1].to_owned(),
+            signed[..signed.len() - 2].to_owned(),
+            format!("{signed}0"),
+            format!("{signed}00"),
+            format!("{signed},{signed}"),
+            format!(" {signed}"),
+            format!("{signed} "),
+            signed.replace("sha256=", "SHA256="),
+            signed.replace("sha256=", "sha1="),
+            format!("sha256=sha256={digits}"),
+            format!("sha256={}+0{}", &digits[..2], &digits[4..]),
+            format!("sha256={}é", &digits[..62]),
+        ] {
+            assert!(Presented::parse(wrong.as_bytes(), Scheme::Required).is_none(), "{wrong}");
+        }
+        assert!(Presented::parse(digits.as_bytes(), Scheme::Optional).is_some());
+        assert_eq!(matching(&[SECRET], &signed.to_lowercase(), BODY), Some(0));
+    }
+
+    #[test]
+    fn two_signature_headers_are_none() {
+        let signed = sign(&Secret::new(SECRET), BODY);
+        let mut headers = HeaderMap::new();
+        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
+        headers.append(ACCOUNTING_HEADER, signed.parse().unwrap());
+        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_some());
+        headers.append(ACCOUNTING_HEADER, signed.parse().unwrap());
+
+        assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
+    }
+
+    #[test]
+    fn nothing_of_a_secret_is_shown() {
+        let keys = Keys::new([SECRET.as_bytes()]);
+
+        let shown = format!("{keys:?} {:?}", keys.start());
+
+        assert_eq!(shown, "Keys(1) Running(1)");
+    }
+}
