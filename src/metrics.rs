@@ -153,6 +153,70 @@ const KAFKA_ROUND_TRIP: Metric = Metric {
     labels: &[("client", CLIENTS)],
 };
 
+const SPOOL_ENTRIES: Metric = Metric {
+    name: "tributary_spool_entries",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Entries in the spool: accepted and not in Kafka yet.",
+    labels: &[],
+};
+const SPOOL_BYTES: Metric = Metric {
+    name: "tributary_spool_bytes",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    help: "Bytes of the entries in the spool; `spool.limit.bytes` bounds it.",
+    labels: &[],
+};
+const SPOOL_OLDEST: Metric = Metric {
+    name: "tributary_spool_oldest_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    help: "How long the oldest entry has been in the spool; 0 when it is empty.",
+    labels: &[],
+};
+const SPOOL_DISK_BYTES: Metric = Metric {
+    name: "tributary_spool_disk_bytes",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    help: "Bytes the spool takes on disk, without databases that were moved aside.",
+    labels: &[],
+};
+const SPOOL_APPENDED: Metric = Metric {
+    name: "tributary_spool_appended_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Entries written to the spool and synced.",
+    labels: &[],
+};
+const SPOOL_REMOVED: Metric = Metric {
+    name: "tributary_spool_removed_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Entries removed from the spool because Kafka has them; its rate is the drain rate.",
+    labels: &[],
+};
+const SPOOL_COMMIT_SECONDS: Metric = Metric {
+    name: "tributary_spool_commit_seconds",
+    kind: Kind::Histogram(LATENCY),
+    unit: Unit::Seconds,
+    help: "Time to write and sync one batch of the spool; its count is the number of commits.",
+    labels: &[],
+};
+const SPOOL_FAILURES: Metric = Metric {
+    name: "tributary_spool_failures_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Databases of the spool that failed to write or to sync and were replaced by fresh ones.",
+    labels: &[],
+};
+const SPOOL_UNREADABLE: Metric = Metric {
+    name: "tributary_spool_unreadable_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Stretches of the spool, of one entry or more, that cannot be read.",
+    labels: &[],
+};
+
 /// Every metric of the product, in the order the reference shows them.
 pub const ALL: &[Metric] = &[
     BUILD_INFO,
@@ -171,6 +235,15 @@ pub const ALL: &[Metric] = &[
     KAFKA_REQUEST_ERRORS,
     KAFKA_BROKERS_UP,
     KAFKA_ROUND_TRIP,
+    SPOOL_ENTRIES,
+    SPOOL_BYTES,
+    SPOOL_OLDEST,
+    SPOOL_DISK_BYTES,
+    SPOOL_APPENDED,
+    SPOOL_REMOVED,
+    SPOOL_COMMIT_SECONDS,
+    SPOOL_FAILURES,
+    SPOOL_UNREADABLE,
 ];
 
 /// Describes every metric to the installed recorder and creates every series with zero.
@@ -359,4 +432,37 @@ pub fn client_statistics(client: Client, window: &ClientStatistics) {
     counter!(KAFKA_REQUEST_ERRORS.name, "client" => client).increment(window.request_errors);
     gauge!(KAFKA_BROKERS_UP.name, "client" => client).increment(window.brokers_up as f64);
     gauge!(KAFKA_ROUND_TRIP.name, "client" => client).set(window.round_trip.as_secs_f64());
+}
+
+/// The spool holds this much, the oldest of it for this long.
+pub fn spool_holds(entries: u64, bytes: u64, oldest: Duration) {
+    gauge!(SPOOL_ENTRIES.name).set(entries as f64);
+    gauge!(SPOOL_BYTES.name).set(bytes as f64);
+    gauge!(SPOOL_OLDEST.name).set(oldest.as_secs_f64());
+}
+
+/// The spool takes this much disk.
+pub fn spool_takes(bytes: u64) {
+    gauge!(SPOOL_DISK_BYTES.name).set(bytes as f64);
+}
+
+/// So many entries came to the spool and left it.
+pub fn spool_changed(appended: u64, removed: u64) {
+    counter!(SPOOL_APPENDED.name).increment(appended);
+    counter!(SPOOL_REMOVED.name).increment(removed);
+}
+
+/// The spool wrote and synced a batch in this time.
+pub fn spool_committed(elapsed: Duration) {
+    histogram!(SPOOL_COMMIT_SECONDS.name).record(elapsed.as_secs_f64());
+}
+
+/// A database of the spool failed.
+pub fn spool_failed() {
+    counter!(SPOOL_FAILURES.name).increment(1);
+}
+
+/// So many stretches of the spool cannot be read.
+pub fn spool_unreadable(stretches: u64) {
+    counter!(SPOOL_UNREADABLE.name).increment(stretches);
 }
