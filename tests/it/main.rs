@@ -42,6 +42,7 @@ mod rig;
 mod security;
 #[cfg(feature = "simulator")]
 mod simulator;
+mod spool;
 mod state;
 mod telemetry;
 mod topics;
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
     }
     if std::env::var_os(group::MEMBER).is_some() {
         return group::member();
+    }
+    if std::env::var_os(spool::SPOOLER).is_some() {
+        return spool::spooler();
     }
     if std::env::var_os(state::EDITOR).is_some() {
         return state::editor();
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         security::tests(),
         #[cfg(feature = "simulator")]
         simulator::tests(),
+        spool::tests(),
         state::tests(),
         telemetry::tests(),
         topics::tests(),
