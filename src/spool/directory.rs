@@ -13,6 +13,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
@@ -39,7 +40,12 @@ impl Directory {
 
     /// Creates the directory where needed, locks it, and removes what a crash left half made or half removed.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(path).map_err(Error::directory("create the spool directory", path))?;
+        // What is in here is our users' data.
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(Error::directory("create the spool directory", path))?;
         let lock = path.join(LOCK);
         let file = File::options()
             .create(true)
@@ -166,8 +172,6 @@ fn sync(folder: &Path) -> io::Result<()> {
 
 /// What files really take: the store's journals are longer than that. Files that vanish meanwhile count nothing.
 fn disk_bytes(folder: &Path) -> io::Result<u64> {
-    use std::os::unix::fs::MetadataExt as _;
-
     let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let files = match fs::read_dir(folder) {
         Err(error) if gone(&error) => return Ok(0),

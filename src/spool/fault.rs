@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Fjall,
-    storage::{Change, Database, Error, Storage},
+    storage::{Change, Database, Error, Storage, Visitor},
 };
 
 /// The store with faults; clones share them.
@@ -39,6 +39,8 @@ struct Shared {
 struct State {
     commits: Vec<Fault>,
     opens: usize,
+    refusals: usize,
+    damage: Option<Vec<u8>>,
     delay: Duration,
     free: Option<u64>,
     held: bool,
@@ -65,6 +67,16 @@ impl Faulty {
     /// The next so many attempts to open a database fail.
     pub fn fail_opens(&self, count: usize) {
         self.state().opens = count;
+    }
+
+    /// The next so many attempts to open a database are refused for want of rights.
+    pub fn refuse_opens(&self, count: usize) {
+        self.state().refusals = count;
+    }
+
+    /// Entries whose payload is this cannot be read any more, nor can anything be read from there on.
+    pub fn damage(&self, payload: Option<&[u8]>) {
+        self.state().damage = payload.map(<[u8]>::to_vec);
     }
 
     /// Every durable commit takes this much longer.
@@ -129,11 +141,15 @@ impl Faulty {
 impl Storage for Faulty {
     fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error> {
         let mut state = self.state();
-        let fails = state.opens > 0;
+        let (fails, refused) = (state.opens > 0, state.refusals > 0);
         state.opens = state.opens.saturating_sub(1);
+        state.refusals = state.refusals.saturating_sub(1);
         drop(state);
         if fails {
             return Err(Error::io("open the database", io::Error::other("injected")));
+        }
+        if refused {
+            return Err(Error::io("open the database", io::ErrorKind::PermissionDenied.into()));
         }
         Ok(self.wrap(Fjall.open(directory)?))
     }
@@ -196,13 +212,14 @@ impl Database for Wrapped {
         self.inner.size(key)
     }
 
-    fn visit(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
-        self.inner.visit(from, to, visit)
+    fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
+        let damage = self.faults.state().damage.clone();
+        let mut is_damaged = false;
+        self.inner.visit(from, to, &mut |key, value| {
+            is_damaged = damage.as_ref().is_some_and(|damage| value.ends_with(damage));
+            if is_damaged { ControlFlow::Break(()) } else { visit(key, value) }
+        })?;
+        if is_damaged { Err(Error::io("read entries", io::Error::other("injected"))) } else { Ok(()) }
     }
 
     fn compact(&self) -> Result<(), Error> {

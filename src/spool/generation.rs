@@ -34,9 +34,10 @@ pub(super) struct Generation {
     failed: AtomicBool,
     /// Lanes whose ledger leaves out what cannot be read.
     damage: Mutex<HashSet<Lane>>,
-    damaged: AtomicBool,
+    /// Stretches that cannot be read.
+    unreadable: AtomicU64,
     hidden: Mutex<Removed>,
-    /// Bytes committed since it was created or opened.
+    /// Bytes committed since it was created, or those it took on disk when it was opened and all since.
     written: AtomicU64,
 }
 
@@ -66,8 +67,8 @@ impl fmt::Debug for Generation {
 }
 
 impl Generation {
-    /// Takes over an open database and counts what is in it.
-    pub(super) fn new(number: u64, database: Box<dyn Database>) -> Self {
+    /// Takes over an open database, which takes this much disk, and counts what is in it.
+    pub(super) fn new(number: u64, database: Box<dyn Database>, takes: u64) -> Self {
         let mut ledger = Ledger::default();
         let unreadable = scan_all(&*database, &mut |seen| {
             ledger.add(seen.lane, seen.sequence, seen.size, seen.at);
@@ -78,12 +79,11 @@ impl Generation {
         let generation = Self {
             number,
             database,
-            // What is there already was written once, too.
-            written: AtomicU64::new(ledger.bytes()),
+            written: AtomicU64::new(takes),
             ledger: Mutex::new(ledger),
             failed: AtomicBool::new(false),
             damage: Mutex::new(counted),
-            damaged: AtomicBool::new(false),
+            unreadable: AtomicU64::new(0),
             hidden: Mutex::default(),
         };
         generation.report(unreadable, None);
@@ -111,7 +111,11 @@ impl Generation {
     }
 
     pub(super) fn is_damaged(&self) -> bool {
-        self.damaged.load(Ordering::Acquire)
+        self.unreadable() > 0
+    }
+
+    pub(super) fn unreadable(&self) -> u64 {
+        self.unreadable.load(Ordering::Acquire)
     }
 
     pub(super) fn written(&self) -> u64 {
@@ -204,7 +208,7 @@ impl Generation {
         if unreadable == 0 {
             return;
         }
-        self.damaged.store(true, Ordering::Release);
+        self.unreadable.fetch_add(unreadable, Ordering::AcqRel);
         metrics::spool_unreadable(unreadable);
         let topic = lane.map(|lane| &*lane.topic);
         tracing::error!(

@@ -109,7 +109,8 @@ pub struct Opened {
     pub spool: Spool,
     /// Databases that did not open, where they are now. Acknowledged entries may be in them and nowhere else: a gap.
     pub moved_aside: Vec<PathBuf>,
-    /// Databases that could not be opened for want of disk space, and were left for the next start.
+    /// Databases that could not be opened for reasons that are not theirs, as a full disk or missing rights. They stay
+    /// where they are, and the next start tries again.
     pub unopened: Vec<PathBuf>,
 }
 
@@ -155,13 +156,15 @@ pub struct Totals {
     pub oldest_age: Option<Duration>,
 }
 
-/// Databases that failed since the spool was opened.
+/// What failed since the spool was opened.
 #[derive(Debug, Clone, Default)]
 pub struct Failures {
-    /// How many.
+    /// Databases that could not be written to.
     pub count: u64,
-    /// The latest.
+    /// The latest of them.
     pub last: Option<Failure>,
+    /// Stretches, of one entry or more, that were acknowledged and cannot be read: a gap. Also those found at open.
+    pub unreadable: u64,
 }
 
 /// A database that is not written to any more.
@@ -180,11 +183,15 @@ impl Spool {
     /// The directory is in use or cannot be used at all; never because of what is in it.
     pub fn open(options: Options) -> Result<Opened, Error> {
         let found = opening::open(&options)?;
+        let unreadable = found.generations.iter().map(|generation| generation.unreadable()).sum();
         let shared = Arc::new(Shared::new(options));
+        shared.failures.send_modify(|failures| failures.unreadable = unreadable);
         shared.set_generations(&found.generations);
         let ended = CancellationToken::new();
         writer::start(Arc::clone(&shared), found.directory, found.generations, ended.clone())?;
         let spool = Self(Arc::new(Inner { shared, ended }));
+        let Totals { entries, bytes, oldest_age } = spool.totals();
+        tracing::info!(entries, bytes, ?oldest_age, "spool is open");
         Ok(Opened { spool, moved_aside: found.moved_aside, unopened: found.unopened })
     }
 
@@ -261,7 +268,7 @@ impl Spool {
         self.0.shared.highest()
     }
 
-    /// Databases that failed: changes with each.
+    /// What failed: changes with each failure.
     #[must_use]
     pub fn failures(&self) -> watch::Receiver<Failures> {
         self.0.shared.failures.subscribe()

@@ -24,14 +24,17 @@ pub(super) fn open(options: &Options) -> Result<Found, Error> {
     for number in numbers {
         let path = found.directory.data(number);
         match options.storage.open(&path) {
-            Ok(database) => found.generations.push(Arc::new(Generation::new(number, database))),
+            Ok(database) => {
+                let takes = found.directory.disk_bytes_of(number).unwrap_or_default();
+                found.generations.push(Arc::new(Generation::new(number, database, takes)));
+            }
             // We have the directory: only a database of ours that is still closing can be in the way.
             Err(storage::Error::Locked) => return Err(Error::InUse { directory: options.directory.clone() }),
-            Err(error @ storage::Error::NoSpace(_)) => {
+            Err(error @ (storage::Error::NoSpace(_) | storage::Error::Refused { .. })) => {
                 tracing::error!(
                     database = %path.display(),
                     error = %Chain(&error),
-                    "spool database cannot be opened on a full disk; the next start tries again"
+                    "spool database cannot be opened now; it stays where it is and the next start tries again"
                 );
                 found.unopened.push(path);
             }
@@ -62,7 +65,8 @@ fn salvage(
     let number = directory.next_number()?;
     let salvaged = directory.create(number).map_err(failed).and_then(|data| {
         let database = options.storage.salvage(&aside.join(Directory::DATA), &data)?;
-        let generation = Generation::new(number, database);
+        let takes = directory.disk_bytes_of(number).map_err(failed)?;
+        let generation = Generation::new(number, database, takes);
         directory.ready(number).map_err(failed)?;
         Ok(generation)
     });

@@ -152,7 +152,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::spool::storage::{Change, Error};
+    use crate::spool::storage::{Change, Error, Visitor};
 
     /// Keys in order, some of which cannot be read: as a damaged block, nor can anything be begun on them.
     #[derive(Default)]
@@ -170,12 +170,7 @@ mod tests {
             unreachable!("a scan looks nothing up")
         }
 
-        fn visit(
-            &self,
-            from: &[u8],
-            to: &[u8],
-            visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-        ) -> Result<(), Error> {
+        fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
             for (key, value) in self.entries.range(from.to_vec()..to.to_vec()) {
                 if self.bad.contains(key) {
                     let source = "damaged".into();

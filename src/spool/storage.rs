@@ -5,6 +5,9 @@
 
 use std::{error, fmt, io, ops::ControlFlow, path::Path};
 
+/// ENFILE and EMFILE, which have no kind of their own.
+const TOO_MANY_FILES: [i32; 2] = [23, 24];
+
 /// Where databases come from.
 pub trait Storage: fmt::Debug + Send + Sync {
     /// Opens the database in this directory, and creates it if there is none. Blocks.
@@ -46,12 +49,7 @@ pub trait Database: Send + Sync {
     ///
     /// # Errors
     /// What comes after the last one shown is unreadable.
-    fn visit(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), Error>;
+    fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error>;
 
     /// Gives back the disk that removed entries still take, as far as that can be done. May take long.
     ///
@@ -59,6 +57,9 @@ pub trait Database: Send + Sync {
     /// What went wrong meanwhile; the database's own business unless a commit fails too.
     fn compact(&self) -> Result<(), Error>;
 }
+
+/// Is shown keys and values until it breaks off.
+pub type Visitor<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// One change of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +80,15 @@ pub enum Error {
     /// Somebody else has the database open.
     #[error("the database is open elsewhere")]
     Locked,
+    /// The system refuses, for a reason that says nothing about the files: rights, open files, memory.
+    #[error("{action}")]
+    Refused {
+        /// What was attempted.
+        action: &'static str,
+        /// The reason.
+        #[source]
+        source: Cause,
+    },
     /// Anything else.
     #[error("{action}")]
     Broken {
@@ -97,10 +107,17 @@ impl Error {
     /// An error of the system while `action` was attempted.
     #[must_use]
     pub fn io(action: &'static str, source: io::Error) -> Self {
-        if is_no_space(&source) {
-            Self::NoSpace(source.into())
-        } else {
-            Self::Broken { action, source: source.into() }
+        use io::ErrorKind::{OutOfMemory, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+
+        match source.kind() {
+            StorageFull | QuotaExceeded => Self::NoSpace(source.into()),
+            PermissionDenied | ReadOnlyFilesystem | OutOfMemory => {
+                Self::Refused { action, source: source.into() }
+            }
+            _ if source.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code)) => {
+                Self::Refused { action, source: source.into() }
+            }
+            _ => Self::Broken { action, source: source.into() },
         }
     }
 
@@ -109,9 +126,4 @@ impl Error {
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::NoSpace(_))
     }
-}
-
-/// Whether the system says that there is no more disk, or none for us.
-pub(super) fn is_no_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -176,6 +176,10 @@ impl Writer {
                 for generation in self.generations.iter().filter(|generation| generation.number == number) {
                     generation.recount(&lane);
                 }
+                let unreadable = self.generations.iter().map(|generation| generation.unreadable()).sum();
+                self.shared.failures.send_modify(|failures| {
+                    failures.unreadable = failures.unreadable.max(unreadable);
+                });
                 self.account();
             }
             Operation::Append { .. } | Operation::Remove { .. } => {}
@@ -282,7 +286,7 @@ impl Writer {
         let opened = self.directory.create(number).map_err(failed).and_then(|data| {
             let database = self.shared.options.storage.open(&data)?;
             self.directory.ready(number).map_err(failed)?;
-            Ok(Generation::new(number, database))
+            Ok(Generation::new(number, database, 0))
         });
         // It never held anything; the next start would remove it, too.
         opened.inspect_err(|_| drop(self.directory.remove(number)))

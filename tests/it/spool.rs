@@ -17,7 +17,7 @@ use crate::support::process::Process;
 use crate::support::{Result, cycles, run_directory};
 
 crate::tests! {
-    plain every_acknowledged_entry_is_there_after_a_kill;
+    plain every_acknowledged_entry_is_there_after_a_kill within 1800;
     plain a_second_process_is_refused;
     plain a_journal_that_cannot_be_written_loses_nothing_acknowledged_and_is_succeeded;
 }
@@ -83,7 +83,7 @@ async fn append_to_a_failing_disk(directory: &Path) {
     let _handled = signal(SignalKind::from_raw(25)).unwrap();
     let spool = Spool::open(options(directory)).unwrap().spool;
     let full = getrlimit(Resource::Fsize);
-    setrlimit(Resource::Fsize, Rlimit { current: Some(LONGEST_FILE), ..full.clone() }).unwrap();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(LONGEST_FILE), ..full }).unwrap();
     let mut sequence = 0;
     let end = Instant::now() + LIMIT;
     let error = loop {
@@ -167,7 +167,7 @@ async fn every_acknowledged_entry_is_there_after_a_kill() -> Result<()> {
         let process = start("append", &directory, &home.join(format!("log-{cycle}")))?;
         process.until_said("opened", LIMIT).await?;
         // Some way into the work, at a moment that is another one each time.
-        let enough = 200 + u64::from(cycle) * 131;
+        let enough = 200 + u64::from(cycle) * 131 % 1_000;
         let end = Instant::now() + LIMIT;
         while (ledger(&process.said()).0.len() as u64) < enough {
             assert!(Instant::now() < end, "{}", process.error("appended too little"));
@@ -185,6 +185,11 @@ async fn every_acknowledged_entry_is_there_after_a_kill() -> Result<()> {
         let lost: Vec<_> = owed.difference(&held).collect();
         assert!(lost.is_empty(), "cycle {cycle}: {} of {} lost: {lost:?}", lost.len(), owed.len());
         assert!(opened.spool.highest_sequence() >= *held.last().unwrap());
+        // Not all, so that the next life begins with something.
+        for sequence in held.iter().filter(|sequence| !sequence.is_multiple_of(5)) {
+            opened.spool.remove(&entry(*sequence).lane, *sequence);
+        }
+        owed.retain(|sequence| sequence.is_multiple_of(5));
         assert!(opened.spool.close(LIMIT).await);
     }
     Ok(())

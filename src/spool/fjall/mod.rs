@@ -22,7 +22,6 @@ mod salvage;
 
 use std::{
     io,
-    ops::ControlFlow,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -32,7 +31,7 @@ use std::{
 
 use fjall::{KeyspaceCreateOptions, PersistMode};
 
-use super::storage::{Change, Database, Error, Storage, is_no_space};
+use super::storage::{Change, Database, Error, Storage, Visitor};
 
 /// Name of the one keyspace.
 const ENTRIES: &str = "entries";
@@ -186,12 +185,7 @@ impl Database for Open {
         Ok(size.map(u64::from))
     }
 
-    fn visit(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
         for found in self.entries.range(from..to) {
             let (key, value) = found.into_inner().map_err(|error| translate("read entries", error))?;
             if visit(&key, &value).is_break() {
@@ -221,9 +215,8 @@ impl Database for Open {
 fn translate(action: &'static str, error: fjall::Error) -> Error {
     match error {
         fjall::Error::Locked => Error::Locked,
-        fjall::Error::Io(source) if is_no_space(&source) => Error::NoSpace(source.into()),
-        fjall::Error::Storage(fjall::LsmError::Io(source)) if is_no_space(&source) => {
-            Error::NoSpace(source.into())
+        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
+            Error::io(action, source)
         }
         source => Error::Broken { action, source: source.into() },
     }

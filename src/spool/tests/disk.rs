@@ -165,6 +165,81 @@ async fn a_damaged_first_block_hides_nothing_behind_it() {
 
     assert!(found.len() > 1_700 && found.first() > Some(&1) && found.last() == Some(&2_000), "{found:?}");
     assert_eq!(opened.spool.totals().entries, found.len() as u64);
+    assert_eq!(opened.spool.failures().borrow().unreadable, 1);
+}
+
+#[tokio::test]
+async fn damage_that_comes_while_the_spool_is_open_is_told_once_and_does_not_count_any_more() {
+    let bench = Bench::new();
+    let (lane, other) = (lane("t", 0), lane("t", 1));
+    bench.append(&lane, 1..=20).await;
+    bench.append(&other, [21]).await;
+    let mut failures = bench.spool.failures();
+
+    bench.faults.damage(Some(b"payload 7"));
+    let found = bench.sequences(&lane).await;
+
+    assert_eq!(found, (1..=20).filter(|sequence| *sequence != 7).collect::<Vec<_>>());
+    within(failures.wait_for(|failures| failures.unreadable == 1)).await.unwrap();
+    assert_eq!(bench.sequences(&lane).await, found);
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+    assert_eq!(lanes.iter().map(|state| state.entries).collect::<Vec<_>>(), [19, 1]);
+    assert_eq!(bench.spool.failures().borrow().unreadable, 1);
+    for sequence in found {
+        bench.spool.remove(&lane, sequence);
+    }
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+    assert_eq!(lanes.iter().map(|state| &state.lane).collect::<Vec<_>>(), [&other]);
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_set_aside_once_nothing_readable_is_left_in_it() {
+    let bench = Bench::with(|options| Options { rotate_bytes: 100, ..options });
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=20).await;
+    bench.faults.damage(Some(b"payload 7"));
+
+    for sequence in bench.sequences(&lane).await {
+        bench.spool.remove(&lane, sequence);
+    }
+
+    let home = bench.home.path();
+    let names = || fs::read_dir(home).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    eventually("it is set aside", async || names().any(|name| name.starts_with("1.unreadable-"))).await;
+}
+
+#[tokio::test]
+async fn a_database_that_may_not_be_opened_stays_where_it_is() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1]).await;
+    close(bench.spool).await;
+    bench.faults.refuse_opens(1);
+    let with_faults = || Options { storage: Arc::new(bench.faults.clone()), ..options(bench.home.path()) };
+
+    let opened = Spool::open(with_faults()).unwrap();
+
+    assert!(opened.moved_aside.is_empty());
+    assert_eq!(opened.unopened, [bench.home.path().join("1/data")]);
+    opened.spool.append(entry(&lane, 2)).await.unwrap();
+    close(opened.spool).await;
+    assert_eq!(sequences(&Spool::open(with_faults()).unwrap().spool, &lane).await, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_database_that_was_large_before_a_restart_is_given_back_when_drained_after_it() {
+    let bench = Bench::with(|options| Options { rotate_bytes: 1_000_000, ..options });
+    let lane = lane("t", 0);
+    bench.spool.append(entry_of(&lane, 1, vec![7; 2_000_000])).await.unwrap();
+    bench.append(&lane, [2]).await;
+    bench.spool.remove(&lane, 1);
+    close(bench.spool).await;
+
+    let home = bench.home.path();
+    let spool = Spool::open(Options { rotate_bytes: 1_000_000, ..options(home) }).unwrap().spool;
+    spool.remove(&lane, 2);
+
+    eventually("the database is gone", async || !home.join("1").exists() && home.join("2").exists()).await;
 }
 
 #[tokio::test]
