@@ -293,7 +293,8 @@ fn compaction_gives_back_what_removed_entries_took() {
     database.compact().unwrap();
 
     let after = tables(home.path());
-    assert!(before > 40_000_000 && after < 4_000_000, "{before} bytes of tables before, {after} after");
+    // 80 MB were written, of which the store keeps no more than 64 MiB in memory.
+    assert!(before > 10_000_000 && after < 1_000_000, "{before} bytes of tables before, {after} after");
     assert_eq!(database.size(&key(5_000)).unwrap(), Some(4_000));
     assert_eq!(database.size(&key(5_001)).unwrap(), None);
 }

@@ -35,7 +35,7 @@ async fn entries_that_only_wait_count_against_the_limit_too() {
     bench.faults.hold();
     let waiting = [1, 2].map(|sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 1000])));
 
-    let refused = bench.spool.append(entry_of(&lane, 3, vec![0; 1000])).await;
+    let refused = within(bench.spool.append(entry_of(&lane, 3, vec![0; 1000]))).await;
 
     bench.faults.release();
     assert!(matches!(refused, Err(Error::Full(Room::Limit))), "{refused:?}");
@@ -68,7 +68,7 @@ async fn a_full_queue_is_said_at_once_and_one_large_entry_alone_is_taken() {
     bench.faults.hold();
     let large = bench.spool.append(entry_of(&lane, 1, vec![0; 5_000]));
 
-    let refused = bench.spool.append(entry(&lane, 2)).await;
+    let refused = within(bench.spool.append(entry(&lane, 2))).await;
 
     bench.faults.release();
     assert!(matches!(refused, Err(Error::Busy)), "{refused:?}");

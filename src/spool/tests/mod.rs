@@ -100,7 +100,8 @@ async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// What a crash at this moment would leave: the files as they are, unlocked.
+/// What a crash at this moment would leave: the files as they are, unlocked. For a spool whose background threads have
+/// nothing to do, since files are copied one after the other.
 fn copy_of(home: &Path) -> TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
