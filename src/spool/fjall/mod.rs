@@ -37,6 +37,8 @@ use super::storage::{Change, Database, Error, Storage, Visitor};
 const ENTRIES: &str = "entries";
 /// Bytes in memory that are then written out as a table.
 const TABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// About what a key costs in memory besides its own bytes; most of what a removal does.
+const NODE_BYTES: usize = 96;
 /// Bytes in memory above which a commit waits for the background thread.
 const MOST_IN_MEMORY: u64 = 4 * TABLE_BYTES;
 /// Tables waiting to be written, besides the one being filled. The store's own, endless, wait begins at four.
@@ -158,7 +160,7 @@ impl Database for Open {
         }
         let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), changes.len())
             .durability(Some(mode));
-        let mut bytes = 0;
+        let mut bytes = changes.len() * NODE_BYTES;
         for change in changes {
             match change {
                 Change::Put(key, value) => {
