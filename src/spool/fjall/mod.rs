@@ -14,6 +14,8 @@
 //!   is dead; and when the tables are to be switched it says so with every commit, into a queue of 1000 on which the
 //!   background thread itself can then block. So the switching is done here, before either can happen, and the wait is
 //!   ours: with a limit, and ended by the poison.
+//! - A journal of more than 64 MB is succeeded by a new one when tables are switched, and removed once its entries are in
+//!   tables; until then every open reads it again.
 //! - With two or more background threads one of them spins while another merges. Hence one.
 //! - Removed keys take disk until a merge meets them, and merged tables until the next switch of tables, which forgets
 //!   who might still read them; [`Database::compact`] does both.
@@ -22,6 +24,7 @@ mod salvage;
 
 use std::{
     io,
+    os::unix::fs::MetadataExt as _,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -33,6 +36,8 @@ use fjall::{KeyspaceCreateOptions, PersistMode};
 
 use super::storage::{Change, Database, Error, Storage, Visitor};
 
+/// Ending of the store's journals.
+const JOURNAL: &str = "jnl";
 /// Name of the one keyspace.
 const ENTRIES: &str = "entries";
 /// Bytes in memory that are then written out as a table.
@@ -50,7 +55,11 @@ const LONGEST_STALL: Duration = Duration::from_secs(20);
 const STALL_STEP: Duration = Duration::from_millis(2);
 /// Blocks kept in memory, all databases each: draining reads everything once, so a cache is of little use.
 const CACHE_BYTES: u64 = 4 * 1024 * 1024;
-/// Least that the store accepts.
+/// Bytes of journal above which the store begins a new one, if asked after a write.
+const LONG_JOURNAL: u64 = 64_000_000;
+/// Below all keys there are, so that it can be deleted when something has to be written.
+const NO_KEY: &[u8] = &[0];
+/// Twice the least that the store accepts.
 const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
 
 /// The product's store.
@@ -86,7 +95,13 @@ impl Storage for Fjall {
 }
 
 fn open(directory: &Path) -> Result<Open, Error> {
+    let is_long = directory.exists() && journal_bytes(directory) > LONG_JOURNAL;
     let open = recover(directory)?;
+    if is_long {
+        // It is replaced when tables are switched, but its length is known only once it was written to. Should this
+        // fail, so will the next commit, and what is here can be read all the same.
+        drop(open.commit(vec![Change::Delete(NO_KEY.to_vec())], false));
+    }
     // How much the journal has put into memory is not told, so it is written out; nothing is not.
     open.entries.rotate_memtable().map_err(|error| translate("open the database", error))?;
     Ok(open)
@@ -207,11 +222,17 @@ impl Database for Open {
             thread::sleep(STALL_STEP);
         }
         self.entries.major_compact().map_err(failed)?;
-        // Without anything in memory there is no switch; below all entries there is no key.
-        let nothing = vec![Change::Delete(vec![0])];
-        self.commit(nothing, false)?;
+        // Without anything in memory there is no switch.
+        self.commit(vec![Change::Delete(NO_KEY.to_vec())], false)?;
         self.entries.rotate_memtable().map_err(failed).map(drop)
     }
+}
+
+/// Bytes of journals; those that cannot be looked at count nothing.
+fn journal_bytes(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let journals = files.filter(|file| file.path().extension().is_some_and(|extension| extension == JOURNAL));
+    journals.filter_map(|journal| journal.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
 }
 
 fn translate(action: &'static str, error: fjall::Error) -> Error {

@@ -10,12 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Open, open, recover};
+use super::{JOURNAL, Open, open, recover};
 use crate::spool::storage::Error;
 
 /// Folder of the store's files that never change.
 const TABLES: &str = "tables";
-const JOURNAL: &str = "jnl";
 
 /// Copies `from` to `to`, with as much of the newest journal as opens.
 pub(super) fn salvage(from: &Path, to: &Path) -> Result<Open, Error> {

@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::*;
-use crate::spool::{fjall::Fjall, storage::Storage as _};
+use crate::spool::{
+    fjall::Fjall,
+    storage::{Change, Storage as _},
+};
 
 fn files(under: &Path, ending: impl Fn(&Path) -> bool + Copy) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -269,9 +272,34 @@ async fn a_drained_spool_gives_its_disk_back() {
 }
 
 #[test]
-fn compaction_gives_back_what_removed_entries_took() {
-    use crate::spool::storage::Change;
+fn a_journal_that_grew_over_many_short_lives_is_given_back() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    let journals = || -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        let files = files(&data, |path| path.extension().is_some_and(|extension| extension == "jnl"));
+        files.iter().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
+    };
+    // Each is too short to fill a table, after which the store looks at its journal.
+    for life in 0..7_u8 {
+        let database = Fjall.open(&data).unwrap();
+        database.commit(vec![Change::Put(vec![1, life], vec![life; 10_000_000])], true).unwrap();
+    }
+    let before = journals();
 
+    let database = Fjall.open(&data).unwrap();
+
+    let end = std::time::Instant::now() + LIMIT;
+    while journals() > 20_000_000 {
+        assert!(std::time::Instant::now() < end, "{} bytes of journal, {before} before", journals());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(before > 64_000_000, "{before}");
+    assert_eq!(database.size(&[1, 3]).unwrap(), Some(10_000_000));
+}
+
+#[test]
+fn compaction_gives_back_what_removed_entries_took() {
     let home = tempfile::tempdir().unwrap();
     let database = Fjall.open(&home.path().join("data")).unwrap();
     let key = |number: u32| number.to_be_bytes().to_vec();
