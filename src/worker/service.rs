@@ -272,6 +272,7 @@ impl Service {
             state: state.clone(),
             arbiter,
             statuses: statuses.clone(),
+            partitions: u32::try_from(membership.partitions()).unwrap_or_default(),
             membership: membership.clone(),
             worker_id: Arc::clone(&self.worker_id),
             worker: Arc::clone(worker),

@@ -17,6 +17,8 @@
 //! - Nothing is started on a partition before configs and statuses have been read to their end after its claim: the newest
 //!   configuration and every command up to then are known, and served by the start itself. Offsets are the task's to read,
 //!   once the transactional id is its own.
+//! - Where something runs follows from its name and the cluster's own count of partitions, not from what the topic has
+//!   today: two workers that counted differently would run it twice, or not at all.
 //! - Of each task there is at most one instance on a worker; on two workers there may be two for a moment, of which the
 //!   later has the higher claim. A partition that is given up ends its instances within their grace, and tells so; one that
 //!   is lost, or whose lease has ended, ends them at once and without a word.
@@ -67,6 +69,9 @@ pub struct Parts {
     pub statuses: StatusWriter,
     /// What this worker owns.
     pub membership: Membership,
+    /// Partitions of the work topic among which everything is placed: the same number on every worker of the cluster, for
+    /// ever. A topic that has grown since then has partitions that carry nothing.
+    pub partitions: u32,
     /// Who this worker is in status records: `host:port`.
     pub worker_id: Arc<str>,
     /// The worker's configuration.

@@ -175,7 +175,7 @@ impl Duty {
         // Before the look: a change in between is looked at again.
         let change = Some(*configs.changes().borrow());
         if self.planned_at != change || self.held != held {
-            self.planned = configs.read(|configs| plan(configs, &held, membership.partitions()));
+            self.planned = configs.read(|configs| plan(configs, &held, self.parts.partitions));
             (self.planned_at, self.held) = (change, held);
         }
 
