@@ -25,7 +25,8 @@
 //! - A restart that was asked for is served once by every instance it concerns, and not by one that was started after it.
 //! - Statuses of what no longer exists are removed by the connector's owner (`sweep`).
 //!
-//! On failure: without a broker leases end, and with them the instances; all of it comes back by itself.
+//! On failure: without a broker leases end, and with them the instances; all of it comes back by itself. What cannot come
+//! back, a fault in what it works with, ends it with an [`Error`].
 
 mod connector;
 mod duty;
@@ -54,7 +55,33 @@ use super::{
     plugins::Plugins,
     state::{State, writer::StatusWriter},
 };
-use crate::{config, kafka::Membership, retry::Policy};
+use crate::{
+    config,
+    kafka::Membership,
+    retry::{Policy, Retry},
+};
+
+/// Why a supervisor ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something it works with has a fault, of which the log has the words.
+    #[error("what {does} has ended by itself")]
+    Broken {
+        /// What that does.
+        does: &'static str,
+    },
+}
+
+impl Error {
+    /// Whether trying again may help: not in this process.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Broken { .. } => Retry::Never,
+        }
+    }
+}
 
 /// What a supervisor needs.
 #[derive(Debug)]
@@ -144,9 +171,15 @@ impl Supervisor {
 
     /// Runs until cancelled, then ends all instances, tasks before connectors, and tells the status topic, all within
     /// `grace`. Leaving the group is the caller's, afterwards: others take over at once.
-    pub async fn run(self, cancel: CancellationToken, grace: Duration) {
+    ///
+    /// A panic of its own is not caught here; those of connectors, tasks and their keepers are.
+    ///
+    /// # Errors
+    /// It has ended by itself, in the same order, because it could no longer do its work: the worker should end too.
+    pub async fn run(self, cancel: CancellationToken, grace: Duration) -> Result<(), Error> {
         let mut duty = Duty::new(self.parts, self.handle);
-        duty.run(&cancel).await;
+        let ended = duty.run(&cancel).await;
         duty.stop(grace).await;
+        ended
     }
 }
