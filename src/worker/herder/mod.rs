@@ -183,7 +183,7 @@ impl Herder {
         let connector = self.connector(name).await?;
         let infos = connector.tasks.iter().zip(0..).map(|(config, task)| TaskInfo {
             id: TaskId { connector: name.to_owned(), task },
-            config: config.clone(),
+            config: Arc::clone(config),
         });
         Ok(infos.collect())
     }

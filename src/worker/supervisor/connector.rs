@@ -136,7 +136,7 @@ impl Owner {
 /// or deleted meanwhile.
 fn differs(configs: &Configs, name: &str, config: &Properties, tasks: &[Properties]) -> bool {
     configs.connectors().get(name).is_some_and(|current| {
-        let same = *current.tasks == *tasks && !configs.is_half_written(name);
+        let same = current.tasks.iter().map(|task| &**task).eq(tasks) && !configs.is_half_written(name);
         *current.config == *config && current.target == TargetState::Running && !same
     })
 }
