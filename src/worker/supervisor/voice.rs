@@ -115,14 +115,16 @@ impl Voice {
 
     /// Compares what was said with what the topic shows. For one who surely holds the partition.
     pub(super) fn compare(&self, shown: Shown<'_>) -> Comparison {
-        let said = self.said();
-        let Some(Said { status, at, again }) = &*said else { return Comparison::Same };
+        let mut said = self.said();
+        let Some(Said { status, at, again }) = said.as_mut() else { return Comparison::Same };
         if !shown.shadowed && shown.status == Some(status) {
+            // The next time it is missing is another one.
+            *again = false;
             return Comparison::Same;
         }
         let anew = shown.generation.is_some_and(|generation| generation > self.generation);
         let wrong = anew || shown.status.is_none();
-        let patience = if wrong && !again { self.impatience } else { self.patience };
+        let patience = if wrong && !*again { self.impatience } else { self.patience };
         if at.elapsed() >= patience { Comparison::Missing { anew } } else { Comparison::Waits }
     }
 
@@ -294,7 +296,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_shown_is_borne_less_long_than_something_else_but_only_once() {
+    fn nothing_shown_is_borne_less_long_than_something_else_but_once_each_time() {
         let (mut voice, _, mut said) = voice(Some(5));
         (voice.patience, voice.impatience) = (Duration::from_secs(3600), Duration::ZERO);
         voice.say(RunState::Running, None);
@@ -305,6 +307,9 @@ pub(super) mod tests {
         voice.insist(false);
 
         assert_eq!(voice.compare(shown(None, Some(5), false)), Comparison::Waits, "it was just said again");
+        let back = said.try_recv().unwrap();
+        assert_eq!(voice.compare(shown(Some(&back), Some(5), false)), Comparison::Same);
+        assert_eq!(voice.compare(shown(None, Some(5), false)), MISSING, "shown once, it may be lost again");
     }
 
     #[test]
