@@ -250,9 +250,21 @@ impl Service {
             },
         )
         .await?;
-        let herder = Herder::new(HerderParts {
+        let supervisor = Supervisor::new(Parts {
+            plugins: process.plugins.clone(),
             state: state.clone(),
             arbiter: arbiter.clone(),
+            statuses: statuses.clone(),
+            partitions: u32::try_from(membership.partitions()).unwrap_or_default(),
+            membership: membership.clone(),
+            worker_id: Arc::clone(&self.worker_id),
+            worker: Arc::clone(worker),
+            settings: Settings::default(),
+        });
+        let handle = supervisor.handle();
+        let herder = Herder::new(HerderParts {
+            state: state.clone(),
+            arbiter,
             statuses: statuses.clone(),
             offsets,
             shards: Shards::new(worker.kafka.clone(), TransactionOptions::default()),
@@ -266,24 +278,19 @@ impl Service {
                 self.worker_id
             ),
             cluster_id: admin.cluster_id().await?,
+            running: handle.clone(),
         });
-        let supervisor = Supervisor::new(Parts {
-            plugins: process.plugins.clone(),
-            state: state.clone(),
-            arbiter,
-            statuses: statuses.clone(),
-            membership: membership.clone(),
-            worker_id: Arc::clone(&self.worker_id),
-            worker: Arc::clone(worker),
-            settings: Settings::default(),
-        });
-        let handle = supervisor.handle();
         let follower = herder.clone();
         let cancel = self.cancel.clone();
         self.tasks.spawn(async move { follower.follow_loggers(cancel).await });
         let grace =
             worker.shutdown_timeout.saturating_sub(Duration::from_secs(2)).max(Duration::from_millis(500));
-        self.tasks.spawn(supervisor.run(self.cancel.clone(), grace));
+        let supervising = supervisor.run(self.cancel.clone(), grace);
+        self.tasks.spawn(async move {
+            if let Err(error) = supervising.await {
+                tracing::error!(%error, "the supervisor has ended");
+            }
+        });
         self.health.serve(rest::router(herder), state, handle.clone());
         self.running = Some(Running { statuses, membership, handle });
         tracing::info!(worker_id = &*self.worker_id, group = worker.group.id, "worker started");
