@@ -53,8 +53,9 @@ struct Known {
     is_steady: bool,
     /// What it said when it could last be read.
     said: Option<Arc<Declaration>>,
+    /// Why it cannot be used, once two looks have found so.
     failure: Option<String>,
-    /// Looks in a row that could not read it.
+    /// Looks in a row that could not read it, since it last was steady.
     failures: u32,
     /// The last look did not find it.
     is_missed: bool,
@@ -136,6 +137,9 @@ impl Known {
         if is_same && self.is_steady {
             return;
         }
+        if self.is_steady {
+            self.failures = 0;
+        }
         self.stamp = stamp;
         self.is_steady = is_same;
         match Document::load(path) {
@@ -146,6 +150,8 @@ impl Known {
                 self.failure = None;
                 self.failures = 0;
             }
+            // The first look may have come while somebody was writing.
+            Err(_) if self.failures == 0 => self.failures = 1,
             Err(problems) => {
                 self.failure = Some(problems.to_string());
                 self.failures = self.failures.saturating_add(1);
@@ -153,12 +159,11 @@ impl Known {
         }
     }
 
-    /// A failure counts from the second look on: the first may have come while somebody was writing.
     fn content(&self) -> Content {
         match (&self.failure, &self.said) {
-            (Some(reason), _) if self.failures > 1 => Content::Unusable(reason.clone()),
-            (_, Some(said)) => Content::Says(Arc::clone(said)),
-            (_, None) => Content::Unsettled,
+            (Some(reason), _) => Content::Unusable(reason.clone()),
+            (None, Some(said)) => Content::Says(Arc::clone(said)),
+            (None, None) => Content::Unsettled,
         }
     }
 }
@@ -264,6 +269,8 @@ mod tests {
         place.write("a.json", &whole[..20]);
         let at_once = look(&mut folder);
         let later = look(&mut folder);
+        place.write("a.json", "");
+        let being_mended = look(&mut folder);
         place.write("a.json", &text("a", "2"));
         let mended = look(&mut folder);
         place.write("b.json", "");
@@ -272,6 +279,7 @@ mod tests {
         assert_eq!(at_once, pairs(&[("a", "1")]), "as before");
         assert_eq!(later[0].0, "a", "its name is known from before");
         assert!(later[0].1.contains("is not JSON"), "{later:?}");
+        assert_eq!(being_mended, later, "an editor empties a file before it writes");
         assert_eq!(mended, pairs(&[("a", "2")]));
         assert_eq!(fresh, pairs(&[("a", "2"), ("?", "unsettled")]));
     }

@@ -9,9 +9,9 @@ use std::os::unix::fs::symlink;
 use serde_json::{Value, json};
 
 use self::place::{DECLARATIONS, Place, entry};
-use crate::rest::worker::SECRET;
-use crate::support::Shared;
+use crate::rest::worker::{Answer, SECRET};
 use crate::support::harness::Test;
+use crate::support::{Result, Shared, breakable};
 
 pub(crate) fn tests() -> Vec<Test> {
     [own::tests(), run::tests()].into_iter().flatten().collect()
@@ -32,6 +32,7 @@ mod own {
         real a_mount_that_swaps_its_links_is_followed;
         real a_connector_that_is_as_declared_already_is_not_written_again;
         real a_worker_without_files_tells_what_others_have_declared;
+        disturbing a_file_that_changes_while_kafka_is_away_is_applied_when_it_is_back within 240;
     }
 
     async fn a_file_is_applied_at_start_in_one_transaction_and_its_references_stay_references(
@@ -303,5 +304,31 @@ mod own {
         assert_eq!((nothing.status, nothing.body), (200, json!([])));
         assert_eq!(told.body, json!([{"name": "a", "file": "a.json", "state": "in sync"}]));
         assert_eq!(posted.status, 405);
+    }
+
+    async fn a_file_that_changes_while_kafka_is_away_is_applied_when_it_is_back() -> Result<()> {
+        let broker = breakable::take().await?;
+        let place = Place::new(&broker.bootstrap(), "declared-outage");
+        place.declare("a", "1");
+        let worker = place.worker().await;
+        worker.until_state("a", "in sync").await;
+
+        broker.pause()?;
+        place.declare("a", "2");
+        place.declare("b", "1");
+        let is_told = |answer: &Answer| {
+            ["a", "b"].iter().all(|name| {
+                let message = entry(answer, name)["message"].as_str().unwrap_or_default();
+                entry(answer, name)["state"] == "pending" && message.contains("write the change")
+            })
+        };
+        worker.until(DECLARATIONS, is_told).await;
+        broker.resume()?;
+
+        worker.until_client("a", "2").await;
+        worker.until_state("b", "in sync").await;
+        worker.has_looked(&place).await;
+        assert_eq!(place.written(&["connector-a", "connector-b"]).await, [2, 1]);
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use crate::support::topics::LIMIT;
 use crate::support::{Result, Shared, prefix, run_directory};
 
 crate::tests! {
+    plain a_start_with_two_files_of_one_name_is_refused_with_both_named;
     real a_worker_applies_its_directory_and_people_see_how_it_differs;
 }
 
@@ -84,6 +85,31 @@ async fn a_worker_applies_its_directory_and_people_see_how_it_differs(shared: &'
     assert!(!said.contains(SECRET), "{said}");
     let audited = said.lines().filter(|line| line.contains("audit") && line.contains("records.json"));
     assert_eq!(audited.count(), 2, "{said}");
+    Ok(())
+}
+
+async fn a_start_with_two_files_of_one_name_is_refused_with_both_named() -> Result<()> {
+    let directory = run_directory::create("declared-twice-at-start")?;
+    let document = json!({"name": "records", "config": {
+        "connector.class": "RecordSource", "topic.prefix": "p", "enrich.resources": "customers",
+        "provider.base.url": "https://api.example.com", "provider.auth.url": "https://login.example.com",
+        "provider.subscription.key": SECRET, "oauth.client.id": "client", "oauth.client.secret": SECRET}});
+    for file in ["one.json", "two.json"] {
+        fs::write(directory.join(file), document.to_string()).unwrap();
+    }
+    let mut command = tributary(&["run"]);
+    command
+        .env("CONNECT_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+        .env("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://127.0.0.1:1")
+        .env("CONNECT_LISTENERS", "http://127.0.0.1:0")
+        .env("CONNECT_CONNECTORS_DIR", &directory);
+
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    assert!(complaints.contains("1 problem ") && complaints.contains("two connectors"), "{complaints}");
+    assert!(complaints.contains("one.json") && complaints.contains("two.json"), "{complaints}");
     Ok(())
 }
 
