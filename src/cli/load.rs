@@ -1,6 +1,9 @@
 //! Files and environment to a checked configuration: the worker's and every connector's, all problems together.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use super::{Environment, Failure, Files};
 use crate::{
@@ -48,12 +51,13 @@ pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Fa
 
     let mut paths = files.connectors.clone();
     if let Some(directory) = &directory {
-        match connector_files(directory) {
+        match connector::files(directory) {
             Ok(found) => paths.extend(found),
             Err(problem) => problems.push(problem),
         }
     }
-    let mut connectors = Vec::new();
+    let mut connectors: Vec<Connector> = Vec::new();
+    let mut declared: BTreeMap<String, PathBuf> = BTreeMap::new();
     for path in paths {
         let parsed = connector::Document::load(&path).and_then(|(document, repeated)| {
             Connector::parse(&document.name, &document.config, &providers)
@@ -61,8 +65,15 @@ pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Fa
         });
         match parsed {
             Ok((connector, more)) => {
-                connectors.push(connector);
                 warnings.extend(more.map(|warning| in_file(&path, warning)));
+                let name = connector.common().name.clone();
+                match declared.get(&name) {
+                    Some(first) => problems.push(connector::declared_twice(&name, first, &path)),
+                    None => {
+                        declared.insert(name, path);
+                        connectors.push(connector);
+                    }
+                }
             }
             Err(found) => {
                 for problem in found.iter() {
@@ -75,6 +86,7 @@ pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Fa
     problems.extend(connector::conflicts(&connectors));
     match worker {
         Some(mut worker) if problems.is_empty() => {
+            worker.connector_files = files.connectors.clone();
             worker.telemetry.filter = filter.unwrap_or(worker.telemetry.filter);
             Ok(Loaded { worker, connectors, warnings })
         }
@@ -123,26 +135,6 @@ fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
             remedy: "correct the settings of the Kafka clients".to_owned(),
         },
     }
-}
-
-/// The `.json` files of a directory, in the order of their names.
-fn connector_files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
-    let problem = |error: std::io::Error| Problem {
-        key: "connectors.dir".to_owned(),
-        value: Some(directory.display().to_string()),
-        rule: format!("cannot be read ({})", error.kind()),
-        remedy: "correct the path or its permissions, or leave it out".to_owned(),
-    };
-    let entries = std::fs::read_dir(directory).map_err(problem)?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(problem)?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn in_file(path: &Path, warning: Warning) -> Warning {

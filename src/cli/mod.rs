@@ -6,6 +6,7 @@
 mod check;
 mod connectors;
 mod demo;
+mod drift;
 mod load;
 mod run;
 mod schemas;

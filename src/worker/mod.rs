@@ -18,6 +18,7 @@
 //!   person, and says which and what to do.
 
 pub mod arbiter;
+pub mod declared;
 mod health;
 pub mod herder;
 pub mod plugins;

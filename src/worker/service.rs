@@ -22,6 +22,7 @@ use tower_service::Service as _;
 
 use super::{
     arbiter::Arbiter,
+    declared,
     health::{Health, Phase},
     herder::{Herder, Loggers, Parts as HerderParts},
     plugins::Plugins,
@@ -291,7 +292,10 @@ impl Service {
                 tracing::error!(%error, "the supervisor has ended");
             }
         });
-        self.health.serve(rest::router(herder), state, handle.clone());
+        self.health.serve(rest::router(herder.clone()), state, handle.clone());
+        if let Some(options) = declared::Options::of(worker) {
+            self.tasks.spawn(declared::Watch::new(herder, options).run(self.cancel.clone()));
+        }
         self.running = Some(Running { statuses, membership, handle });
         tracing::info!(worker_id = &*self.worker_id, group = worker.group.id, "worker started");
         Ok(())

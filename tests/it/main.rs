@@ -26,6 +26,7 @@ mod support;
 
 mod cli;
 mod conformance;
+mod declared;
 mod dependencies;
 mod driver;
 mod fencing;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
     let tests = [
         cli::tests(),
         conformance::tests(),
+        declared::tests(),
         dependencies::tests(),
         driver::tests(),
         fencing::tests(),

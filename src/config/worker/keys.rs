@@ -188,7 +188,10 @@ keys! {
         CONNECTORS_DIR = Key::new(String, "connectors.dir",
             "Directory of connector files (*.json), applied at start and when they change. Unset: connectors come \
              from the REST API alone.")
-            .rule(Rule::Directory);
+            .rule(Rule::Directory).dependents(&["connectors.dir.interval.ms"]);
+        CONNECTORS_DIR_INTERVAL = Key::new(Int, "connectors.dir.interval.ms",
+            "Milliseconds between two looks at the connector files.")
+            .or("5000").low().rule(Rule::Range(100, 60 * MINUTE));
         STATE_DIR = Key::new(String, "state.dir",
             "Directory for the spool, the fence store and what a start without Kafka needs. Deliveries that were \
              answered may exist only here: put it on a disk that survives a restart.")

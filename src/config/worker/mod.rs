@@ -53,6 +53,10 @@ pub struct Worker {
     pub webhook: Webhook,
     /// `connectors.dir`.
     pub connectors_dir: Option<PathBuf>,
+    /// `connectors.dir.interval.ms`.
+    pub connectors_dir_interval: Duration,
+    /// Connector files of the command line, which stand beside those of the directory.
+    pub connector_files: Vec<PathBuf>,
     /// `state.dir`; may not exist yet.
     pub state_dir: PathBuf,
     /// `pipeline.in.flight.bytes`.

@@ -34,6 +34,8 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         listeners,
         webhook: webhook(reader),
         connectors_dir: reader.path(&keys::CONNECTORS_DIR),
+        connectors_dir_interval: reader.milliseconds(&keys::CONNECTORS_DIR_INTERVAL),
+        connector_files: Vec::new(),
         state_dir: reader.path(&keys::STATE_DIR).unwrap_or_default(),
         pipeline_in_flight_bytes: reader.number(&keys::PIPELINE_BYTES),
         clock_skew_max: reader.milliseconds(&keys::CLOCK_SKEW),

@@ -81,7 +81,7 @@ impl Herder {
             if !configs.connectors().contains_key(name) {
                 return Err(Error::no_connector(name));
             }
-            Ok(((), configs.deletion(name)))
+            Ok(((), self.deletion(name, configs)))
         };
         Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
     }
@@ -169,7 +169,7 @@ impl Herder {
     }
 
     /// Holds what no two connectors may share. Those whose configuration this worker cannot read count as different.
-    fn alone(&self, name: &str, config: &Properties, configs: &Configs) -> Result<(), Error> {
+    pub(super) fn alone(&self, name: &str, config: &Properties, configs: &Configs) -> Result<(), Error> {
         let class = |config: &Properties| config.get(CLASS).and_then(|class| Class::parse(class));
         let Some(own) = class(config) else { return Ok(()) };
         let parse = |name: &str, config: &Properties| {
@@ -196,7 +196,7 @@ impl Herder {
 }
 
 /// The configuration with its name in it.
-fn named(name: &str, mut config: Properties) -> Result<Properties, Error> {
+pub(super) fn named(name: &str, mut config: Properties) -> Result<Properties, Error> {
     match config.get(NAME) {
         Some(inner) if inner != name => {
             return Err(Error::BadRequest(format!(

@@ -18,6 +18,7 @@
 //! On failure an [`Error`] has the status and the words Kafka Connect would answer with.
 
 mod classes;
+mod declarations;
 mod edit;
 mod error;
 mod loggers;
@@ -29,7 +30,13 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures::future::join3;
 use tokio::time::{Instant, timeout};
 
+use self::{
+    declarations::Sight,
+    loggers::Followed,
+    shapes::{connector_state, task_state},
+};
 pub use self::{
+    declarations::{Declaration, DeclarationInfo, Drift, Finding, Sighting},
     edit::Patch,
     error::Error,
     loggers::{Level, LoggerLevel, Loggers},
@@ -37,10 +44,6 @@ pub use self::{
         ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
         TaskInfo, TaskState, TopicNames, Topics,
     },
-};
-use self::{
-    loggers::Followed,
-    shapes::{connector_state, task_state},
 };
 use super::{
     arbiter::Arbiter,
@@ -99,13 +102,14 @@ pub struct Parts {
 pub struct Herder {
     parts: Arc<Parts>,
     followed: Arc<Followed>,
+    sight: Arc<Sight>,
 }
 
 impl Herder {
     /// Made of these parts.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), followed: Arc::default() }
+        Self { parts: Arc::new(parts), followed: Arc::default(), sight: Arc::default() }
     }
 
     /// Version and cluster.

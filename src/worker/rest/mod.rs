@@ -16,6 +16,7 @@
 
 mod answer;
 mod connectors;
+mod declarations;
 mod loggers;
 mod plugins;
 mod request;
@@ -43,7 +44,7 @@ pub const DEADLINE: Duration = Duration::from_millis(9500);
 
 /// The paths of the API.
 pub fn router(herder: Herder) -> Router {
-    let routes: [(&str, MethodRouter<Herder>); 21] = [
+    let routes: [(&str, MethodRouter<Herder>); 22] = [
         ("/connectors", get(connectors::list).post(connectors::create)),
         ("/connectors/{name}", get(connectors::info).delete(connectors::delete)),
         (
@@ -70,6 +71,7 @@ pub fn router(herder: Herder) -> Router {
         ("/connector-plugins", get(plugins::list)),
         ("/connector-plugins/{plugin}/config", get(plugins::config)),
         ("/connector-plugins/{plugin}/config/validate", put(plugins::validate)),
+        ("/admin/declarations", get(declarations::list)),
         ("/admin/loggers", get(loggers::list)),
         ("/admin/loggers/{logger}", get(loggers::one).put(loggers::set)),
         ("/", get(server)),

@@ -69,7 +69,7 @@ impl State {
 
 /// Records as they come, for the tests of what they add up to.
 #[cfg(test)]
-mod samples {
+pub(in crate::worker) mod samples {
     use bytes::Bytes;
 
     use super::Apply;
@@ -89,7 +89,7 @@ mod samples {
         file.lines().map(line).collect()
     }
 
-    pub(super) fn received(offset: i64, key: &str, value: Option<&str>) -> Received {
+    pub(in crate::worker) fn received(offset: i64, key: &str, value: Option<&str>) -> Received {
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         Received {
             topic: "topic".into(),

@@ -5,7 +5,7 @@ mod edits;
 mod outage;
 mod plugin;
 mod requests;
-mod worker;
+pub(crate) mod worker;
 
 use serde_json::{Value, json};
 use tributary::kafka::{Failure, Shards, TransactionOptions};

@@ -102,14 +102,24 @@ impl Group {
             handshake: Duration::from_secs(5),
             head: Duration::from_secs(30),
         };
-        let server = Server::start(listener, protect(router(herder), security), options).unwrap();
+        let server = Server::start(listener, protect(router(herder.clone()), security), options).unwrap();
         let client = Client::builder().timeout(Duration::from_secs(10)).build().unwrap();
-        Worker { state, arbiter, statuses, url: format!("http://{address}"), client, _server: server, cancel }
+        Worker {
+            herder,
+            state,
+            arbiter,
+            statuses,
+            url: format!("http://{address}"),
+            client,
+            _server: server,
+            cancel,
+        }
     }
 }
 
 /// A worker and a client for it.
 pub(crate) struct Worker {
+    pub(crate) herder: Herder,
     pub(crate) state: State,
     pub(crate) arbiter: Arbiter,
     pub(crate) statuses: StatusWriter,

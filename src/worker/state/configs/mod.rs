@@ -2,13 +2,15 @@
 //!
 //! `connector-N` and `task-N-i` hold `{properties}`, `commit-N` `{tasks}` makes task configurations count, `target-state-N`
 //! `{state, state.v2}`, `restart-connector-N` `{include-tasks, only-failed}` and `logger-cluster-NS` `{level}` are commands.
+//! `declared-N` `{hash, file}` is ours: which content of which file the connector was last brought to.
 //! `session-key` and `tasks-fencing-N` are Kafka Connect's own business and left alone.
 //!
 //! - Task records count from the commit that follows them. A commit that misses one leaves the connector without tasks
 //!   and *half-written*, until its owner writes them again.
 //! - A connector exists while it has a configuration. Its target state and its tasks may stand before that in the log:
 //!   Kafka Connect writes the state first, and compaction keeps an old commit before a new configuration.
-//! - The tombstone of a configuration removes everything of that name.
+//! - The tombstone of a configuration removes everything of that name, but for what a file has declared: that it was
+//!   deleted since can be told only as long as the declaration is remembered.
 //!
 //! On failure: a record that cannot be understood is logged and left out.
 
@@ -24,7 +26,7 @@ use std::{
 use bytes::Bytes;
 
 use record::{Key, Parsed};
-pub use record::{Write, connector, logger, restart, target_state, tasks};
+pub use record::{Write, connector, declared, logger, restart, target_state, tasks};
 
 use super::Apply;
 use crate::{config::connector::TargetState, kafka::Received};
@@ -67,6 +69,15 @@ pub struct Restart {
     pub task: Option<u32>,
 }
 
+/// What a connector was last brought to by a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// Of what the file said, not of its formatting.
+    pub hash: String,
+    /// Name of the file.
+    pub file: String,
+}
+
 /// All of the topic.
 #[derive(Debug, Default)]
 pub struct Configs {
@@ -74,6 +85,7 @@ pub struct Configs {
     /// All that is known of a name, whether or not it has a configuration yet.
     known: BTreeMap<String, Known>,
     loggers: BTreeMap<String, (String, i64)>,
+    declared: BTreeMap<String, Declared>,
     writes: VecDeque<Bytes>,
 }
 
@@ -99,6 +111,12 @@ impl Configs {
     #[must_use]
     pub fn loggers(&self) -> &BTreeMap<String, (String, i64)> {
         &self.loggers
+    }
+
+    /// Connectors that files have declared, by name; also those that were deleted since.
+    #[must_use]
+    pub fn declared(&self) -> &BTreeMap<String, Declared> {
+        &self.declared
     }
 
     /// Whether task records stand without their commit, or a commit without all of its task records: the owner has to
@@ -202,6 +220,8 @@ impl Apply for Configs {
                     }
                     Parsed::Logger(Some(level)) => drop(self.loggers.insert(name.clone(), (level, offset))),
                     Parsed::Logger(None) => drop(self.loggers.remove(&name)),
+                    Parsed::Declared(Some(declared)) => drop(self.declared.insert(name.clone(), declared)),
+                    Parsed::Declared(None) => drop(self.declared.remove(&name)),
                     // Of a name that is not known there is nothing to remove.
                     tombstone => {
                         if let Some(known) = self.known.get_mut(&name) {
@@ -282,7 +302,7 @@ impl Known {
                 self.uncommitted.clear();
             }
             Parsed::Restart(_) => self.restarts.clear(),
-            Parsed::Connector(_) | Parsed::Logger(_) => {}
+            Parsed::Connector(_) | Parsed::Logger(_) | Parsed::Declared(_) => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Properties, Restart};
+use super::{Declared, Properties, Restart};
 use crate::{config::connector::TargetState, kafka::Received};
 
 /// A record to be written: key and value, `None` for a tombstone.
@@ -52,12 +52,20 @@ pub fn logger(namespace: &str, level: &str) -> Write {
     (format!("{LOGGER}{namespace}"), Some(json!({ "level": level })))
 }
 
+/// `declared-N`, which is ours: the file that connector was last brought to.
+#[must_use]
+pub fn declared(name: &str, declared: Option<&Declared>) -> Write {
+    let value = declared.map(|declared| json!({ "hash": declared.hash, "file": declared.file }));
+    (format!("{DECLARED}{name}"), value)
+}
+
 const CONNECTOR: &str = "connector-";
 const TASK: &str = "task-";
 const COMMIT: &str = "commit-";
 const TARGET_STATE: &str = "target-state-";
 const RESTART: &str = "restart-connector-";
 const LOGGER: &str = "logger-cluster-";
+const DECLARED: &str = "declared-";
 /// Kafka Connect's own: the key it signs internal requests with, and the count of producers to fence.
 const SESSION_KEY: &str = "session-key";
 const FENCING: &str = "tasks-fencing-";
@@ -88,6 +96,7 @@ pub(super) enum Parsed {
     /// Its revision is the record's offset, which is not known here.
     Restart(Option<Restart>),
     Logger(Option<String>),
+    Declared(Option<Declared>),
 }
 
 /// The name and what is said of it; nothing for records that are none of ours, or why it cannot be understood. Reasons
@@ -123,6 +132,8 @@ pub(super) fn parse(record: &Received) -> Result<Option<(String, Parsed)>, &'sta
         (name, Parsed::Restart(value.map(read_restart)))
     } else if let Some(name) = key.strip_prefix(LOGGER) {
         (name, Parsed::Logger(value.map(read_level).transpose()?))
+    } else if let Some(name) = key.strip_prefix(DECLARED) {
+        (name, Parsed::Declared(value.map(read_declared).transpose()?))
     } else {
         return Err("its key is of no known kind");
     };
@@ -166,4 +177,12 @@ fn read_restart(members: &Map<String, Value>) -> Restart {
 
 fn read_level(members: &Map<String, Value>) -> Result<String, &'static str> {
     members.get("level").and_then(Value::as_str).map(str::to_owned).ok_or("it has no level")
+}
+
+fn read_declared(members: &Map<String, Value>) -> Result<Declared, &'static str> {
+    let text = |key: &str| members.get(key).and_then(Value::as_str).map(str::to_owned);
+    Ok(Declared {
+        hash: text("hash").ok_or("it has no hash")?,
+        file: text("file").ok_or("it names no file")?,
+    })
 }

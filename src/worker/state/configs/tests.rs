@@ -323,3 +323,31 @@ fn a_write_is_known_by_the_header_of_its_last_record() {
     }
     assert_eq!(configs.writes.len(), REMEMBERED_WRITES);
 }
+
+#[test]
+fn a_declaration_outlives_its_connector_and_goes_with_its_own_tombstone() {
+    let stored = Declared { hash: "ab".to_owned(), file: "a.json".to_owned() };
+    let mut configs = written([
+        connector("a", Some(&properties(&[("k", "v")]))),
+        declared("a", Some(&stored)),
+        declared("b-0", Some(&stored)),
+    ]);
+
+    let deletion = configs.deletion("a");
+    apply(&mut configs, 3, deletion);
+    let kept = configs.declared().clone();
+    apply(&mut configs, 10, [declared("a", None)]);
+
+    assert!(configs.connectors().is_empty(), "a declaration is no connector");
+    assert_eq!(kept, [("a".to_owned(), stored.clone()), ("b-0".to_owned(), stored.clone())].into());
+    assert_eq!(*configs.declared(), [("b-0".to_owned(), stored)].into());
+}
+
+#[test]
+fn a_declaration_without_hash_or_file_is_left_out() {
+    let bad = [json!({"hash": "ab"}), json!({"file": "a.json"}), json!({"hash": 1, "file": "a.json"})];
+
+    let configs = written(bad.map(|value| ("declared-a".to_owned(), Some(value))));
+
+    assert!(configs.declared().is_empty());
+}

@@ -1,0 +1,143 @@
+//! The binary with a directory of connectors, as people meet it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::process::Process;
+use crate::support::topics::LIMIT;
+use crate::support::{Result, Shared, prefix, run_directory};
+
+crate::tests! {
+    plain a_start_with_two_files_of_one_name_is_refused_with_both_named;
+    real a_worker_applies_its_directory_and_people_see_how_it_differs;
+}
+
+const SECRET: &str = "a-secret-of-more-than-32-characters!";
+
+async fn a_worker_applies_its_directory_and_people_see_how_it_differs(shared: &'static Shared) -> Result<()> {
+    let directory = run_directory::create("declared-run")?;
+    let declared = directory.join("connectors");
+    fs::create_dir(&declared).unwrap();
+    let name = prefix("declared-run");
+    let document = |client: &str| {
+        json!({"name": "records", "initial_state": "STOPPED", "config": {
+            "connector.class": "RecordSource", "topic.prefix": name, "enrich.resources": "customers",
+            "provider.base.url": "https://api.example.com", "provider.auth.url": "https://login.example.com",
+            "provider.subscription.key": "${env:KEY}", "oauth.client.id": client,
+            "oauth.client.secret": "${env:KEY}"}})
+    };
+    fs::write(declared.join("records.json"), document("one").to_string()).unwrap();
+    let topics: String = ["config", "offset", "status", "work", "grant"]
+        .iter()
+        .map(|topic| format!("{topic}.storage.topic={name}-{topic}\n{topic}.storage.replication.factor=1\n"))
+        .collect();
+    let properties = directory.join("worker.properties");
+    fs::write(
+        &properties,
+        format!(
+            "bootstrap.servers={}\nvalue.converter.schema.registry.url=http://127.0.0.1:1\ngroup.id={name}\n\
+             listeners=http://127.0.0.1:0\nstate.dir={}\nconnectors.dir={}\nconnectors.dir.interval.ms=100\n\
+             work.storage.partitions=3\noffset.storage.partitions=3\n{topics}",
+            shared.bootstrap(),
+            directory.join("state").display(),
+            declared.display()
+        ),
+    )
+    .unwrap();
+    let mut command = tributary(&["run", "--config"]);
+    command.arg(&properties).env("KEY", SECRET);
+    let worker = Process::spawn("tributary", command, &directory.join("log"))?;
+    let mut url = String::new();
+    worker
+        .ready(LIMIT, async || {
+            let said = worker.said();
+            let address = said.lines().find_map(|line| line.split_once(" listens on "));
+            url = address.map(|(_, address)| format!("http://{address}")).unwrap_or_default();
+            !url.is_empty()
+        })
+        .await?;
+
+    until(&worker, &url, "in sync").await?;
+    let table = connectors(&["status", "--url", &url]).await;
+    fs::write(declared.join("records.json"), "{").unwrap();
+    until(&worker, &url, "refused").await?;
+    let refused = connectors(&["status", "records", "--url", &url]).await;
+    fs::write(declared.join("records.json"), document("two").to_string()).unwrap();
+    until(&worker, &url, "in sync").await?;
+    connectors(&["delete", "records", "--url", &url]).await;
+    until(&worker, &url, "deleted").await?;
+    let list = connectors(&["list", "--url", &url]).await;
+
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "CLASS", "STATE", "WORKER", "TASKS", "FILE"], "{table}");
+    assert_eq!((lines[1][0], &lines[1][lines[1].len() - 2..]), ("records", &["in", "sync"][..]), "{table}");
+    assert!(
+        refused.contains("records (records.json: refused)\n") && refused.contains("is not JSON"),
+        "{refused}"
+    );
+    let row: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["records", "-", "-", "-", "-", "deleted"], "{list}");
+    let said = worker.said();
+    assert_eq!(said.matches("a connector file is refused").count(), 1, "{said}");
+    assert!(!said.contains(SECRET), "{said}");
+    let audited = said.lines().filter(|line| line.contains("audit") && line.contains("records.json"));
+    assert_eq!(audited.count(), 2, "{said}");
+    Ok(())
+}
+
+async fn a_start_with_two_files_of_one_name_is_refused_with_both_named() -> Result<()> {
+    let directory = run_directory::create("declared-twice-at-start")?;
+    let document = json!({"name": "records", "config": {
+        "connector.class": "RecordSource", "topic.prefix": "p", "enrich.resources": "customers",
+        "provider.base.url": "https://api.example.com", "provider.auth.url": "https://login.example.com",
+        "provider.subscription.key": SECRET, "oauth.client.id": "client", "oauth.client.secret": SECRET}});
+    for file in ["one.json", "two.json"] {
+        fs::write(directory.join(file), document.to_string()).unwrap();
+    }
+    let mut command = tributary(&["run"]);
+    command
+        .env("CONNECT_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+        .env("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://127.0.0.1:1")
+        .env("CONNECT_LISTENERS", "http://127.0.0.1:0")
+        .env("CONNECT_CONNECTORS_DIR", &directory);
+
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    assert!(complaints.contains("1 problem ") && complaints.contains("two connectors"), "{complaints}");
+    assert!(complaints.contains("one.json") && complaints.contains("two.json"), "{complaints}");
+    Ok(())
+}
+
+/// Waits until the worker tells this of the one file, as a script would.
+async fn until(worker: &Process, url: &str, state: &str) -> Result<()> {
+    let told = async || {
+        let output = output(&["status", "--output", "json", "--url", url]).await;
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        told["records"]["declaration"] == json!({"file": "records.json", "state": state})
+            || (told["records"]["declaration"]["state"] == state && state == "refused")
+    };
+    worker.ready(LIMIT, told).await
+}
+
+async fn connectors(arguments: &[&str]) -> String {
+    let output = output(arguments).await;
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+async fn output(arguments: &[&str]) -> Output {
+    let mut command = tributary(&["connectors"]);
+    command.args(arguments);
+    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+}
+
+fn tributary(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PathBuf::from(env!("CARGO_BIN_EXE_tributary")));
+    command.args(arguments).env_clear();
+    command
+}
