@@ -190,6 +190,7 @@ class Kafka(Child):
             "controller.listener.names=CONTROLLER\n"
             f"log.dirs={directory / 'kafka'}\n"
             "auto.create.topics.enable=false\n"
+            "num.partitions=1\n"
             "offsets.topic.replication.factor=1\n"
             "offsets.topic.num.partitions=4\n"
             "transaction.state.log.replication.factor=1\n"
@@ -212,12 +213,14 @@ class Kafka(Child):
             return True
         return False
 
-    def read_committed(self, topic, seconds=60):
-        """Key and value of every committed record, in the order of the topic's partitions.
+    def read_committed(self, topic, seconds=120):
+        """Key and value of every committed record of the topic's only partition, in order.
 
-        Read with Kafka's own console consumer, which ends when nothing has come for three seconds.
+        Read with Kafka's own console consumer, which ends when nothing has come for a while: whoever writes must have
+        stopped. Without a group, which would have to be formed within that while.
         """
-        options = f"--bootstrap-server {self.bootstrap} --topic {topic} --from-beginning --timeout-ms 3000"
+        place = f"--topic {topic} --partition 0 --offset earliest --timeout-ms 10000"
+        options = f"--bootstrap-server {self.bootstrap} {place}"
         isolated = "--isolation-level read_committed --formatter-property print.key=true"
         command = ["java", *BROKER_JVM, "-Dlog4j2.level=OFF", "-cp", self.jars / "*"]
         command += ["org.apache.kafka.tools.consumer.ConsoleConsumer", *options.split(), *isolated.split()]
