@@ -107,11 +107,12 @@ pub struct DeclarationInfo {
 
 /// The files this worker sees; `None` while it looks at none.
 #[derive(Debug, Default)]
-pub(super) struct Sight(RwLock<Option<Vec<Sighting>>>);
+pub(super) struct Sight(RwLock<Option<Arc<[Sighting]>>>);
 
 impl Sight {
-    fn read<T>(&self, look: impl FnOnce(Option<&[Sighting]>) -> T) -> T {
-        look(self.0.read().unwrap_or_else(PoisonError::into_inner).as_deref())
+    /// Given out, not lent: the lock is never held together with that of a tail.
+    fn now(&self) -> Option<Arc<[Sighting]>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -122,12 +123,13 @@ impl Herder {
     /// The worker is starting.
     pub async fn declarations(&self) -> Result<Vec<DeclarationInfo>, Error> {
         self.ready().await?;
-        Ok(self.sight.read(|sightings| self.parts.state.configs.read(|configs| compare(sightings, configs))))
+        let sightings = self.sight.now();
+        Ok(self.parts.state.configs.read(|configs| compare(sightings.as_deref(), configs)))
     }
 
     /// Takes over what this worker sees of files now.
     pub fn see(&self, sightings: Vec<Sighting>) {
-        *self.sight.0.write().unwrap_or_else(PoisonError::into_inner) = Some(sightings);
+        *self.sight.0.write().unwrap_or_else(PoisonError::into_inner) = Some(sightings.into());
     }
 
     /// Whether the topic already has what this file says, as far as this worker has read.
@@ -202,9 +204,7 @@ impl Herder {
     /// Whether a file has declared it, and this worker, which looks, sees none that does.
     fn has_lost_file(&self, name: &str, configs: &Configs) -> bool {
         let Some(stored) = configs.declared().get(name) else { return false };
-        self.sight.read(|sightings| {
-            sightings.is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
-        })
+        self.sight.now().is_some_and(|all| !all.iter().any(|sighting| sighting.is_of(name, stored)))
     }
 }
 

@@ -266,6 +266,7 @@ mod own {
         symlink("..data/a.json", place.path("a.json")).unwrap();
         let worker = place.worker().await;
         worker.until_client("a", "1").await;
+        worker.has_looked(&place).await;
 
         symlink("..v2", place.path("..data_tmp")).unwrap();
         fs::rename(place.path("..data_tmp"), place.path("..data")).unwrap();
