@@ -1,19 +1,21 @@
 //! Who may do what, and what is kept of it.
 //!
 //! ```text
-//! request ─▶ size of its head ─▶ preflight? ─▶ origin ─▶ open path? ─▶ name and password ─▶ role ─▶ handler
+//! request ─▶ size of its head ─▶ preflight? ─▶ open path? ─▶ host ─▶ name and password ─▶ role ─▶ origin ─▶ handler
 //!                                                                                                    │
 //! answer ◀─ CORS headers ◀─ audit line (changes only) ◀─ OPTIONS ◀─ deadline, panic ◀────────────────┘
 //! ```
 //!
 //! - Without a login in the configuration everybody may do everything; the configuration then only takes loopback
 //!   listeners, unless told otherwise.
+//! - Where nobody is asked for a name, the request has to call this worker by one of its own (see [`hosts`]).
 //! - A reader may read, and have a configuration validated.
 //! - A page of another origin changes nothing, unless `access.control.allow.origin` lets it: a browser would send its
 //!   user's password along.
 //! - A change that has begun is finished and written to the audit log even if its client leaves.
 
 mod cors;
+mod hosts;
 mod password;
 
 use std::{net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -31,6 +33,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::{
     cors::Cors,
+    hosts::Hosts,
     password::{Checked, Password},
 };
 use super::{DEADLINE, answer::Refusal};
@@ -48,6 +51,7 @@ const VALIDATE: &str = "/config/validate";
 pub struct Security {
     accounts: Vec<Account>,
     open_paths: Vec<String>,
+    hosts: Hosts,
     cors: Cors,
     /// When a request is answered at the latest.
     deadline: Duration,
@@ -81,6 +85,7 @@ impl Security {
         Ok(Self {
             accounts: accounts.collect::<Result<_, _>>()?,
             open_paths: rest.open_paths.clone(),
+            hosts: Hosts::new(&rest.hosts),
             cors: Cors::new(&rest.allowed_origins, &rest.allowed_methods),
             deadline: DEADLINE,
         })
@@ -141,6 +146,12 @@ async fn admit(security: &Security, request: Request, next: Next, end: Instant) 
     }
     let asked = Asked { remote: remote(&request), method, path };
     let allowed = match security.identify(request.headers()).await {
+        // A password is proof enough of who asks; without one the name that was called has to do.
+        Ok((who, _)) if security.accounts.is_empty() && !security.hosts.own(&request) => {
+            let told = "this worker does not go by the name in the Host header; call it by address or by a name in \
+                        listeners, rest.advertised.host.name or admin.auth.anonymous.hosts";
+            Err((Refusal::new(421, told), who))
+        }
         Err(refusal) => Err((refusal, "unknown".to_owned())),
         Ok((who, Role::Reader)) if changes => {
             Err((Refusal::new(403, "this name may read and validate, not change"), who))
