@@ -37,7 +37,7 @@ pub use consumer::{
 #[cfg(test)]
 pub(crate) use error::samples;
 pub use error::{Cause, Error, Persisted};
-pub use group::{Membership, Options as GroupOptions, Owned};
+pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
 pub use topics::{Admin, Mismatch, TopicSpec};

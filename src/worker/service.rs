@@ -272,6 +272,7 @@ impl Service {
             state: state.clone(),
             arbiter,
             statuses: statuses.clone(),
+            partitions: u32::try_from(membership.partitions()).unwrap_or_default(),
             membership: membership.clone(),
             worker_id: Arc::clone(&self.worker_id),
             worker: Arc::clone(worker),
@@ -283,7 +284,12 @@ impl Service {
         self.tasks.spawn(async move { follower.follow_loggers(cancel).await });
         let grace =
             worker.shutdown_timeout.saturating_sub(Duration::from_secs(2)).max(Duration::from_millis(500));
-        self.tasks.spawn(supervisor.run(self.cancel.clone(), grace));
+        let supervising = supervisor.run(self.cancel.clone(), grace);
+        self.tasks.spawn(async move {
+            if let Err(error) = supervising.await {
+                tracing::error!(%error, "the supervisor has ended");
+            }
+        });
         self.health.serve(rest::router(herder), state, handle.clone());
         self.running = Some(Running { statuses, membership, handle });
         tracing::info!(worker_id = &*self.worker_id, group = worker.group.id, "worker started");

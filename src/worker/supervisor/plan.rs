@@ -25,7 +25,7 @@ pub(super) struct Wanted {
 
 /// Every instance that should run on a worker with these partitions, out of so many. A connector has an instance whatever
 /// its target; its tasks have one each unless it is stopped.
-pub(super) fn plan(configs: &Configs, held: &BTreeMap<i32, i64>, partitions: i32) -> BTreeMap<Id, Wanted> {
+pub(super) fn plan(configs: &Configs, held: &BTreeMap<i32, i64>, partitions: u32) -> BTreeMap<Id, Wanted> {
     let mut wanted = BTreeMap::new();
     for (name, connector) in configs.connectors() {
         let name: Arc<str> = name.as_str().into();

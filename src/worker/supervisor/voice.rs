@@ -61,7 +61,7 @@ impl Voice {
     pub(super) fn say(&self, state: RunState, trace: Option<String>) {
         let status =
             Status { state, trace, worker_id: self.worker_id.to_string(), generation: self.generation };
-        self.handle.is(&self.id, state);
+        self.handle.is(&self.id, self.generation, state);
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some((status.clone(), Instant::now()));
         self.board.put(&self.id, status);
     }
@@ -95,7 +95,7 @@ impl Voice {
     }
 
     pub(super) fn starts(&self) {
-        self.handle.starts(&self.id);
+        self.handle.starts(&self.id, self.generation);
     }
 
     pub(super) fn started(&self) {

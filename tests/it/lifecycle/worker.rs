@@ -16,7 +16,7 @@ use tributary::worker::arbiter::Arbiter;
 use tributary::worker::plugins::Plugins;
 use tributary::worker::state::State;
 use tributary::worker::state::writer::StatusWriter;
-use tributary::worker::supervisor::{Handle, Parts, Running, Settings, Supervisor};
+use tributary::worker::supervisor::{self, Handle, Parts, Running, Settings, Supervisor};
 use tributary::worker::topics;
 
 use super::cluster::{self, Cluster};
@@ -57,7 +57,7 @@ pub(super) struct Local {
     pub(super) handle: Handle,
     membership: Membership,
     cancel: CancellationToken,
-    running: JoinHandle<()>,
+    running: JoinHandle<std::result::Result<(), supervisor::Error>>,
 }
 
 impl Local {
@@ -79,6 +79,7 @@ impl Local {
             arbiter: Arbiter::new(kafka, &own.config.name, &config.group.id, state.configs.clone()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
             state,
+            partitions: u32::try_from(membership.partitions()).unwrap(),
             membership: membership.clone(),
             worker_id: id.into(),
             worker: Arc::clone(config),
@@ -104,7 +105,11 @@ impl Local {
     /// Ends it in order, within its grace.
     pub(super) async fn stop(self) {
         self.cancel.cancel();
-        tokio::time::timeout(GRACE + Duration::from_secs(2), self.running).await.expect("it stops").unwrap();
+        tokio::time::timeout(GRACE + Duration::from_secs(2), self.running)
+            .await
+            .expect("it stops")
+            .unwrap()
+            .unwrap();
         self.membership.leave().await;
     }
 }

@@ -97,6 +97,12 @@ impl<S: Apply> Tail<S> {
         &self.shared.topic
     }
 
+    /// Whether the topic is still followed: until a fault of the program ends that.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.task.is_finished()
+    }
+
     /// Looks at the state. Nothing is read meanwhile: look, do not work.
     pub fn read<T>(&self, look: impl FnOnce(&S) -> T) -> T {
         look(&self.shared.state.read().unwrap_or_else(PoisonError::into_inner))

@@ -33,8 +33,7 @@ const RETRY: Policy =
 #[derive(Debug, Clone)]
 pub struct StatusWriter {
     shared: Arc<Shared>,
-    /// Held, not used.
-    _task: Arc<AbortOnDropHandle<()>>,
+    task: Arc<AbortOnDropHandle<()>>,
 }
 
 impl StatusWriter {
@@ -48,7 +47,13 @@ impl StatusWriter {
         let task =
             Task { kafka: kafka.clone(), topic: topic.into(), partitions, shared: Arc::clone(&shared) };
         let task = tokio::spawn(task.run(producer));
-        Ok(Self { shared, _task: Arc::new(AbortOnDropHandle::new(task)) })
+        Ok(Self { shared, task: Arc::new(AbortOnDropHandle::new(task)) })
+    }
+
+    /// Whether what is put is still written: until a fault of the program ends that.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.task.is_finished()
     }
 
     /// Says what a connector is doing, or with a number one of its tasks.

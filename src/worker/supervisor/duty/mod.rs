@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Handle, Id, Parts, connector,
+    Error, Handle, Id, Parts, connector,
     keeper::Keeper,
     order::End,
     plan::{Reason, Standing, Wanted, plan},
@@ -96,8 +96,8 @@ impl Duty {
         }
     }
 
-    /// Looks and acts until cancelled.
-    pub(super) async fn run(&mut self, cancel: &CancellationToken) {
+    /// Looks and acts until cancelled, or until something it needs has broken.
+    pub(super) async fn run(&mut self, cancel: &CancellationToken) -> Result<(), Error> {
         let mut configs = self.parts.state.configs.changes();
         let mut owned = self.owned.clone();
         let (mut looks, mut insists) = (ticks(LOOK), ticks(INSIST));
@@ -106,7 +106,7 @@ impl Duty {
         loop {
             // The senders are held by what this holds, so none of these can fail.
             tokio::select! {
-                () = cancel.cancelled() => return,
+                () = cancel.cancelled() => return Ok(()),
                 _ = owned.changed() => {}
                 _ = configs.changed() => {}
                 () = self.roster.ended() => {}
@@ -118,7 +118,7 @@ impl Duty {
                     sweeping = None;
                     self.sweep(&found, read);
                 }
-                _ = looks.tick() => {}
+                _ = looks.tick() => self.check()?,
                 _ = insists.tick() => self.insist(),
             }
             if preparing.is_none() {
@@ -128,6 +128,21 @@ impl Duty {
             if sweeping.is_none() {
                 sweeping = self.find_leftovers();
             }
+        }
+    }
+
+    /// Looks whether all that it works with is still there.
+    fn check(&self) -> Result<(), Error> {
+        let Parts { statuses, state, .. } = &self.parts;
+        let broken = [
+            (statuses.is_running(), "writes the status topic"),
+            (state.configs.is_running(), "follows the config topic"),
+            (state.statuses.is_running(), "follows the status topic"),
+            (state.offsets.is_running(), "follows the offset topic"),
+        ];
+        match broken.into_iter().find(|(runs, _)| !runs) {
+            Some((_, does)) => Err(Error::Broken { does }),
+            None => Ok(()),
         }
     }
 
@@ -175,7 +190,7 @@ impl Duty {
         // Before the look: a change in between is looked at again.
         let change = Some(*configs.changes().borrow());
         if self.planned_at != change || self.held != held {
-            self.planned = configs.read(|configs| plan(configs, &held, membership.partitions()));
+            self.planned = configs.read(|configs| plan(configs, &held, self.parts.partitions));
             (self.planned_at, self.held) = (change, held);
         }
 

@@ -46,8 +46,8 @@ impl Duty {
     }
 
     fn leftovers(&self) -> BTreeSet<Leftover> {
-        let (state, membership) = (&self.parts.state, &self.parts.membership);
-        let owns = |id: &Id| self.held.contains_key(&id.partition(membership.partitions()));
+        let state = &self.parts.state;
+        let owns = |id: &Id| self.held.contains_key(&id.partition(self.parts.partitions));
         state
             .configs
             .read(|configs| state.statuses.read(|statuses| sweep::leftovers(statuses, configs, owns)))
