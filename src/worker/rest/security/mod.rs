@@ -22,7 +22,7 @@ use std::{net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::{ConnectInfo, Request, State},
+    extract::{ConnectInfo, MatchedPath, Request, State},
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
@@ -37,7 +37,7 @@ use self::{
     password::{Checked, Password},
 };
 use super::{DEADLINE, answer::Refusal};
-use crate::config::worker::Rest;
+use crate::{config::worker::Rest, metrics};
 
 pub use self::password::Error as SecurityError;
 
@@ -122,8 +122,32 @@ pub fn protect(router: Router, security: Security) -> Router {
     router.layer(from_fn_with_state(Arc::new(security), guard))
 }
 
+/// Tells whoever counts requests which path was meant. The router that is asked last knows it.
+pub(super) async fn noted(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    if let Some(route) = route {
+        response.extensions_mut().insert(Route(route));
+    }
+    response
+}
+
+#[derive(Clone)]
+struct Route(MatchedPath);
+
 async fn guard(State(security): State<Arc<Security>>, request: Request, next: Next) -> Response {
-    let end = Instant::now() + security.deadline;
+    let begun = Instant::now();
+    let changes = is_change(request.method(), request.uri().path());
+    // Known here for what is beside the API, such as /health.
+    let beside = request.extensions().get::<MatchedPath>().cloned();
+    let response = guarded(&security, request, next, begun + security.deadline).await;
+    let route = response.extensions().get::<Route>().map(|Route(route)| route).or(beside.as_ref());
+    let status = response.status().as_u16();
+    metrics::rest_answered(route.map(MatchedPath::as_str), changes, status, begun.elapsed());
+    response
+}
+
+async fn guarded(security: &Security, request: Request, next: Next, end: Instant) -> Response {
     if let Err(refusal) = head_fits(&request) {
         return refusal.into_response();
     }
@@ -131,7 +155,7 @@ async fn guard(State(security): State<Arc<Security>>, request: Request, next: Ne
         return answer;
     }
     let origin = request.headers().get(header::ORIGIN).cloned();
-    let mut response = admit(&security, request, next, end).await;
+    let mut response = admit(security, request, next, end).await;
     security.cors.mark(origin.as_ref(), response.headers_mut());
     response
 }
