@@ -10,6 +10,7 @@
 
 mod failure;
 mod record;
+pub mod recorder;
 mod test_source;
 mod webhook;
 
@@ -19,7 +20,10 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use self::{failure::Failure, record::RecordSource, test_source::TestSource, webhook::WebhookSource};
+pub use self::{
+    failure::Failure, record::RecordSource, recorder::Recorder, test_source::TestSource,
+    webhook::WebhookSource,
+};
 use super::state::{
     Tail,
     configs::Properties,
@@ -105,6 +109,8 @@ pub struct Tools {
     pub offsets: Tail<Offsets>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
+    /// What the task tells its measurements to, for the metrics of Kafka Connect.
+    pub recorder: Recorder,
 }
 
 impl fmt::Debug for Tools {
