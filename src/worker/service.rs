@@ -26,6 +26,7 @@ use super::{
     herder::{Herder, Loggers, Parts as HerderParts},
     plugins::Plugins,
     rest::{self, Security, SecurityError},
+    scrape::Scrape,
     state::{
         State,
         writer::{OffsetWriter, StatusWriter},
@@ -289,6 +290,12 @@ impl Service {
             if let Err(error) = supervising.await {
                 tracing::error!(%error, "the supervisor has ended");
             }
+        });
+        self.health.measure(Scrape {
+            handle: handle.clone(),
+            state: state.clone(),
+            membership: membership.clone(),
+            plugins: process.plugins.clone(),
         });
         self.health.serve(rest::router(herder), state, handle.clone());
         self.running = Some(Running { statuses, membership, handle });
