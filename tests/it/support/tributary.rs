@@ -1,6 +1,7 @@
 //! The product's own binary as a worker: `tributary run` with the class for tests, on topics of its own.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// One worker, killed when dropped.
 pub(crate) struct Tributary {
     url: String,
+    config: PathBuf,
     process: Process,
 }
 
@@ -26,7 +28,7 @@ impl Tributary {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
         command.args(["run", "--config"]).arg(&file).env("TRIBUTARY_TEST_PLUGINS", "true");
         let process = Process::spawn(name, command, &directory.join("worker.log"))?;
-        let mut worker = Self { url: String::new(), process };
+        let mut worker = Self { url: String::new(), config: file, process };
         worker.ready().await?;
         Ok(worker)
     }
@@ -34,6 +36,11 @@ impl Tributary {
     /// Where its REST API is.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Its properties file.
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
     }
 
     /// All it has written so far.
@@ -70,21 +77,22 @@ impl Tributary {
 }
 
 fn text(bootstrap: &str, group: &str, state: &str, properties: &[(&str, &str)]) -> String {
-    // The registry is asked for nothing: numbers have no schema.
-    let mut text = format!(
-        "bootstrap.servers={bootstrap}\ngroup.id={group}\nlisteners=http://127.0.0.1:0\nstate.dir={state}\n\
-         value.converter.schema.registry.url=http://127.0.0.1:1\n"
+    let mut all = BTreeMap::from(
+        [
+            ("bootstrap.servers", bootstrap),
+            ("group.id", group),
+            ("listeners", "http://127.0.0.1:0"),
+            ("state.dir", state),
+            // Asked for nothing: numbers have no schema.
+            ("value.converter.schema.registry.url", "http://127.0.0.1:1"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned())),
     );
     for (topic, partitions) in [("config", 1), ("offset", 3), ("status", 2), ("work", 8), ("grant", 1)] {
-        write!(
-            text,
-            "{topic}.storage.topic={group}-{topic}\n{topic}.storage.partitions={partitions}\n\
-             {topic}.storage.replication.factor=1\n"
-        )
-        .unwrap();
+        all.insert(format!("{topic}.storage.topic"), format!("{group}-{topic}"));
+        all.insert(format!("{topic}.storage.partitions"), partitions.to_string());
+        all.insert(format!("{topic}.storage.replication.factor"), "1".to_owned());
     }
-    for (key, value) in properties {
-        writeln!(text, "{key}={value}").unwrap();
-    }
-    text
+    all.extend(properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    all.iter().map(|(key, value)| format!("{key}={value}\n")).collect()
 }
