@@ -251,9 +251,21 @@ impl Service {
             },
         )
         .await?;
-        let herder = Herder::new(HerderParts {
+        let supervisor = Supervisor::new(Parts {
+            plugins: process.plugins.clone(),
             state: state.clone(),
             arbiter: arbiter.clone(),
+            statuses: statuses.clone(),
+            partitions: u32::try_from(membership.partitions()).unwrap_or_default(),
+            membership: membership.clone(),
+            worker_id: Arc::clone(&self.worker_id),
+            worker: Arc::clone(worker),
+            settings: Settings::default(),
+        });
+        let handle = supervisor.handle();
+        let herder = Herder::new(HerderParts {
+            state: state.clone(),
+            arbiter,
             statuses: statuses.clone(),
             offsets,
             shards: Shards::new(worker.kafka.clone(), TransactionOptions::default()),
@@ -267,19 +279,8 @@ impl Service {
                 self.worker_id
             ),
             cluster_id: admin.cluster_id().await?,
+            running: handle.clone(),
         });
-        let supervisor = Supervisor::new(Parts {
-            plugins: process.plugins.clone(),
-            state: state.clone(),
-            arbiter,
-            statuses: statuses.clone(),
-            partitions: u32::try_from(membership.partitions()).unwrap_or_default(),
-            membership: membership.clone(),
-            worker_id: Arc::clone(&self.worker_id),
-            worker: Arc::clone(worker),
-            settings: Settings::default(),
-        });
-        let handle = supervisor.handle();
         let follower = herder.clone();
         let cancel = self.cancel.clone();
         self.tasks.spawn(async move { follower.follow_loggers(cancel).await });

@@ -10,7 +10,10 @@ use super::{Budget, Error, FRESH, Herder, Message, Offset, Offsets};
 use crate::{
     config::connector::TargetState,
     kafka,
-    worker::{plugins::Plugin, state::configs::Connector},
+    worker::{
+        plugins::{Past, Plugin},
+        state::configs::Connector,
+    },
 };
 
 type Edits = Vec<(Map<String, Value>, Option<Map<String, Value>>)>;
@@ -112,7 +115,14 @@ impl Herder {
         edits: Edits,
         budget: Budget,
     ) -> Result<(), Error> {
-        let writers = plugin.writers(name, &connector.config);
+        let state = &self.parts.state;
+        let past = Past {
+            tasks: state.configs.read(|configs| configs.highest_task(name)),
+            partitions: state
+                .offsets
+                .read(|offsets| offsets.of(name).map(|(partition, _)| partition.clone()).collect()),
+        };
+        let writers = plugin.writers(name, &connector.config, &past);
         let ours: kafka::Lease = Arc::new(|| true);
         let taken = try_join_all(writers.into_iter().map(|id| self.parts.shards.take(id, Arc::clone(&ours))));
         let doing = "take over from tasks of the connector that may still be writing; no offset was changed";

@@ -5,6 +5,7 @@
 //! writes and waits, for the acknowledgements and then for the own tail.
 //!
 //! - Of each key one record at a time is under way, so its records are in the log in the order they were put.
+//! - A removal that has to come before a value is never overtaken by it.
 //! - A record's partition is that of Kafka's default partitioner for its key, where Kafka Connect would put it too.
 //!
 //! On failure: a lost broker only delays; a producer that failed for good is replaced; a record the broker refuses for
