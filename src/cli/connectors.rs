@@ -3,15 +3,20 @@
 //! Tables for people, the API's own JSON with `--output json`. Exit codes: 0 done; 1 the worker refused or is not there,
 //! or, for `status`, something has failed; 2 the command line or a file is wrong, and nothing was asked.
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Subcommand, ValueEnum};
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Certificate, Client, Method, StatusCode};
 use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::{Failure, drift, outside};
-use crate::config::connector::Document;
+use crate::config::{Problem, connector::Document};
 
 /// How long a worker may take to answer: it promises ten seconds.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -27,6 +32,9 @@ pub(super) struct Options {
     /// Password of the user; better given by the variable, which other users of the machine cannot see
     #[arg(long, global = true, env = "TRIBUTARY_PASSWORD", hide_env_values = true)]
     password: Option<String>,
+    /// PEM file with the certificate to trust, for a worker whose https certificate no public authority has signed
+    #[arg(long, global = true, env = "TRIBUTARY_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Tables for people, or the API's JSON
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -94,7 +102,7 @@ enum Command {
 }
 
 pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
-    let worker = Worker { client: Client::builder().timeout(LIMIT).build().map_err(outside)?, options };
+    let worker = Worker { client: client(options.ca.as_deref())?, options };
     let path = |name: &str, rest: &[&str]| -> Vec<String> {
         ["connectors", name].iter().chain(rest).map(|&part| part.to_owned()).collect()
     };
@@ -124,6 +132,25 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
             worker.show(&found, out, |found, out| offsets(found, out))
         }
     }
+}
+
+fn client(ca: Option<&Path>) -> Result<Client, Failure> {
+    let mut builder = Client::builder().timeout(LIMIT);
+    if let Some(file) = ca {
+        let unusable = |fault: &dyn std::fmt::Display| Problem {
+            key: "--ca".to_owned(),
+            value: Some(file.display().to_string()),
+            rule: format!("must be a file with PEM certificates: {fault}"),
+            remedy: "name the certificate of the authority that signed the worker's".to_owned(),
+        };
+        let pem = fs::read(file).map_err(|error| unusable(&error.kind()))?;
+        let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(&error))?;
+        if certificates.is_empty() {
+            return Err(unusable(&"it holds none").into());
+        }
+        builder = builder.tls_certs_only(certificates);
+    }
+    builder.build().map_err(outside)
 }
 
 async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -> Result<(), Failure> {
@@ -225,6 +252,16 @@ impl Worker<'_> {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
+        if let Some(name) = path.iter().find(|part| matches!(part.as_str(), "." | "..")) {
+            return Err(Problem {
+                key: "name".to_owned(),
+                value: Some(name.clone()),
+                rule: "is no name of a connector".to_owned(),
+                remedy: "see `tributary connectors list` for those there are".to_owned(),
+            }
+            .into());
+        }
         let mut url = self.options.url.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => segments.pop_if_empty().extend(path),
@@ -389,6 +426,41 @@ mod tests {
                         hooks    WebhookSource  RUNNING  a:8083  0:FAILED  edited\n\
                         records  RecordSource   STOPPED  b:8083  -\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_used_is_a_mistake_of_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let empty = directory.path().join("empty.pem");
+        fs::write(&empty, "no certificate\n").unwrap();
+
+        for file in [empty, directory.path().join("absent.pem")] {
+            let Err(Failure::Configuration(problems)) = client(Some(&file)) else {
+                panic!("{file:?} was taken")
+            };
+            assert!(problems.to_string().contains("--ca"), "{problems}");
+        }
+        assert!(client(None).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_name_that_an_address_would_lose_is_not_asked_for() {
+        for name in [".", ".."] {
+            let options = Options {
+                // Nobody listens there: a request would fail otherwise.
+                url: Url::parse("http://127.0.0.1:1").unwrap(),
+                user: None,
+                password: None,
+                ca: None,
+                output: Output::Table,
+                command: Command::Delete { name: name.to_owned() },
+            };
+
+            let refused = run(&options, &mut Vec::new()).await;
+
+            let Err(Failure::Configuration(problems)) = refused else { panic!("{name} was asked for") };
+            assert!(problems.to_string().contains("is no name of a connector"), "{problems}");
+        }
     }
 
     #[test]

@@ -150,15 +150,14 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             block_on(async |metrics| demo::run(metrics, out).await)
         }
         Command::Run(files) => {
-            // For tests of the worker itself: a class that produces, fails and panics on request.
-            let with_test_source =
-                environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true");
+            let with_test_source = with_test_source(&environment);
             let (loaded, logs) = start(&files, environment)?;
             block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, out).await)
         }
         Command::Check(files) => {
+            let with_test_source = with_test_source(&environment);
             let (loaded, _) = start(&files, environment)?;
-            block_on(async |_| check::run(&loaded, out).await)
+            block_on(async |_| check::run(&loaded, with_test_source, out).await)
         }
         Command::Connectors(options) => {
             let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
@@ -173,6 +172,11 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             block_on(async |_| simulate::run(&options, out).await)
         }
     }
+}
+
+/// For tests of the worker itself: a class that produces, fails and panics on request.
+fn with_test_source(environment: &Environment) -> bool {
+    environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true")
 }
 
 fn outside(error: impl std::error::Error + 'static) -> Failure {

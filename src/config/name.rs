@@ -26,6 +26,15 @@ pub(crate) const HOST: Rule = Rule::Custom {
     },
 };
 
+pub(crate) const HOST_OR_ANY: Rule = Rule::Custom {
+    says: "host names, without port, or *",
+    remedy: "write for example connect.example.com",
+    check: |text| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        sound(text == "*" || text.chars().all(letter), "it has other characters")
+    },
+};
+
 pub(crate) const TOPIC: Rule = Rule::Custom {
     says: "a topic name: letters, digits, dots, dashes and underscores, at most 249",
     remedy: "",

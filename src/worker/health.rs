@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
 use axum::{
@@ -14,7 +14,7 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{state::State, supervisor::Handle};
+use super::{scrape::Scrape, state::State, supervisor::Handle};
 use crate::config;
 
 /// Where a worker stands.
@@ -32,6 +32,8 @@ pub(super) enum Phase {
 pub(super) struct Health {
     worker: Arc<config::Worker>,
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// What the worker itself has to show, once it runs.
+    scrape: OnceLock<Scrape>,
     inner: RwLock<Inner>,
 }
 
@@ -45,7 +47,12 @@ struct Inner {
 impl Health {
     pub(super) fn new(worker: Arc<config::Worker>, metrics: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
         let phase = Phase::Starting("connecting to Kafka".to_owned());
-        Self { worker, metrics, inner: RwLock::new(Inner { phase, api: None, state: None, handle: None }) }
+        Self {
+            worker,
+            metrics,
+            scrape: OnceLock::new(),
+            inner: RwLock::new(Inner { phase, api: None, state: None, handle: None }),
+        }
     }
 
     pub(super) fn router(&self) -> Router<Arc<Self>> {
@@ -64,6 +71,12 @@ impl Health {
     pub(super) fn serve(&self, api: Router, state: State, handle: Handle) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         *inner = Inner { phase: Phase::Running, api: Some(api), state: Some(state), handle: Some(handle) };
+    }
+
+    /// From here on `/metrics` shows this too.
+    pub(super) fn measure(&self, scrape: Scrape) {
+        // A worker starts once, so there is never a second.
+        self.scrape.set(scrape).ok();
     }
 
     pub(super) fn api(&self) -> Option<Router> {
@@ -133,5 +146,6 @@ async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {
 
 async fn metrics(Shared(health): Shared<Arc<Health>>) -> Response {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (kind, (health.metrics)()).into_response()
+    let own = health.scrape.get().map(Scrape::text).unwrap_or_default();
+    (kind, (health.metrics)() + &own).into_response()
 }

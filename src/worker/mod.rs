@@ -23,6 +23,7 @@ mod health;
 pub mod herder;
 pub mod plugins;
 pub mod rest;
+mod scrape;
 pub mod service;
 pub mod state;
 pub mod supervisor;

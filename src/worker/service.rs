@@ -27,6 +27,7 @@ use super::{
     herder::{Herder, Loggers, Parts as HerderParts},
     plugins::Plugins,
     rest::{self, Security, SecurityError},
+    scrape::Scrape,
     state::{
         State,
         writer::{OffsetWriter, StatusWriter},
@@ -291,6 +292,12 @@ impl Service {
             if let Err(error) = supervising.await {
                 tracing::error!(%error, "the supervisor has ended");
             }
+        });
+        self.health.measure(Scrape {
+            handle: handle.clone(),
+            state: state.clone(),
+            membership: membership.clone(),
+            plugins: process.plugins.clone(),
         });
         self.health.serve(rest::router(herder.clone()), state, handle.clone());
         if let Some(options) = declared::Options::of(worker) {

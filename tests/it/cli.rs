@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::support::{self, Shared, run_directory};
+use crate::support::{self, Shared, run_directory, tributary::Tributary};
 
 crate::tests! {
     plain the_demo_reads_back_all_it_publishes;
@@ -22,6 +22,7 @@ crate::tests! {
     real a_check_of_a_fresh_cluster_passes_and_creates_nothing;
     real a_secret_is_in_no_output_of_any_command;
     real a_check_fails_for_missing_topics_that_must_not_be_created;
+    real a_check_tells_whose_the_topics_of_the_worker_are within 120;
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
@@ -236,6 +237,8 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
     for output in [first, second] {
         let report = stdout(&output);
         assert!(output.status.success(), "{report}{}", stderr(&output));
+        assert!(report.contains("topics of the worker: 0 exist and fit, 5 would be created: "), "{report}");
+        assert!(report.contains("owner of the topics: nobody has written to them yet"), "{report}");
         // Events and records of customers, payroll, certificates, state, fences, dead letters.
         assert!(report.contains("topics of records: 0 exist and fit, 7 would be created"), "{report}");
         assert!(report.contains("topics of webhooks: 0 exist and fit, 3 would be created"), "{report}");
@@ -254,6 +257,44 @@ async fn a_check_fails_for_missing_topics_that_must_not_be_created(shared: &'sta
     assert_eq!(output.status.code(), Some(1), "{report}");
     assert!(report.contains("FAILED   topics of records: missing"), "{report}");
     assert!(report.contains(".accounting.customers.events") && report.contains("create them"), "{report}");
+}
+
+async fn a_check_tells_whose_the_topics_of_the_worker_are(shared: &'static Shared) {
+    let registry = ("value.converter.schema.registry.url", shared.registry());
+    let worker = Tributary::start(shared.bootstrap(), "cli-owner", &[registry]).await.unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let created = client
+        .put(format!("{}/connectors/counts/config", worker.url()))
+        .json(&serde_json::json!({ "connector.class": "TestSource", "topic": support::prefix("cli-owner") }))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(created.status(), 201);
+    let config = worker.config().to_str().unwrap();
+
+    let own = tributary(&["check", "--config", config], &[("TRIBUTARY_TEST_PLUGINS", "true")]).await;
+    let foreign = tributary(&["check", "--config", config], &[]).await;
+    let spoilt = worker.config().with_file_name("spoilt.properties");
+    let lines = fs::read_to_string(config).unwrap();
+    // The status topic has two partitions.
+    let two = lines.replace("-status\n", "-new\n").replace("-config\n", "-status\n");
+    fs::write(&spoilt, two).unwrap();
+    let wrong = tributary(&["check", "--config", spoilt.to_str().unwrap()], &[]).await;
+
+    let report = stdout(&own);
+    assert!(own.status.success(), "{report}{}", stderr(&own));
+    assert!(report.contains("topics of the worker: all five exist and fit"), "{report}");
+    assert!(report.contains("ok       owner of the topics: "), "{report}");
+    let report = stdout(&foreign);
+    assert_eq!(foreign.status.code(), Some(1), "{report}");
+    assert!(
+        report.contains("FAILED   owner of the topics: ") && report.contains("counts: TestSource"),
+        "{report}"
+    );
+    assert!(report.contains("set config.storage.topic"), "{report}");
+    let report = stdout(&wrong);
+    assert_eq!(wrong.status.code(), Some(1), "{report}");
+    assert!(report.contains("FAILED   topics of the worker: ") && report.contains("1 partition"), "{report}");
 }
 
 async fn a_secret_is_in_no_output_of_any_command(shared: &'static Shared) {

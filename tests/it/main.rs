@@ -9,7 +9,7 @@
 //! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.
 //! Where neither is to be had, the tests are ignored, and a block at the end of the run says which and what
 //! to install; with `CI` set they fail. `TRIBUTARY_TEST_CYCLES` sets how often repeating tests repeat
-//! themselves, `TRIBUTARY_TEST_OUTAGE_SECONDS` how long outages last. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` sets it),
+//! themselves, `TRIBUTARY_TEST_SEED` what drawn tests draw, `TRIBUTARY_TEST_OUTAGE_SECONDS` how long outages last. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` sets it),
 //! `TRIBUTARY_TEST_CONNECT` a real Kafka Connect (`tests/conformance/connect` sets it).
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any

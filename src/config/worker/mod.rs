@@ -26,7 +26,10 @@ use crate::secret::Secret;
 
 mod dialect;
 pub(crate) mod keys;
+mod password;
 mod read;
+
+pub use self::password::{PasswordDigest, PasswordHash};
 
 /// Everything a worker needs to know before it starts.
 #[derive(Debug, Clone)]
@@ -125,6 +128,9 @@ pub struct Rest {
     pub reader: Option<Login>,
     /// `admin.auth.open.paths`: what is answered without a name.
     pub open_paths: Vec<String>,
+    /// Names this worker may be called by while nobody is asked who they are: those of its listeners, its advertised one
+    /// and `admin.auth.anonymous.hosts`; `*` for any.
+    pub hosts: Vec<String>,
     /// `access.control.allow.origin`; empty when no other origin is answered.
     pub allowed_origins: Vec<String>,
     /// `access.control.allow.methods`.

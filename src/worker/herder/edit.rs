@@ -212,6 +212,12 @@ pub(super) fn named(name: &str, mut config: Properties) -> Result<Properties, Er
         "name must not be empty"
     } else if name.chars().any(char::is_control) {
         "name must not contain control characters"
+    } else if name.trim() != name {
+        // Kafka Connect takes it on PUT, and its user then has two connectors that look the same.
+        "name must not begin or end with blanks"
+    } else if matches!(name, "." | "..") {
+        // Clients take them out of a path before they send it, so such a connector could not be reached again.
+        "name must not be . or .., which clients remove from paths"
     } else {
         return Ok(config);
     };
@@ -297,11 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_letters_or_with_a_line_break_is_an_invalid_configuration() {
-        for name in ["", "a\nb", "\u{0}"] {
+    fn a_name_that_cannot_be_told_or_reached_is_an_invalid_configuration() {
+        for name in ["", "a\nb", "\u{0}", " a", "a\u{a0}", ".", ".."] {
             let error = named(name, Properties::new()).unwrap_err();
 
             assert!(matches!(error, Error::Invalid { .. }), "{name:?}: {error}");
+        }
+        for name in ["a b", "...", ".a", "ä/ö"] {
+            assert!(named(name, Properties::new()).is_ok(), "{name:?}");
         }
     }
 

@@ -10,6 +10,7 @@
 
 mod failure;
 mod record;
+pub mod recorder;
 mod test_source;
 mod webhook;
 
@@ -24,7 +25,10 @@ use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use self::{failure::Failure, record::RecordSource, test_source::TestSource, webhook::WebhookSource};
+pub use self::{
+    failure::Failure, record::RecordSource, recorder::Recorder, test_source::TestSource,
+    webhook::WebhookSource,
+};
 use super::state::{
     Tail,
     configs::Properties,
@@ -153,6 +157,8 @@ pub struct Tools {
     pub offsets: Tail<Offsets>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
+    /// What the task tells its measurements to, for the metrics of Kafka Connect.
+    pub recorder: Recorder,
 }
 
 impl fmt::Debug for Tools {

@@ -38,6 +38,7 @@ use self::{
     request::acceptable,
 };
 use super::herder::Herder;
+use crate::metrics;
 
 /// When a request is answered at the latest: clients in wide use give up after ten seconds.
 pub const DEADLINE: Duration = Duration::from_millis(9500);
@@ -78,6 +79,7 @@ pub fn router(herder: Herder) -> Router {
     ];
     let mut router = Router::new();
     for (path, methods) in routes {
+        debug_assert!(metrics::knows_route(path), "{path} is not counted");
         if path != "/" {
             router = router.route(&format!("{path}/"), methods.clone());
         }
@@ -85,6 +87,7 @@ pub fn router(herder: Herder) -> Router {
     }
     router
         .route_layer(from_fn(acceptable))
+        .route_layer(from_fn(security::noted))
         .method_not_allowed_fallback(async || Refusal::not_allowed())
         .fallback(async || Refusal::no_path())
         .with_state(herder)

@@ -15,7 +15,10 @@ use std::{
 use tokio::time::Instant;
 
 use super::Id;
-use crate::worker::state::statuses::{RunState, Status};
+use crate::worker::{
+    plugins::Recorder,
+    state::statuses::{RunState, Status},
+};
 
 /// A view of a supervisor. Cheap to clone and to ask.
 #[derive(Debug, Clone, Default)]
@@ -80,6 +83,12 @@ impl Handle {
         self.known().here.iter().map(|(id, entry)| entry.at(id, now)).collect()
     }
 
+    /// What a task that runs here has measured of itself.
+    #[must_use]
+    pub fn recorder(&self, id: &Id) -> Option<Recorder> {
+        self.known().here.get(id).map(|entry| entry.recorder.clone())
+    }
+
     /// Starts of connectors on this worker since the process began.
     #[must_use]
     pub fn connector_startups(&self) -> Startups {
@@ -105,6 +114,11 @@ impl Handle {
                 .get(&id)
                 .is_some_and(|end| end.generation == shown.generation && *end.worker_id == *shown.worker_id)
         }
+    }
+
+    /// Where a task that is about to run here shall measure.
+    pub(super) fn recorder_of(&self, id: &Id, generation: i64) -> Recorder {
+        self.known().entry(id, generation).recorder.clone()
     }
 
     pub(super) fn is(&self, id: &Id, generation: i64, state: RunState) {
@@ -195,6 +209,7 @@ struct Entry {
     /// RUNNING and PAUSED before the present state.
     ran: Duration,
     paused: Duration,
+    recorder: Recorder,
 }
 
 impl Entry {
@@ -208,6 +223,7 @@ impl Entry {
             since: now,
             ran: Duration::ZERO,
             paused: Duration::ZERO,
+            recorder: Recorder::default(),
         }
     }
 

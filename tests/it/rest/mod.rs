@@ -2,6 +2,7 @@
 //! two.
 
 mod edits;
+mod fuzz;
 mod outage;
 mod plugin;
 mod requests;
@@ -17,7 +18,10 @@ use crate::support::Shared;
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [own::tests(), edits::tests(), outage::tests(), requests::tests()].into_iter().flatten().collect()
+    [own::tests(), edits::tests(), fuzz::tests(), outage::tests(), requests::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 mod own {

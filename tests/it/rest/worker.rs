@@ -14,6 +14,7 @@ use tributary::config::worker::{Rest, Topic, Topics};
 use tributary::config::{Kafka, Providers};
 use tributary::kafka::{Admin, Shards, TransactionOptions};
 use tributary::server::{Options, Server};
+use tributary::telemetry::LoggerError;
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::herder::{Herder, Level, LoggerLevel, Loggers, Parts};
 use tributary::worker::plugins::{Plugin, Plugins};
@@ -258,6 +259,7 @@ fn open() -> Rest {
         administrator: None,
         reader: None,
         open_paths: Vec::new(),
+        hosts: Vec::new(),
         allowed_origins: Vec::new(),
         allowed_methods: Vec::new(),
     }
@@ -279,9 +281,9 @@ impl Loggers for Levels {
         self.0.lock().unwrap().clone()
     }
 
-    fn set(&self, logger: &str, level: Level) -> Vec<String> {
+    fn set(&self, logger: &str, level: Level) -> std::result::Result<Vec<String>, LoggerError> {
         self.0.lock().unwrap().insert(logger.to_owned(), LoggerLevel { level, last_modified: Some(1) });
-        vec![logger.to_owned()]
+        Ok(vec![logger.to_owned()])
     }
 }
 

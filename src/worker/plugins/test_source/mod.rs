@@ -190,6 +190,7 @@ impl Counter {
 
     async fn count(mut self, task: Task) -> Result<(), Failure> {
         let mut paused = task.paused.clone();
+        let recorder = &task.tools.recorder;
         let rate = f64::from(self.settings.per_second);
         let mut ticks = interval(SHORTEST_PERIOD.max(Duration::from_secs_f64(1.0 / rate)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -210,19 +211,34 @@ impl Counter {
                 _ = paused.changed() => continue,
                 _ = ticks.tick() => {}
             }
-            self.fail_on_request()?;
+            self.fail_on_request().inspect_err(|_| recorder.failed())?;
             let due = (since.elapsed().as_secs_f64() * rate) as u64;
             let size = due.saturating_sub(written_since).clamp(1, LARGEST_BATCH).min(self.left());
+            let begun = Instant::now();
+            let batch = self.batch(&task, size);
+            recorder.polled(size, begun.elapsed());
+            let begun = Instant::now();
             // Not given up in the middle: a stop waits for the open transaction.
-            match self.producer.commit(self.batch(&task, size)).await {
+            match self.producer.commit(batch).await {
                 Ok(()) => {
+                    recorder.written(size);
+                    recorder.committed(size, begun.elapsed());
                     self.next += size;
                     self.written += size;
                     written_since += size;
                     (task.tools.uses_topic)(&self.topic);
                 }
-                Err(kafka::Failure::Rebuilt { .. }) => self.find_place(&task).await?,
-                Err(failure) => return Err(Failure::transaction("write a batch of numbers", failure)),
+                Err(failure) => {
+                    recorder.dropped(size);
+                    recorder.commit_failed();
+                    if !matches!(failure, kafka::Failure::Rebuilt { .. }) {
+                        recorder.failed();
+                        return Err(Failure::transaction("write a batch of numbers", failure));
+                    }
+                    recorder.erred();
+                    self.find_place(&task).await?;
+                    recorder.retried();
+                }
             }
         }
     }

@@ -29,7 +29,10 @@ use super::{
 };
 use crate::{
     kafka::{self, Lease, Membership, Owned, Shards, TransactionOptions},
-    worker::{plugins::Tools, state::State},
+    worker::{
+        plugins::{Recorder, Tools},
+        state::State,
+    },
 };
 
 /// How often everything is looked at, changed or not: a lease ends without a sign.
@@ -82,6 +85,7 @@ impl Duty {
             // Both are made for each task.
             lease: Arc::new(|| false),
             uses_topic: Arc::new(|_| {}),
+            recorder: Recorder::default(),
         };
         let board = Topic { writer: parts.statuses.clone(), statuses: parts.state.statuses.clone() };
         let owned = parts.membership.owned();
@@ -257,7 +261,8 @@ impl Duty {
             }
             Some(_) => {
                 let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
-                let tools = Tools { uses_topic, ..self.tools.clone() };
+                let recorder = self.handle.recorder_of(&id, claim);
+                let tools = Tools { uses_topic, recorder, ..self.tools.clone() };
                 task::body(&id, claim, plugins, &tools, &may_act)
             }
         };
