@@ -45,6 +45,7 @@ mod simulator;
 mod state;
 mod telemetry;
 mod topics;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         state::tests(),
         telemetry::tests(),
         topics::tests(),
+        worker::tests(),
     ];
     support::harness::run(tests.into_iter().flatten().collect())
 }
