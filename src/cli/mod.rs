@@ -43,7 +43,7 @@ enum Command {
     /// Everything in one process, nothing else needed: publishes one of everything to an embedded Kafka and reads it back
     Demo,
     /// The worker: runs connectors, shares them with other workers, serves the REST API
-    Run(Files),
+    Run(RunOptions),
     /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
     Check(Files),
     /// Connectors of running workers, over the REST API
@@ -67,6 +67,16 @@ enum Command {
 enum ConfigCommand {
     /// Every key, as markdown
     Reference,
+}
+
+/// How the worker is started.
+#[derive(Args)]
+struct RunOptions {
+    #[command(flatten)]
+    files: Files,
+    /// Take over topics that belong to another group or work topic; only while every other worker is stopped
+    #[arg(long)]
+    adopt: bool,
 }
 
 /// Where the configuration is.
@@ -149,10 +159,10 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(async |metrics| demo::run(metrics, out).await)
         }
-        Command::Run(files) => {
+        Command::Run(RunOptions { files, adopt }) => {
             let with_test_source = with_test_source(&environment);
             let (loaded, logs) = start(&files, environment)?;
-            block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, out).await)
+            block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, adopt, out).await)
         }
         Command::Check(files) => {
             let with_test_source = with_test_source(&environment);

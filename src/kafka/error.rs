@@ -8,7 +8,7 @@ use super::topics::Mismatch;
 use crate::retry::Retry;
 
 /// A failure of any part of [`crate::kafka`].
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting of the user's contradicts a promise of ours.
@@ -166,6 +166,12 @@ impl Error {
     #[must_use]
     pub fn refuses_record(&self) -> bool {
         matches!(self, Self::Delivery { source, .. } if source.refuses_record())
+    }
+
+    /// Whether there are fewer brokers than a new topic is to have copies. Some may only not be there yet.
+    #[must_use]
+    pub fn lacks_brokers(&self) -> bool {
+        matches!(self, Self::Request { source, .. } if source.code() == Some(Code::InvalidReplicationFactor))
     }
 
     /// Whether a record was given up by the client for a reason that lies elsewhere.

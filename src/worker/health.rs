@@ -1,8 +1,15 @@
 //! `/health`, `/health/live`, `/health/ready` and `/metrics`: whether this worker does its work, not whether it exists.
+//!
+//! Path of data: the service tells its [`Phase`] and, once started, what it is made of; every question asks those parts.
+//!
+//! - `/health` has Kafka Connect's three words: 503 starting, 200 healthy, 500 unhealthy, always with the same body.
+//! - Healthy is a worker that hears Kafka and is a member of its group: only then does anything run here.
+//! - Requests to the API that come while there is none wait for it up to [`PATIENCE`]; who then still has none is told why.
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use axum::{
@@ -10,12 +17,16 @@ use axum::{
     extract::State as Shared,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{MethodRouter, get},
 };
 use serde_json::json;
+use tokio::{sync::watch, time::timeout};
 
-use super::{scrape::Scrape, state::State, supervisor::Handle};
-use crate::config;
+use super::{rest, scrape::Scrape, state::State};
+use crate::{config, kafka::Membership};
+
+/// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
+const PATIENCE: Duration = Duration::from_millis(8000);
 
 /// Where a worker stands.
 #[derive(Debug, Clone)]
@@ -24,6 +35,8 @@ pub(super) enum Phase {
     Starting(String),
     /// It answers and works.
     Running,
+    /// A part it cannot do without has ended, and so will it.
+    Failed(String),
     /// It is going away.
     Stopping,
 }
@@ -34,43 +47,49 @@ pub(super) struct Health {
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// What the worker itself has to show, once it runs.
     scrape: OnceLock<Scrape>,
-    inner: RwLock<Inner>,
+    inner: watch::Sender<Inner>,
 }
 
 struct Inner {
     phase: Phase,
-    api: Option<Router>,
-    state: Option<State>,
-    handle: Option<Handle>,
+    parts: Option<Parts>,
+}
+
+/// What a started worker is made of.
+pub(super) struct Parts {
+    pub(super) api: Router,
+    pub(super) state: State,
+    pub(super) membership: Membership,
 }
 
 impl Health {
     pub(super) fn new(worker: Arc<config::Worker>, metrics: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
         let phase = Phase::Starting("connecting to Kafka".to_owned());
-        Self {
-            worker,
-            metrics,
-            scrape: OnceLock::new(),
-            inner: RwLock::new(Inner { phase, api: None, state: None, handle: None }),
-        }
+        let inner = watch::Sender::new(Inner { phase, parts: None });
+        Self { worker, metrics, scrape: OnceLock::new(), inner }
     }
 
     pub(super) fn router(&self) -> Router<Arc<Self>> {
-        Router::new()
-            .route("/health", get(health))
-            .route("/health/live", get(async || "alive"))
-            .route("/health/ready", get(ready))
-            .route("/metrics", get(metrics))
+        let routes: [(&str, MethodRouter<Arc<Self>>); 4] = [
+            ("/health", get(health)),
+            ("/health/live", get(async || "alive")),
+            ("/health/ready", get(ready)),
+            ("/metrics", get(metrics)),
+        ];
+        let mut router = Router::new();
+        for (path, methods) in routes {
+            router = router.route(&format!("{path}/"), methods.clone()).route(path, methods);
+        }
+        router.method_not_allowed_fallback(rest::not_allowed)
     }
 
     pub(super) fn set(&self, phase: Phase) {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner).phase = phase;
+        self.inner.send_modify(|inner| inner.phase = phase);
     }
 
     /// From here on the API is answered.
-    pub(super) fn serve(&self, api: Router, state: State, handle: Handle) {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        *inner = Inner { phase: Phase::Running, api: Some(api), state: Some(state), handle: Some(handle) };
+    pub(super) fn serve(&self, parts: Parts) {
+        self.inner.send_replace(Inner { phase: Phase::Running, parts: Some(parts) });
     }
 
     /// From here on `/metrics` shows this too.
@@ -79,8 +98,13 @@ impl Health {
         self.scrape.set(scrape).ok();
     }
 
-    pub(super) fn api(&self) -> Option<Router> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner).api.clone()
+    /// The API, as soon as there is one; `None` where it does not come in time, or not at all.
+    pub(super) async fn api(&self) -> Option<Router> {
+        let mut changes = self.inner.subscribe();
+        let settled = |inner: &Inner| inner.parts.is_some() || !matches!(inner.phase, Phase::Starting(_));
+        // The sender lives as long as we do.
+        timeout(PATIENCE, changes.wait_for(settled)).await.ok();
+        self.inner.borrow().parts.as_ref().map(|parts| parts.api.clone())
     }
 
     /// The answer to everything else while there is no API.
@@ -93,30 +117,39 @@ impl Health {
 
     /// Kafka Connect's three words, and why.
     fn verdict(&self) -> (&'static str, String) {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.borrow();
         match &inner.phase {
             Phase::Starting(what) => ("starting", format!("Worker is still starting up: {what}")),
+            Phase::Failed(why) => ("unhealthy", format!("Worker is about to end: {why}")),
             Phase::Stopping => ("unhealthy", "Worker is shutting down".to_owned()),
-            Phase::Running => {
-                // A session is how long the group itself would believe in a worker that says nothing.
-                let longest = self.worker.group.session_timeout;
-                let silent = inner.state.as_ref().and_then(|state| {
-                    let tails =
-                        [state.configs.silent_for(), state.offsets.silent_for(), state.statuses.silent_for()];
-                    tails.into_iter().flatten().max().filter(|silence| *silence > longest)
-                });
-                match silent {
-                    Some(silence) => {
-                        let seconds = silence.as_secs();
-                        ("unhealthy", format!("Kafka has not answered this worker for {seconds} s"))
-                    }
-                    None => (
-                        "healthy",
-                        "Worker has completed startup and is ready to handle requests.".to_owned(),
-                    ),
+            Phase::Running => match inner.parts.as_ref().and_then(|parts| self.trouble(parts)) {
+                Some(trouble) => ("unhealthy", trouble),
+                None => {
+                    ("healthy", "Worker has completed startup and is ready to handle requests.".to_owned())
                 }
-            }
+            },
         }
+    }
+
+    /// What keeps a started worker from its work.
+    fn trouble(&self, parts: &Parts) -> Option<String> {
+        // A session is how long the group itself would believe in a worker that says nothing.
+        let longest = self.worker.group.session_timeout;
+        let State { configs, offsets, statuses } = &parts.state;
+        let silences = [configs.silent_for(), offsets.silent_for(), statuses.silent_for()];
+        if let Some(silence) = silences.into_iter().flatten().max().filter(|silence| *silence > longest) {
+            return Some(format!("Kafka has not answered this worker for {} s", silence.as_secs()));
+        }
+        // A moment without a lease is part of every rebalance, and the group takes a session to notice who is gone.
+        let lapse = parts.membership.lapse().filter(|lapse| lapse.lasted > 2 * longest)?;
+        let what = match (lapse.joined, lapse.unclaimed) {
+            (false, _) => "is not a member of its group".to_owned(),
+            (true, 0) => "has no lease on its partitions".to_owned(),
+            (true, unclaimed) => format!("cannot claim {unclaimed} of its partitions"),
+        };
+        let reason = lapse.reason.map_or_else(String::new, |reason| format!(": {reason}"));
+        let seconds = lapse.lasted.as_secs();
+        Some(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
     }
 }
 

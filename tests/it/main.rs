@@ -46,6 +46,7 @@ mod simulator;
 mod state;
 mod telemetry;
 mod topics;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         state::tests(),
         telemetry::tests(),
         topics::tests(),
+        worker::tests(),
     ];
     support::harness::run(tests.into_iter().flatten().collect())
 }

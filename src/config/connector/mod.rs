@@ -13,7 +13,7 @@ pub use self::{
     document::{Document, coerce},
     provider::{OAuth, Provider},
     record::{List, Mode, RecordSource, Rows, Snapshot},
-    together::conflicts,
+    together::{Sole, conflicts},
     validate::{definitions, validate},
     webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
 };

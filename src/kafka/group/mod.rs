@@ -166,6 +166,12 @@ impl Membership {
         self.holdings.rebalances()
     }
 
+    /// Waits until this is no membership any more: it was left, or a fault has ended it.
+    pub async fn ended(&self) {
+        // Without its sender the thread is gone as well.
+        self.ended.clone().wait_for(|ended| *ended).await.ok();
+    }
+
     /// Leaves the group, so that others take over at once. Other clones own nothing any more either.
     pub async fn leave(mut self) {
         self.stop.cancel();

@@ -148,6 +148,7 @@ impl Herder {
         let Document { name, config, initial_state } = &declaration.document;
         let config = Arc::new(named(name, config.clone())?);
         self.accept(&config, budget).await?;
+        let rivals = self.rivals(name, &config, budget).await;
         let decide = |configs: &Configs| {
             if is_stored(declaration, configs) {
                 return Ok((false, Vec::new()));
@@ -156,7 +157,7 @@ impl Herder {
             let now = configs.connectors().get(name);
             // One that is as declared already is left alone: a new record would restart its tasks.
             if now.is_none_or(|now| now.config != config) {
-                self.alone(name, &config, configs)?;
+                rivals.check(configs)?;
                 writes.push(configs::connector(name, Some(&config)));
             }
             if now.is_none() {

@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Budget, CLASS, Error, FRESH, Herder, Info, NAME, Status, shapes::connector_state};
 use crate::{
-    config::{
-        self,
-        connector::{Class, TargetState, conflicts},
-    },
+    config::connector::TargetState,
     worker::state::{
         configs::{self, Configs, Connector, Properties, Write},
         statuses::RunState,
@@ -33,11 +30,12 @@ impl Herder {
         let name = name.trim();
         let config = Arc::new(named(name, config)?);
         self.accept(&config, budget).await?;
+        let rivals = self.rivals(name, &config, budget).await;
         let decide = |configs: &Configs| {
             if configs.connectors().contains_key(name) {
                 return Err(Error::AlreadyExists(name.to_owned()));
             }
-            self.alone(name, &config, configs)?;
+            rivals.check(configs)?;
             let target = initial.map(|state| configs::target_state(name, Some(state)));
             let writes = [configs::connector(name, Some(&config))].into_iter().chain(target);
             Ok(((), writes.collect()))
@@ -153,45 +151,20 @@ impl Herder {
         before: Option<Connector>,
         budget: Budget,
     ) -> Result<(Info, bool), Error> {
+        let rivals = self.rivals(name, &config, budget).await;
         let seen = before.as_ref().map(|connector| connector.revision);
         let decide = |configs: &Configs| {
             let now = configs.connectors().get(name);
             if now.map(|connector| connector.revision) != seen {
                 return Err(Error::Stale);
             }
-            self.alone(name, &config, configs)?;
+            rivals.check(configs)?;
             let mut after = now.cloned().unwrap_or_else(|| fresh(Arc::clone(&config)));
             after.config = Arc::clone(&config);
             Ok((after, vec![configs::connector(name, Some(&config))]))
         };
         let after = self.parts.arbiter.write(budget.left(), decide).await?;
         Ok((self.info_of(name, &after), before.is_none()))
-    }
-
-    /// Holds what no two connectors may share. Those whose configuration this worker cannot read count as different.
-    pub(super) fn alone(&self, name: &str, config: &Properties, configs: &Configs) -> Result<(), Error> {
-        let class = |config: &Properties| config.get(CLASS).and_then(|class| Class::parse(class));
-        let Some(own) = class(config) else { return Ok(()) };
-        let parse = |name: &str, config: &Properties| {
-            config::Connector::parse(name, config, &self.parts.providers).ok().map(|(parsed, _)| parsed)
-        };
-        let rivals = configs
-            .connectors()
-            .iter()
-            .filter(|(other, connector)| *other != name && class(&connector.config) == Some(own));
-        // The new one last: what it cannot share is then told about it and not about the other.
-        let mut all: Vec<_> =
-            rivals.filter_map(|(other, connector)| parse(other, &connector.config)).collect();
-        all.extend(parse(name, config));
-        let about = format!("{name}: ");
-        let errors: Vec<String> = conflicts(&all)
-            .iter()
-            .filter_map(|problem| {
-                let key = problem.key.strip_prefix(&about)?;
-                Some(format!("{key} {}; {}", problem.rule, problem.remedy))
-            })
-            .collect();
-        if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class: own.name().to_owned(), errors }) }
     }
 }
 

@@ -23,6 +23,7 @@ mod edit;
 mod error;
 mod loggers;
 mod offsets;
+mod rivals;
 mod shapes;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};

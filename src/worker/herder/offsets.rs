@@ -3,20 +3,23 @@
 use std::sync::Arc;
 
 use futures::future::try_join_all;
-use serde_json::{Map, Value};
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{Budget, Error, FRESH, Herder, Message, Offset, Offsets};
 use crate::{
     config::connector::TargetState,
     kafka,
     worker::{
+        arbiter::Changes,
         plugins::{Past, Plugin},
-        state::configs::Connector,
+        state::{
+            configs::{self, Configs, Connector},
+            offsets::Edit,
+        },
     },
 };
 
-type Edits = Vec<(Map<String, Value>, Option<Map<String, Value>>)>;
+type Edits = Vec<Edit>;
 
 impl Herder {
     /// Offsets a connector has stored.
@@ -48,7 +51,8 @@ impl Herder {
         let (connector, plugin) = self.editable(name, budget).await?;
         let edits: Edits = offsets.offsets.into_iter().map(|one| (one.partition, one.offset)).collect();
         plugin.check_offsets(&edits).map_err(Error::BadRequest)?;
-        self.edit_offsets(name, &connector, plugin, edits, budget).await?;
+        self.fence_writers(name, &connector, plugin, budget).await?;
+        self.edit_offsets(name, &connector, &edits, budget).await?;
         Ok(Message { message: "The offsets for this connector have been altered successfully".to_owned() })
     }
 
@@ -59,7 +63,8 @@ impl Herder {
     pub async fn reset_offsets(&self, name: &str) -> Result<Message, Error> {
         let budget = Budget::start();
         let (connector, plugin) = self.editable(name, budget).await?;
-        // What a task wrote last, on whichever worker, has to go too.
+        self.fence_writers(name, &connector, plugin, budget).await?;
+        // What a task wrote last, on whichever worker, has to go too; from here on none can.
         let read = self.parts.state.offsets.read_to_end(budget.left().min(FRESH)).await;
         read.map_err(Error::kafka("read the offset topic to its end"))?;
         let edits: Edits = self
@@ -67,7 +72,7 @@ impl Herder {
             .state
             .offsets
             .read(|offsets| offsets.of(name).map(|(partition, _)| (partition.clone(), None)).collect());
-        self.edit_offsets(name, &connector, plugin, edits, budget).await?;
+        self.edit_offsets(name, &connector, &edits, budget).await?;
         Ok(Message { message: "The offsets for this connector have been reset successfully".to_owned() })
     }
 
@@ -105,14 +110,12 @@ impl Herder {
         Ok((connector, plugin))
     }
 
-    /// Takes the writers' transactional ids, so that no task left behind on a frozen worker can write over the edit, then
-    /// writes it.
-    async fn edit_offsets(
+    /// Takes the writers' transactional ids, so that no task left behind on a frozen worker can write over an edit.
+    async fn fence_writers(
         &self,
         name: &str,
         connector: &Connector,
         plugin: Arc<dyn Plugin>,
-        edits: Edits,
         budget: Budget,
     ) -> Result<(), Error> {
         let state = &self.parts.state;
@@ -122,23 +125,49 @@ impl Herder {
                 .offsets
                 .read(|offsets| offsets.of(name).map(|(partition, _)| partition.clone()).collect()),
         };
-        let writers = plugin.writers(name, &connector.config, &past);
-        let ours: kafka::Lease = Arc::new(|| true);
-        let taken = try_join_all(writers.into_iter().map(|id| self.parts.shards.take(id, Arc::clone(&ours))));
         let doing = "take over from tasks of the connector that may still be writing; no offset was changed";
-        // The producers are not used: to have been initialised is all they are for.
-        match timeout(budget.left(), taken).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(source)) => return Err(Error::kafka(doing)(source)),
-            Err(_) => return Err(Error::TimedOut { doing }),
+        let (name, config) = (name.to_owned(), Arc::clone(&connector.config));
+        let ours: kafka::Lease = Arc::new(|| true);
+        let taken = async {
+            // References are read from files, which may be slow: not on a thread of the runtime.
+            let writers = spawn_blocking(move || plugin.writers(&name, &config, &past)).await;
+            let writers =
+                writers.map_err(|_| Error::Internal { doing: "find the writers of the connector" })?;
+            let taking = writers.into_iter().map(|id| self.parts.shards.take(id, Arc::clone(&ours)));
+            // The producers are not used: to have been initialised is all they are for.
+            try_join_all(taking).await.map(drop).map_err(Error::kafka(doing))
+        };
+        timeout(budget.left(), taken).await.unwrap_or(Err(Error::TimedOut { doing }))
+    }
+
+    /// Writes an edit, all of it or nothing, in the order of all changes of connectors: whoever resumes the connector does
+    /// so before, and the edit is refused, or after, and its tasks find the edit.
+    async fn edit_offsets(
+        &self,
+        name: &str,
+        seen: &Connector,
+        edits: &[Edit],
+        budget: Budget,
+    ) -> Result<(), Error> {
+        let written = self.parts.offsets.records(name, edits);
+        if written.records.is_empty() {
+            return Ok(());
         }
-        // Meanwhile somebody may have resumed it, and its tasks would go on from the old offsets.
-        let now = self.newest(name, budget).await?;
-        if now.is_none_or(|now| now.target != TargetState::Stopped) {
-            return Err(Error::Stale);
-        }
-        let doing = "write the offsets (ask for them to see whether they were taken)";
-        let written = self.parts.offsets.write(name, &edits, budget.left()).await;
-        written.map_err(Error::kafka(doing))
+        let decide = |configs: &Configs| {
+            // Resumed and stopped again, or configured anew: its tasks may have written since we looked.
+            let same = configs.connectors().get(name).is_some_and(|now| {
+                let marks = |one: &Connector| (one.target, one.revision, one.task_revision);
+                marks(now) == marks(seen)
+            });
+            if !same {
+                return Err(Error::Stale);
+            }
+            // The state once more: every transaction of the arbiter has a record in the config topic.
+            let writes = vec![configs::target_state(name, Some(seen.target))];
+            Ok(((), Changes { writes, along: written.records.clone() }))
+        };
+        self.parts.arbiter.change(budget.left(), decide).await?;
+        let read = self.parts.offsets.read_back(&written, budget.left()).await;
+        read.map_err(Error::kafka("read the offsets back, which have been written"))
     }
 }

@@ -28,7 +28,7 @@ use axum::{
     Router,
     extract::State,
     middleware::from_fn,
-    response::Response,
+    response::{IntoResponse as _, Response},
     routing::{MethodRouter, delete, get, post, put},
 };
 
@@ -88,9 +88,14 @@ pub fn router(herder: Herder) -> Router {
     router
         .route_layer(from_fn(acceptable))
         .route_layer(from_fn(security::noted))
-        .method_not_allowed_fallback(async || Refusal::not_allowed())
+        .method_not_allowed_fallback(not_allowed)
         .fallback(async || Refusal::no_path())
         .with_state(herder)
+}
+
+/// The answer to a method that a path does not have.
+pub(super) async fn not_allowed() -> Response {
+    Refusal::not_allowed().into_response()
 }
 
 async fn server(State(herder): State<Herder>) -> Response {

@@ -56,8 +56,7 @@ impl Cluster {
         let partitions = topics::ensure(&admin, &config.topics).await.unwrap();
         let state = State::follow(&config.kafka, &config.topics, &partitions).await.unwrap();
         state.caught_up().await;
-        let topic = &config.topics.config.name;
-        let arbiter = Arbiter::new(&config.kafka, topic, &config.group.id, state.configs.clone());
+        let arbiter = Arbiter::new(&config.kafka, state.configs.clone());
         Self { prefix, config, state, arbiter }
     }
 

@@ -74,7 +74,7 @@ impl Group {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
         let state = State::follow(kafka, &self.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(kafka, &self.topics.config.name, &self.name, state.configs.clone());
+        let arbiter = Arbiter::new(kafka, state.configs.clone());
         let statuses = StatusWriter::start(kafka, &self.topics.status.name, partitions.status).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -82,7 +82,7 @@ impl Group {
             state: state.clone(),
             arbiter: arbiter.clone(),
             statuses: statuses.clone(),
-            offsets: OffsetWriter::new(kafka, partitions.offset, state.offsets.clone()),
+            offsets: OffsetWriter::new(partitions.offset, state.offsets.clone()),
             shards: Shards::new(kafka.clone(), TransactionOptions::default()),
             plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>]),
             providers: Providers::new([]),

@@ -3,7 +3,8 @@
 //! `connector-N` and `task-N-i` hold `{properties}`, `commit-N` `{tasks}` makes task configurations count, `target-state-N`
 //! `{state, state.v2}`, `restart-connector-N` `{include-tasks, only-failed}` and `logger-cluster-NS` `{level}` are commands.
 //! `declared-N` `{hash, file}` is ours: which content of which file the connector was last brought to.
-//! `session-key` and `tasks-fencing-N` are Kafka Connect's own business and left alone.
+//! `tributary-cluster` `{group.id, work.topic, work.partitions}` is ours and says which workers the topic belongs to.
+//! `session-key` and `tasks-fencing-N` are Kafka Connect's own business: that they are there is all that is kept of them.
 //!
 //! - Task records count from the commit that follows them. A commit that misses one leaves the connector without tasks
 //!   and *half-written*, until its owner writes them again.
@@ -26,7 +27,7 @@ use std::{
 use bytes::Bytes;
 
 use record::{Key, Parsed};
-pub use record::{Write, connector, declared, logger, restart, target_state, tasks};
+pub use record::{Write, cluster, connector, declared, logger, restart, target_state, tasks};
 
 use super::Apply;
 use crate::{config::connector::TargetState, kafka::Received};
@@ -38,6 +39,8 @@ pub type Properties = BTreeMap<String, String>;
 pub(in crate::worker) const WRITE_HEADER: &str = "tributary.write";
 /// Writes whose ids are remembered: far more than can happen between a commit and the look for it.
 const REMEMBERED_WRITES: usize = 1024;
+/// What stands for the topic in records that are not written yet.
+const FORESEEN: &str = "the next transaction";
 /// Restarts of one connector that are remembered, for those who look late.
 const REMEMBERED_RESTARTS: usize = 32;
 
@@ -78,8 +81,19 @@ pub struct Declared {
     pub file: String,
 }
 
+/// Which workers a config topic belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Their `group.id`.
+    pub group: String,
+    /// The topic whose partitions they share.
+    pub work_topic: String,
+    /// How many of those things are placed on: fixed for life, whatever the topic grows to.
+    pub work_partitions: u32,
+}
+
 /// All of the topic.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Configs {
     connectors: BTreeMap<String, Connector>,
     /// All that is known of a name, whether or not it has a configuration yet.
@@ -87,6 +101,11 @@ pub struct Configs {
     loggers: BTreeMap<String, (String, i64)>,
     declared: BTreeMap<String, Declared>,
     writes: VecDeque<Bytes>,
+    cluster: Option<Cluster>,
+    /// Keys of records that only Kafka Connect writes.
+    connect: BTreeSet<String>,
+    /// Records that were foreseen.
+    foreseen: i64,
 }
 
 impl Configs {
@@ -124,6 +143,18 @@ impl Configs {
     #[must_use]
     pub fn is_half_written(&self, connector: &str) -> bool {
         self.known.get(connector).is_some_and(|known| known.incomplete || !known.uncommitted.is_empty())
+    }
+
+    /// Which workers the topic belongs to, once the first of them has said so.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// A key that only Kafka Connect itself writes.
+    #[must_use]
+    pub fn connect_key(&self) -> Option<&str> {
+        self.connect.first().map(String::as_str)
     }
 
     /// Connectors of classes this worker does not know, with those: the topic then belongs to somebody else.
@@ -171,6 +202,23 @@ impl Configs {
         self.writes.back()
     }
 
+    /// Takes over what is about to be written, so that whoever decides next decides on it. Each record gets an offset of
+    /// its own, beyond all there are: an edit seen here is never taken for one that was seen before.
+    pub(in crate::worker) fn foresee(&mut self, writes: &[Write]) {
+        for (key, value) in writes {
+            self.foreseen += 1;
+            self.apply(&Received {
+                topic: FORESEEN.into(),
+                partition: 0,
+                offset: i64::MAX / 2 + self.foreseen,
+                key: Some(Bytes::copy_from_slice(key.as_bytes())),
+                value: value.as_ref().map(|value| Bytes::from(value.to_string())),
+                headers: Vec::new(),
+                timestamp_ms: None,
+            });
+        }
+    }
+
     fn known(&mut self, name: &str) -> &mut Known {
         self.known.entry(name.to_owned()).or_default()
     }
@@ -196,8 +244,11 @@ impl Apply for Configs {
     fn apply(&mut self, record: &Received) {
         let offset = record.offset;
         match record::parse(record) {
-            Ok(Some((name, parsed))) => {
+            Ok((name, parsed)) => {
                 match parsed {
+                    Parsed::Cluster(cluster) => self.cluster = cluster,
+                    Parsed::Connect(true) => drop(self.connect.insert(name.clone())),
+                    Parsed::Connect(false) => drop(self.connect.remove(&name)),
                     Parsed::Connector(Some(config)) => {
                         self.known(&name).config = Some((Arc::new(config), offset));
                     }
@@ -231,7 +282,6 @@ impl Apply for Configs {
                 }
                 self.show(&name);
             }
-            Ok(None) => {}
             Err(reason) => {
                 tracing::warn!(topic = &*record.topic, offset, reason, "record of the config topic left out");
             }
@@ -241,7 +291,7 @@ impl Apply for Configs {
 }
 
 /// What stands in the log under one name.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     config: Option<(Arc<Properties>, i64)>,
     target: Option<TargetState>,
@@ -302,7 +352,11 @@ impl Known {
                 self.uncommitted.clear();
             }
             Parsed::Restart(_) => self.restarts.clear(),
-            Parsed::Connector(_) | Parsed::Logger(_) | Parsed::Declared(_) => {}
+            Parsed::Connector(_)
+            | Parsed::Logger(_)
+            | Parsed::Declared(_)
+            | Parsed::Cluster(_)
+            | Parsed::Connect(_) => {}
         }
     }
 }

@@ -351,3 +351,54 @@ fn a_declaration_without_hash_or_file_is_left_out() {
 
     assert!(configs.declared().is_empty());
 }
+
+#[test]
+fn the_last_record_of_the_cluster_counts_and_kafka_connects_own_keys_are_noticed() {
+    let cluster = Cluster { group: "g".to_owned(), work_topic: "w".to_owned(), work_partitions: 8 };
+    let (key, value) = cluster_record(&cluster);
+    let none: Configs = samples::state(&[]);
+    let ours: Configs = samples::state(&[
+        (&key, Some(r#"{"group.id":"x","work.topic":"w","work.partitions":4}"#)),
+        (&key, Some(&value)),
+        (&key, Some(r#"{"group.id":"x","work.topic":"w","work.partitions":0}"#)),
+    ]);
+    let removed: Configs = samples::state(&[(&key, Some(&value)), (&key, None)]);
+    let connect: Configs = samples::state(&[
+        ("tasks-fencing-a", Some("{}")),
+        ("session-key", Some("{}")),
+        ("tasks-fencing-a", None),
+    ]);
+
+    assert_eq!(value, r#"{"group.id":"g","work.partitions":8,"work.topic":"w"}"#);
+    assert_eq!((none.cluster(), none.connect_key()), (None, None));
+    assert_eq!(
+        (ours.cluster(), ours.connect_key()),
+        (Some(&cluster), None),
+        "one that says nothing is left out"
+    );
+    assert_eq!(removed.cluster(), None);
+    assert_eq!(connect.connect_key(), Some("session-key"));
+    assert!(ours.connectors().is_empty());
+}
+
+fn cluster_record(cluster: &Cluster) -> (String, String) {
+    let (key, value) = super::cluster(cluster);
+    (key, value.unwrap().to_string())
+}
+
+#[test]
+fn what_is_foreseen_counts_and_is_never_an_edit_that_was_seen() {
+    let config = Properties::from([("a".to_owned(), "1".to_owned())]);
+    let mut configs: Configs = samples::state(&[("connector-c", Some(r#"{"properties":{}}"#))]);
+    let seen = configs.connectors()["c"].revision;
+
+    configs.foresee(&[connector("c", Some(&config)), target_state("c", Some(TargetState::Stopped))]);
+    let first = configs.connectors()["c"].clone();
+    configs.foresee(&[connector("c", Some(&config))]);
+    let second = configs.connectors()["c"].revision;
+    configs.foresee(&[connector("c", None)]);
+
+    assert_eq!((&*first.config, first.target), (&config, TargetState::Stopped));
+    assert!(first.revision != seen && second != first.revision);
+    assert!(configs.connectors().is_empty());
+}
