@@ -17,6 +17,7 @@ use crate::{
     retry::Chain,
     worker::{
         self,
+        cluster::Claim,
         plugins::Plugins,
         state::{Apply, configs::Configs},
     },
@@ -94,8 +95,8 @@ async fn owner(
     admin: &Admin,
     with_test_source: bool,
 ) -> Result<String, Box<dyn Error>> {
-    let topic = worker.topics.config.name.as_str();
-    let counts = admin.partition_counts(&[topic]).await?;
+    let (topic, work) = (worker.topics.config.name.as_str(), worker.topics.work.name.as_str());
+    let counts = admin.partition_counts(&[topic, work]).await?;
     let Some(count) = counts.get(topic) else { return Ok("nobody has written to them yet".to_owned()) };
     let partitions: Vec<i32> = (0..*count).collect();
     let mut configs = Configs::default();
@@ -104,16 +105,9 @@ async fn owner(
     })
     .await?;
     let plugins = Plugins::of(worker, with_test_source);
-    let foreign = configs.foreign_classes(|class| plugins.find(class).is_some());
-    if let Some((name, class)) = foreign.first() {
-        let count = foreign.len();
-        return Err(format!(
-            "{topic} holds {count} connectors of classes this worker does not have ({name}: {class}); it belongs to another \
-             Connect cluster: set config.storage.topic, offset.storage.topic and status.storage.topic to topics of its own"
-        )
-        .into());
-    }
-    Ok(format!("{} connectors, all of classes this worker has", configs.connectors().len()))
+    let claim = Claim { worker, plugins: &plugins, adopt: false };
+    claim.verify(&configs, counts.get(work).map(|count| count.unsigned_abs()))?;
+    Ok(format!("{} connectors, of this group and of classes this worker has", configs.connectors().len()))
 }
 
 async fn topics(layout: &Layout, admin: &Admin, create: bool) -> Result<String, Box<dyn Error>> {
