@@ -260,13 +260,16 @@ mod tests {
         configs::cluster(&cluster).1.unwrap().to_string()
     }
 
+    /// What it is, the records, partitions of the work topic; what is said of a refusal, or the count to place by.
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u32, Option<&'a str>, Option<u32>);
+
     #[test]
     fn the_record_decides_whose_a_topic_is_and_how_many_partitions_it_needs() {
         let worker = samples::worker();
         let plugins = Plugins::of(&worker, false);
         let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
         let ours = record(group, work, 8);
-        let table: [(&str, &[(&str, &str)], u32, Option<&str>, Option<u32>); 9] = [
+        let table: [Case<'_>; 9] = [
             ("a new topic is ours from now on", &[], 8, None, Some(8)),
             ("our own", &[("tributary-cluster", &ours)], 8, None, Some(8)),
             ("a grown work topic changes nothing", &[("tributary-cluster", &ours)], 12, None, Some(8)),

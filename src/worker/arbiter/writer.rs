@@ -120,7 +120,7 @@ impl Writer {
             let end = unsure.chain(&waiting).map(|member| member.request.end).max();
             let end = end.unwrap_or_else(Instant::now);
             // All whom it might concern have left by then. What was under way is dropped, and the id taken anew.
-            let _ = timeout_at(end + BEYOND, self.round(end, &mut waiting, &mut requests)).await;
+            timeout_at(end + BEYOND, self.round(end, &mut waiting, &mut requests)).await.ok();
         }
     }
 
