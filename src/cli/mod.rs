@@ -17,6 +17,7 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -87,6 +88,9 @@ struct Files {
     #[arg(long = "connector", value_name = "FILE")]
     connectors: Vec<PathBuf>,
 }
+
+/// How long what still blocks a thread may hold up the end of the process.
+const EXIT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Set to `true`, a worker has the class `TestSource` too.
 const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
@@ -199,10 +203,13 @@ fn start(files: &Files, environment: Environment) -> Result<(Loaded, Filters), F
 fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result<(), Failure>) -> Result<(), Failure> {
     let metrics = Metrics::install().map_err(outside)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(outside)?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         tokio::select! {
             ended = work(&metrics) => ended,
             never = metrics.keep_up() => match never {},
         }
-    })
+    });
+    // Dropped it would wait for ever for a file on a mount that hangs.
+    runtime.shutdown_timeout(EXIT_LIMIT);
+    ended
 }

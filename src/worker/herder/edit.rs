@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn connector(target: TargetState, tasks: usize) -> Connector {
-        Connector { target, tasks: vec![Properties::new(); tasks].into(), ..fresh(Arc::default()) }
+        Connector { target, tasks: vec![Arc::default(); tasks].into(), ..fresh(Arc::default()) }
     }
 
     fn status(connector: &'static str, tasks: &[&'static str]) -> Status {

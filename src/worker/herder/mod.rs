@@ -11,6 +11,8 @@
 //! - What was changed is seen by the next read on this worker.
 //! - A connector has a status from the moment it has a configuration: UNASSIGNED until its owner says otherwise, so no
 //!   list loses one. Its tasks are those of its configuration, whatever older records the status topic holds.
+//! - What this worker has ended because its lease ran out is UNASSIGNED in its own answers, though the topic cannot be told
+//!   before Kafka is back.
 //! - Every operation ends within [`ANSWER`], done or not.
 //!
 //! On failure an [`Error`] has the status and the words Kafka Connect would answer with.
@@ -50,6 +52,7 @@ use super::{
         statuses::{RunState, Statuses},
         writer::{OffsetWriter, StatusWriter},
     },
+    supervisor::Handle,
 };
 use crate::{config, kafka};
 
@@ -84,6 +87,8 @@ pub struct Parts {
     pub loggers: Arc<dyn Loggers>,
     /// Who this worker is in status records: `host:port`.
     pub worker_id: String,
+    /// What runs on this worker, for answers about that while Kafka is away.
+    pub running: Handle,
     /// Where this worker is reached, as in `http://host:port`, for `Location` headers.
     pub url: String,
     /// The cluster this worker works on, where the broker told.
@@ -184,7 +189,7 @@ impl Herder {
         let connector = self.connector(name).await?;
         let infos = connector.tasks.iter().zip(0..).map(|(config, task)| TaskInfo {
             id: TaskId { connector: name.to_owned(), task },
-            config: config.clone(),
+            config: Arc::clone(config),
         });
         Ok(infos.collect())
     }
@@ -262,13 +267,18 @@ impl Herder {
 
     fn status_of(&self, name: &str, connector: &Connector, statuses: &Statuses) -> Status {
         let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
-        let told = |status: &super::state::statuses::Status| {
-            (status.state, status.worker_id.clone(), status.trace.clone().filter(|trace| !trace.is_empty()))
+        let told = |task: Option<u32>| match statuses.of(name, task) {
+            // The topic could not be told; this worker knows better.
+            Some(status) if self.parts.running.ended(name, task, status) => unassigned(),
+            Some(status) => {
+                let trace = status.trace.clone().filter(|trace| !trace.is_empty());
+                (status.state, status.worker_id.clone(), trace)
+            }
+            None => unassigned(),
         };
-        let (state, worker_id, trace) = statuses.connector(name).map_or_else(unassigned, told);
-        let of_tasks = statuses.tasks(name);
+        let (state, worker_id, trace) = told(None);
         let tasks = (0..).zip(connector.tasks.iter()).map(|(id, _)| {
-            let (state, worker_id, trace) = of_tasks.get(&id).map_or_else(unassigned, |status| told(status));
+            let (state, worker_id, trace) = told(Some(id));
             TaskState { id, state: task_state(state), worker_id, trace }
         });
         Status {

@@ -11,7 +11,7 @@ use crate::{
     kafka,
     worker::{
         arbiter::Changes,
-        plugins::Plugin,
+        plugins::{Past, Plugin},
         state::{
             configs::{self, Configs, Connector},
             offsets::Edit,
@@ -118,12 +118,19 @@ impl Herder {
         plugin: Arc<dyn Plugin>,
         budget: Budget,
     ) -> Result<(), Error> {
+        let state = &self.parts.state;
+        let past = Past {
+            tasks: state.configs.read(|configs| configs.highest_task(name)),
+            partitions: state
+                .offsets
+                .read(|offsets| offsets.of(name).map(|(partition, _)| partition.clone()).collect()),
+        };
         let doing = "take over from tasks of the connector that may still be writing; no offset was changed";
         let (name, config) = (name.to_owned(), Arc::clone(&connector.config));
         let ours: kafka::Lease = Arc::new(|| true);
         let taken = async {
             // References are read from files, which may be slow: not on a thread of the runtime.
-            let writers = spawn_blocking(move || plugin.writers(&name, &config)).await;
+            let writers = spawn_blocking(move || plugin.writers(&name, &config, &past)).await;
             let writers =
                 writers.map_err(|_| Error::Internal { doing: "find the writers of the connector" })?;
             let taking = writers.into_iter().map(|id| self.parts.shards.take(id, Arc::clone(&ours)));

@@ -76,10 +76,21 @@ impl Service {
         };
         let (membership, cluster_id) =
             tokio::try_join!(Membership::join(&worker.kafka, options), admin.cluster_id())?;
+        let supervisor = Supervisor::new(Parts {
+            plugins: process.plugins.clone(),
+            state: state.clone(),
+            arbiter: arbiter.clone(),
+            statuses: statuses.clone(),
+            membership: membership.clone(),
+            partitions: cluster.work_partitions,
+            worker_id: Arc::clone(&self.worker_id),
+            worker: Arc::clone(worker),
+            settings: Settings::default(),
+        });
         let scheme = if worker.rest.advertised_tls { "https" } else { "http" };
         let herder = Herder::new(HerderParts {
             state: state.clone(),
-            arbiter: arbiter.clone(),
+            arbiter,
             statuses: statuses.clone(),
             offsets: OffsetWriter::new(partitions.offset, state.offsets.clone()),
             shards: Shards::new(worker.kafka.clone(), TransactionOptions::default()),
@@ -89,17 +100,7 @@ impl Service {
             worker_id: self.worker_id.to_string(),
             url: format!("{scheme}://{}", self.worker_id),
             cluster_id,
-        });
-        let supervisor = Supervisor::new(Parts {
-            plugins: process.plugins.clone(),
-            state: state.clone(),
-            arbiter,
-            statuses: statuses.clone(),
-            membership: membership.clone(),
-            partitions: cluster.work_partitions,
-            worker_id: Arc::clone(&self.worker_id),
-            worker: Arc::clone(worker),
-            settings: Settings::default(),
+            running: supervisor.handle(),
         });
         let (follower, cancel) = (herder.clone(), self.cancel.clone());
         self.tasks.spawn(async move { follower.follow_loggers(cancel).await });

@@ -89,7 +89,7 @@ impl Standing {
 fn order(configs: &Configs, connector: &Connector, id: &Id) -> Option<Order> {
     let (config, revision) = match id.task {
         None => (Arc::clone(&connector.config), connector.revision),
-        Some(task) => (Arc::new(connector.tasks.get(task as usize)?.clone()), connector.task_revision),
+        Some(task) => (Arc::clone(connector.tasks.get(task as usize)?), connector.task_revision),
     };
     let mut restarts = Restarts::default();
     for restart in configs.restarts(&id.connector).filter(|restart| concerns(restart, id.task)) {

@@ -17,6 +17,9 @@ use tributary::worker::topics;
 use crate::support::prefix;
 use crate::support::topics::LIMIT;
 
+/// Of every cluster's work topic.
+pub(super) const WORK_PARTITIONS: usize = 8;
+
 /// A group of workers, from outside.
 pub(super) struct Cluster {
     pub(super) prefix: String,
@@ -32,7 +35,9 @@ pub(super) fn config(bootstrap: &str, prefix: &str) -> Arc<config::Worker> {
         ("CONNECT_GROUP_ID".to_owned(), prefix.to_owned()),
         ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
     ];
-    for (topic, partitions) in [("CONFIG", 1), ("OFFSET", 3), ("STATUS", 2), ("WORK", 8), ("GRANT", 1)] {
+    for (topic, partitions) in
+        [("CONFIG", 1), ("OFFSET", 3), ("STATUS", 2), ("WORK", WORK_PARTITIONS), ("GRANT", 1)]
+    {
         let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
         settings.push((key("TOPIC"), format!("{prefix}-{}", topic.to_lowercase())));
         settings.push((key("PARTITIONS"), partitions.to_string()));

@@ -79,7 +79,8 @@ impl Local {
             arbiter: Arbiter::new(kafka, state.configs.clone()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
             state,
-            partitions: u32::try_from(membership.partitions()).unwrap(),
+            // As a cluster remembers them, whatever the topic has by now.
+            partitions: u32::try_from(cluster::WORK_PARTITIONS).unwrap(),
             membership: membership.clone(),
             worker_id: id.into(),
             worker: Arc::clone(config),

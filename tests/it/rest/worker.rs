@@ -22,6 +22,7 @@ use tributary::worker::state::State;
 use tributary::worker::state::configs::{self, Configs};
 use tributary::worker::state::statuses::{RunState, Status};
 use tributary::worker::state::writer::{OffsetWriter, StatusWriter};
+use tributary::worker::supervisor::Handle;
 use tributary::worker::topics;
 
 use super::plugin::Records;
@@ -88,6 +89,7 @@ impl Group {
             worker_id: address.to_string(),
             url: format!("http://{address}"),
             cluster_id: admin.cluster_id().await.unwrap(),
+            running: Handle::default(),
         });
         let cancel = CancellationToken::new();
         let follower = herder.clone();

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::keys::Settings;
-use super::{Edit, Failure, Plugin, Properties, Task, Tools};
+use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, Tools};
 use crate::{
     config::{KeyDef, Providers, Validation, connector, definition},
     kafka::{self, Admin, ShardProducer, TopicSpec, partition_of},
@@ -77,7 +77,7 @@ impl Plugin for TestSource {
 
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
         let settings = keys::read(name, config, &self.providers).map_err(super::unusable)?;
-        Ok((0..settings.tasks_max).map(|_| config.clone()).collect())
+        Ok((0..settings.tasks_max.min(MOST_TASKS)).map(|_| config.clone()).collect())
     }
 
     async fn run(&self, task: Task) -> Result<(), Failure> {
@@ -86,14 +86,22 @@ impl Plugin for TestSource {
         let id = self.transactional_id(&task.connector, task.number);
         // Nothing has been written yet, so there is nothing to finish.
         match cancel.run_until_cancelled(Counter::start(&task, settings, id)).await {
-            Some(counter) => counter?.count(task).await,
+            Some(counter) => {
+                let counter = counter?;
+                task.started();
+                counter.count(task).await
+            }
             None => Ok(()),
         }
     }
 
-    fn writers(&self, name: &str, config: &Properties) -> Vec<String> {
-        // Tasks of an earlier, larger set are long gone when the offsets of a stopped connector are edited.
+    /// Of an earlier, larger set too: a worker that has been frozen since then may wake up with the offset of its last task.
+    fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
         let tasks = keys::read(name, config, &self.providers).map_or(0, |settings| settings.tasks_max);
+        let counted = past.partitions.iter().filter_map(|partition| partition.get("task")?.as_u64());
+        let counted = counted.filter_map(|task| u32::try_from(task).ok()?.checked_add(1)).max().unwrap_or(0);
+        // No task has ever had a higher number, whatever somebody has written.
+        let tasks = tasks.max(past.tasks).max(counted).min(MOST_TASKS);
         (0..tasks).map(|task| self.transactional_id(name, task)).collect()
     }
 

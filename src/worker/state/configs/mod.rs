@@ -50,7 +50,7 @@ pub struct Connector {
     /// What it should be doing.
     pub target: TargetState,
     /// Task configurations in force: those of the last commit. Empty while it is stopped or not yet configured.
-    pub tasks: Arc<[Properties]>,
+    pub tasks: Arc<[Arc<Properties>]>,
     /// Offset of the configuration's record: which edit this is.
     pub revision: i64,
     /// Offset of the last task commit; -1 while there is none that counts.
@@ -156,13 +156,20 @@ impl Configs {
     pub fn deletion(&self, name: &str) -> Vec<Write> {
         let mut writes = vec![connector(name, None), target_state(name, None)];
         if let Some(known) = self.known.get(name) {
-            writes.extend((0..known.highest_task).map(|number| (Key::task(name, number), None)));
+            writes.extend(known.task_records.iter().map(|number| (Key::task(name, *number), None)));
             writes.push((Key::commit(name), None));
             if !known.restarts.is_empty() {
                 writes.push((Key::restart(name), None));
             }
         }
         writes
+    }
+
+    /// One above the highest task of a connector that has had a configuration since it was created; 0 if none has.
+    #[must_use]
+    pub fn highest_task(&self, name: &str) -> u32 {
+        let last = self.known.get(name).and_then(|known| known.task_records.last());
+        last.map_or(0, |last| last.saturating_add(1))
     }
 
     /// Whether a write with this id has been read, all of it.
@@ -232,8 +239,8 @@ impl Apply for Configs {
                     Parsed::Target(Some(target)) => self.known(&name).target = Some(target),
                     Parsed::Task(number, Some(config)) => {
                         let known = self.known(&name);
-                        known.uncommitted.insert(number, config);
-                        known.highest_task = known.highest_task.max(number.saturating_add(1));
+                        known.uncommitted.insert(number, Arc::new(config));
+                        known.task_records.insert(number);
                     }
                     Parsed::Commit(Some(count)) => self.known(&name).commit(count, offset),
                     Parsed::Restart(Some(mut restart)) => {
@@ -268,14 +275,14 @@ impl Apply for Configs {
 struct Known {
     config: Option<(Arc<Properties>, i64)>,
     target: Option<TargetState>,
-    tasks: Arc<[Properties]>,
+    tasks: Arc<[Arc<Properties>]>,
     task_revision: i64,
     /// Task records that wait for their commit.
-    uncommitted: BTreeMap<u32, Properties>,
+    uncommitted: BTreeMap<u32, Arc<Properties>>,
     /// The last commit missed some.
     incomplete: bool,
-    /// One above the highest task that has a record.
-    highest_task: u32,
+    /// Tasks that have a record. Numbers as they were written: nobody who can write one makes us write as many.
+    task_records: BTreeSet<u32>,
     restarts: VecDeque<Restart>,
 }
 
@@ -288,7 +295,7 @@ impl Default for Known {
             task_revision: -1,
             uncommitted: BTreeMap::new(),
             incomplete: false,
-            highest_task: 0,
+            task_records: BTreeSet::new(),
             restarts: VecDeque::new(),
         }
     }
@@ -305,7 +312,7 @@ impl Known {
     /// Compaction may leave records of tasks that a smaller set no longer has; that is no reason to refuse the set.
     fn commit(&mut self, count: u32, offset: i64) {
         let mut waiting = std::mem::take(&mut self.uncommitted);
-        let tasks: Option<Vec<Properties>> = (0..count).map(|number| waiting.remove(&number)).collect();
+        let tasks: Option<Vec<Arc<Properties>>> = (0..count).map(|number| waiting.remove(&number)).collect();
         self.incomplete = tasks.is_none();
         self.task_revision = if self.incomplete { -1 } else { offset };
         self.tasks = tasks.unwrap_or_default().into();
@@ -314,7 +321,10 @@ impl Known {
     fn remove(&mut self, tombstone: &Parsed) {
         match tombstone {
             Parsed::Target(_) => self.target = None,
-            Parsed::Task(number, _) => drop(self.uncommitted.remove(number)),
+            Parsed::Task(number, _) => {
+                self.uncommitted.remove(number);
+                self.task_records.remove(number);
+            }
             Parsed::Commit(_) => {
                 self.tasks = Arc::default();
                 self.task_revision = -1;

@@ -45,7 +45,7 @@ fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
     let class = "org.apache.kafka.connect.file.FileStreamSourceTask";
     let mut task = properties(&config);
     task.insert("task.class".into(), class.into());
-    assert_eq!(*t1.tasks, [task]);
+    assert_eq!(*t1.tasks, [Arc::new(task)]);
     assert_eq!(configs.connectors()["grüße-7"].target, TargetState::Paused, "written before the connector");
     let still = &configs.connectors()["still"];
     assert_eq!((still.target, still.tasks.len(), still.task_revision), (TargetState::Stopped, 0, 40));
@@ -111,7 +111,8 @@ fn task_records_count_from_their_commit() {
     let mut writes = vec![connector("c-1", Some(&Properties::new()))];
     writes.extend(tasks("c-1", &[one.clone(), one.clone()]));
     let mut configs = written(writes);
-    assert_eq!(*configs.connectors()["c-1"].tasks, [one.clone(), one]);
+    let one = Arc::new(one);
+    assert_eq!(*configs.connectors()["c-1"].tasks, [Arc::clone(&one), one]);
 
     let mut next = tasks("c-1", std::slice::from_ref(&two));
     let commit = next.pop().unwrap();
@@ -120,7 +121,7 @@ fn task_records_count_from_their_commit() {
     assert_eq!(configs.connectors()["c-1"].tasks.len(), 2, "not yet committed");
     assert!(configs.is_half_written("c-1"));
     apply(&mut configs, 11, [commit]);
-    assert_eq!(*configs.connectors()["c-1"].tasks, [two]);
+    assert_eq!(*configs.connectors()["c-1"].tasks, [Arc::new(two)]);
     assert_eq!(configs.connectors()["c-1"].task_revision, 11);
     assert!(!configs.is_half_written("c-1"));
 }
@@ -152,7 +153,7 @@ fn what_compaction_leaves_of_a_connector_is_read_whole() {
     let configs = written(writes);
 
     let c = &configs.connectors()["c"];
-    assert_eq!(*c.tasks, [task.clone(), task]);
+    assert_eq!(*c.tasks, [Arc::new(task.clone()), Arc::new(task)]);
     assert_eq!((c.task_revision, c.revision), (3, 4));
     assert!(!configs.is_half_written("c"));
 }
@@ -179,6 +180,25 @@ fn a_deleted_connector_leaves_nothing_for_a_later_one_of_its_name() {
     }
     assert!(deletion.iter().all(|(_, value)| value.is_none()));
     assert_eq!(gone[0], "connector-c", "first, so that readers see no half of it");
+}
+
+#[test]
+fn a_task_record_with_an_absurd_number_costs_one_tombstone() {
+    let mut configs = written([
+        connector("c", Some(&Properties::new())),
+        ("task-c-4294967294".to_owned(), Some(json!({ "properties": {} }))),
+        ("task-c-3".to_owned(), Some(json!({ "properties": {} }))),
+    ]);
+
+    let tasks = |configs: &Configs| {
+        let keys = configs.deletion("c").into_iter().map(|(key, _)| key);
+        keys.filter(|key| key.starts_with("task-")).collect::<Vec<_>>()
+    };
+    assert_eq!(tasks(&configs), ["task-c-3", "task-c-4294967294"]);
+    assert_eq!(configs.highest_task("c"), u32::MAX);
+
+    apply(&mut configs, 10, [("task-c-4294967294".to_owned(), None)]);
+    assert_eq!((tasks(&configs), configs.highest_task("c")), (vec!["task-c-3".to_owned()], 4));
 }
 
 #[test]

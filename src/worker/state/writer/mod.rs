@@ -5,6 +5,7 @@
 //! only makes the records, which go into a transaction of the arbiter's, and waits for the own tail to read them.
 //!
 //! - Of each key one record at a time is under way, so its records are in the log in the order they were put.
+//! - A removal that has to come before a value is never overtaken by it.
 //! - A record's partition is that of Kafka's default partitioner for its key, where Kafka Connect would put it too.
 //!
 //! On failure: a lost broker only delays; a producer that failed for good is replaced; a record the broker refuses for

@@ -62,6 +62,13 @@ impl StatusWriter {
         self.shared.put(Key::instance(connector, task), value);
     }
 
+    /// The same where the topic has a higher generation that cannot be: first a tombstone that makes every reader forget it,
+    /// then the status.
+    pub fn put_anew(&self, connector: &str, task: Option<u32>, status: &Status) {
+        let value = Value { value: Some(encode(status).into()), headers: Vec::new() };
+        self.shared.put_with(|pending| pending.put_anew(Key::instance(connector, task), value));
+    }
+
     /// Removes the status of a connector or one of its tasks, as the owner with this generation.
     pub fn remove(&self, connector: &str, task: Option<u32>, generation: i64) {
         let headers = vec![(GENERATION_HEADER, Bytes::from(generation.to_string()))];
@@ -121,7 +128,11 @@ impl Shared {
     }
 
     fn put(&self, key: String, value: Value) {
-        self.change(|pending| pending.put(key, value));
+        self.put_with(|pending| pending.put(key, value));
+    }
+
+    fn put_with(&self, put: impl FnOnce(&mut Pending)) {
+        self.change(put);
         self.put.notify_one();
     }
 }

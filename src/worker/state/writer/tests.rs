@@ -69,6 +69,27 @@ async fn what_is_put_is_read_back_by_a_tail_where_connect_would_have_put_it() {
 }
 
 #[tokio::test]
+async fn a_status_put_anew_counts_whatever_generation_stood_there() {
+    let cluster = cluster();
+    let writer = StatusWriter::start(&cluster.settings(), "t", PARTITIONS).unwrap();
+    let absurd = Status { generation: i64::MAX, ..status(RunState::Running, "foreign") };
+    writer.put("c", Some(0), &absurd);
+    writer.flush(LIMIT).await.unwrap();
+    let tail: Tail<Statuses> = Tail::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
+    let shown = || tail.read(|statuses| statuses.tasks("c").get(&0).map(|status| (*status).clone()));
+
+    writer.put("c", Some(0), &status(RunState::Running, "ignored"));
+    writer.flush(LIMIT).await.unwrap();
+    tail.read_to_end(LIMIT).await.unwrap();
+    assert_eq!(shown(), Some(absurd));
+    writer.put_anew("c", Some(0), &status(RunState::Failed, "ours"));
+    writer.flush(LIMIT).await.unwrap();
+    tail.read_to_end(LIMIT).await.unwrap();
+
+    assert_eq!(shown(), Some(status(RunState::Failed, "ours")));
+}
+
+#[tokio::test]
 async fn without_a_broker_the_latest_of_each_key_is_kept_and_written_later() {
     let cluster = cluster();
     let writer = StatusWriter::start(&cluster.settings(), "t", PARTITIONS).unwrap();

@@ -17,7 +17,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Error, Handle, Id, Parts, connector,
+    Error, Handle, Id, Parts,
+    connector::{self, Divisions},
     keeper::Keeper,
     order::End,
     plan::{Reason, Standing, Wanted, plan},
@@ -33,7 +34,7 @@ use crate::{
 
 /// How often everything is looked at, changed or not: a lease ends without a sign.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often what was said is compared with what the topic shows.
+/// How often what was said is compared with what the topic shows, changed or not: patience ends without a sign.
 const INSIST: Duration = Duration::from_secs(2);
 /// How long reading the topics to their end may take.
 const READ_LIMIT: Duration = Duration::from_secs(15);
@@ -64,6 +65,9 @@ pub(super) struct Duty {
     planned_at: Option<u64>,
     /// When nothing was left over: the changes of configs and statuses, and what was held.
     swept_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
+    divisions: Divisions,
+    /// When all that was said was shown: the change of statuses.
+    insisted_at: Option<u64>,
 }
 
 impl Duty {
@@ -93,6 +97,8 @@ impl Duty {
             planned_at: None,
             roster: Roster::default(),
             swept_at: None,
+            insisted_at: None,
+            divisions: Divisions::default(),
         }
     }
 
@@ -118,7 +124,10 @@ impl Duty {
                     sweeping = None;
                     self.sweep(&found, read);
                 }
-                _ = looks.tick() => self.check()?,
+                _ = looks.tick() => {
+                    self.check()?;
+                    self.insist_if_changed();
+                }
                 _ = insists.tick() => self.insist(),
             }
             if preparing.is_none() {
@@ -206,9 +215,7 @@ impl Duty {
         }
         let mut missing = Vec::new();
         for (id, wanted) in &self.planned {
-            if self.roster.contains(id) {
-                self.roster.tell(id, &wanted.order);
-            } else {
+            if !self.roster.tell(id, &wanted.order) {
                 missing.push((id.clone(), wanted.clone()));
             }
         }
@@ -244,7 +251,10 @@ impl Duty {
             Arc::new(move || holds(&owned, &membership, partition, claim))
         };
         let body = match id.task {
-            None => connector::body(&id, plugins, arbiter, &state.configs, &may_act),
+            None => {
+                let dividing = self.divisions.of(&id.connector);
+                connector::body(&id, plugins, arbiter, &state.configs, &may_act, dividing)
+            }
             Some(_) => {
                 let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
                 let tools = Tools { uses_topic, ..self.tools.clone() };

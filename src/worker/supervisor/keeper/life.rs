@@ -3,17 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{oneshot, watch},
+    sync::watch,
     task::JoinError,
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Keeper, Run, Up};
+use super::{Keeper, Run};
 use crate::{
     config::connector::TargetState,
     worker::{
-        plugins::Failure,
+        plugins::{Failure, Startup},
         state::statuses::RunState,
         supervisor::{
             order::{Meaning, Order},
@@ -42,13 +42,13 @@ pub(super) async fn live(
     let cancel = CancellationToken::new();
     let (target, run_target) = watch::channel(order.target);
     let (paused, run_paused) = watch::channel(is_paused(order.target));
-    let (up, mut is_up) = oneshot::channel();
+    let (startup, mut is_up) = Startup::new();
     let run = Run {
         config: Arc::clone(&order.config),
         target: run_target,
         paused: run_paused,
         cancel: cancel.clone(),
-        up: Up(Some(up)),
+        startup,
     };
     keeper.voice.starts();
     let begun = Instant::now();

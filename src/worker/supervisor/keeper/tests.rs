@@ -1,6 +1,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
 
 use super::*;
 use crate::{
@@ -8,7 +12,7 @@ use crate::{
     worker::{
         plugins::samples::properties,
         state::statuses::Status,
-        supervisor::{Handle, voice},
+        supervisor::{Handle, Startups, voice},
     },
 };
 
@@ -28,6 +32,8 @@ struct Seen {
     paused: watch::Receiver<bool>,
     cancel: CancellationToken,
     end: oneshot::Sender<Ending>,
+    /// Of a body that leaves it to the test to say that it has started.
+    startup: Option<Startup>,
 }
 
 /// A keeper whose body does what the test says.
@@ -59,15 +65,25 @@ impl Stage {
 
     /// `obeys`: whether the body ends when it is cancelled.
     fn with(settings: Settings, order: Order, obeys: bool) -> Self {
+        Self::of(settings, order, obeys, true)
+    }
+
+    /// `starts`: whether the body says by itself that it has started.
+    fn of(settings: Settings, order: Order, obeys: bool, starts: bool) -> Self {
         let (seen, lives) = mpsc::unbounded_channel();
-        let body: Body = Arc::new(move |mut run: Run| {
+        let body: Body = Arc::new(move |run: Run| {
             let seen = seen.clone();
             Box::pin(async move {
                 let (end, ending) = oneshot::channel();
                 let (cancel, paused, config) =
                     (run.cancel.clone(), run.paused.clone(), Arc::clone(&run.config));
-                run.up.tell();
-                seen.send(Seen { config, paused, cancel, end }).ok();
+                let startup = if starts {
+                    run.startup.tell();
+                    None
+                } else {
+                    Some(run.startup)
+                };
+                seen.send(Seen { config, paused, cancel, end, startup }).ok();
                 let ending = tokio::select! {
                     ending = ending => ending.unwrap(),
                     () = run.cancel.cancelled(), if obeys => Ending::Returns(Ok(())),
@@ -142,6 +158,41 @@ async fn a_failure_that_passes_shows_restarting_with_its_trace_and_then_runs_aga
     let running = stage.hears(RunState::Running).await;
     assert_eq!((running.trace, running.generation), (None, 5));
     assert_eq!(stage.handle.task_startups().attempts, 4);
+}
+
+#[tokio::test]
+async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
+    let mut stage = Stage::of(patient(0), order(Restarts::default()), true, false);
+
+    for failures in 1..=2 {
+        stage.life().await.end.send(passing()).ok().unwrap();
+        stage.hears(RunState::Restarting).await;
+        let expected = Startups { attempts: failures, successes: 0, failures };
+        let begun = stage.handle.task_startups();
+        assert_eq!(Startups { attempts: failures, ..begun }, expected);
+    }
+    let life = stage.life().await;
+    assert!(stage.rest().is_empty(), "it has not started yet");
+    assert_eq!(stage.handle.running()[0].state, RunState::Restarting);
+    life.startup.as_ref().unwrap().tell();
+    life.startup.unwrap().tell();
+
+    stage.hears(RunState::Running).await;
+    assert_eq!(stage.handle.task_startups(), Startups { attempts: 3, successes: 1, failures: 2 });
+    assert!(stage.rest().is_empty());
+}
+
+#[tokio::test]
+async fn one_that_is_paused_before_it_has_started_is_paused_once_it_has() {
+    let mut stage = Stage::of(patient(0), order(Restarts::default()), true, false);
+    let mut life = stage.life().await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    assert!(stage.rest().is_empty());
+    life.startup.unwrap().tell();
+
+    stage.hears(RunState::Paused).await;
 }
 
 #[tokio::test]
