@@ -78,7 +78,6 @@ impl Service {
         };
         let (membership, cluster_id) =
             tokio::try_join!(Membership::join(&worker.kafka, options), admin.cluster_id())?;
-        let scheme = if worker.rest.advertised_tls { "https" } else { "http" };
         let supervisor = Supervisor::new(Parts {
             plugins: process.plugins.clone(),
             state: state.clone(),
@@ -91,6 +90,7 @@ impl Service {
             settings: Settings::default(),
         });
         let handle = supervisor.handle();
+        let scheme = if worker.rest.advertised_tls { "https" } else { "http" };
         let herder = Herder::new(HerderParts {
             state: state.clone(),
             arbiter,
