@@ -19,6 +19,7 @@
 
 pub mod arbiter;
 pub mod declared;
+mod fresh;
 mod health;
 pub mod herder;
 pub mod plugins;

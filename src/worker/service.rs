@@ -23,6 +23,7 @@ use tower_service::Service as _;
 use super::{
     arbiter::Arbiter,
     declared,
+    fresh::read_configs,
     health::{Health, Phase},
     herder::{Herder, Loggers, Parts as HerderParts},
     plugins::Plugins,
@@ -47,6 +48,9 @@ const CONNECTIONS: usize = 1_024;
 /// Waits between attempts to start while Kafka is away.
 const STARTING: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
+
+/// How long reading the config topic to its very end may take before `/health` says why it does not.
+const CONFIG_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a worker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -239,6 +243,10 @@ impl Service {
 
         let arbiter =
             Arbiter::new(&worker.kafka, &worker.topics.config.name, &worker.group.id, state.configs.clone());
+        // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
+        let topic = &worker.topics.config.name;
+        self.health.set(Phase::Starting(format!("waiting until every write to {topic} is decided")));
+        read_configs(&state.configs, &arbiter, CONFIG_LIMIT).await?;
         let statuses = StatusWriter::start(&worker.kafka, &worker.topics.status.name, partitions.status)?;
         let offsets = OffsetWriter::new(&worker.kafka, partitions.offset, state.offsets.clone());
         let membership = Membership::join(
