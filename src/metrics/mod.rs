@@ -128,8 +128,8 @@ const TRANSACTIONS: Metric = Metric {
     name: "tributary_kafka_transactions_total",
     kind: Kind::Counter,
     unit: Unit::Count,
-    help: "Shard transactions by how they ended.",
-    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt"])],
+    help: "Shard transactions by how they ended; `settled` means that one ended what a broker had lost track of.",
+    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt", "settled"])],
 };
 const SCHEMA_REGISTRATIONS: Metric = Metric {
     name: "tributary_schema_registrations_total",
@@ -284,6 +284,8 @@ pub enum Transaction {
     Fenced,
     /// The producer failed for good and a new one took its place.
     Rebuilt,
+    /// None of it was meant to be visible: it ended what an earlier owner had left hanging.
+    Settled,
 }
 
 /// What the registry said about one of our schemas.
@@ -384,6 +386,7 @@ pub fn transaction_ended(outcome: Transaction) {
         Transaction::Aborted => "aborted",
         Transaction::Fenced => "fenced",
         Transaction::Rebuilt => "rebuilt",
+        Transaction::Settled => "settled",
     };
     counter!(TRANSACTIONS.name, "outcome" => outcome).increment(1);
 }

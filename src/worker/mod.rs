@@ -21,6 +21,7 @@
 pub mod arbiter;
 pub mod cluster;
 pub mod declared;
+mod fresh;
 mod health;
 pub mod herder;
 pub mod plugins;

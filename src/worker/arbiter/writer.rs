@@ -203,8 +203,8 @@ impl Writer {
 
     /// Takes the id, so that no write is under way any more, and reads what all of them have left.
     async fn take(&self, end: Instant) -> Result<Held, kafka::Error> {
-        let producer = self.shards.take(Arc::clone(&self.transactional_id), Arc::new(|| true)).await?;
-        self.configs.read_to_end(left(end)).await?;
+        let mut producer = self.shards.take(Arc::clone(&self.transactional_id), Arc::new(|| true)).await?;
+        self.configs.read_settled(&mut producer, &[PARTITION], &[], left(end)).await?;
         Ok(Held { producer, last: self.configs.read(|configs| configs.last_write().cloned()) })
     }
 

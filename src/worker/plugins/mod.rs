@@ -11,6 +11,7 @@
 mod failure;
 mod record;
 pub mod recorder;
+mod resume;
 mod test_source;
 mod webhook;
 
@@ -152,8 +153,8 @@ pub struct Tools {
     pub worker: Arc<config::Worker>,
     /// Whether this instance may act on the outside world right now.
     pub lease: kafka::Lease,
-    /// Offsets stored by every connector. A task reads them to the end once it has taken its transactional id: until then
-    /// the instance before it may commit others.
+    /// Offsets stored by every connector. A task asks [`Task::stored_offsets`] for its own once it has taken its transactional
+    /// id: until then the instance before it may commit others.
     pub offsets: Tail<Offsets>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,

@@ -13,6 +13,7 @@ use crate::{
         arbiter::Arbiter,
         cluster::Claim,
         declared,
+        fresh::read_configs,
         health::{Parts as HealthParts, Phase},
         herder::{Herder, Parts as HerderParts},
         rest,
@@ -32,6 +33,9 @@ const STARTING: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
 /// How long brokers may take to be as many as topics are to have copies; then the configuration is taken to be wrong.
 const BROKERS: Duration = Duration::from_secs(60);
+
+/// How long reading the config topic to its very end may take before `/health` says why it does not.
+const CONFIG_LIMIT: Duration = Duration::from_secs(10);
 
 /// What a worker says of itself to whom the topics may belong.
 pub(super) fn claim<'a>(worker: &'a config::Worker, process: &'a Process) -> Claim<'a> {
@@ -65,6 +69,10 @@ impl Service {
         let admin = Admin::Real(worker.kafka.clone());
         let (state, partitions) = self.open(&admin, process).await?;
         let arbiter = Arbiter::new(&worker.kafka, state.configs.clone());
+        // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
+        let topic = &worker.topics.config.name;
+        self.health.set(Phase::Starting(format!("waiting until every write to {topic} is decided")));
+        read_configs(&state.configs, &arbiter, CONFIG_LIMIT).await?;
         let work_partitions = u32::try_from(partitions.work).unwrap_or_default();
         let cluster = claim(worker, process).settle(&arbiter, &state.configs, work_partitions).await?;
 

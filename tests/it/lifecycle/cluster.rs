@@ -20,6 +20,9 @@ use crate::support::topics::LIMIT;
 /// Of every cluster's work topic.
 pub(super) const WORK_PARTITIONS: usize = 8;
 
+/// Of every cluster's offset topic.
+pub(super) const OFFSET_PARTITIONS: i32 = 3;
+
 /// A group of workers, from outside.
 pub(super) struct Cluster {
     pub(super) prefix: String,
@@ -35,9 +38,13 @@ pub(super) fn config(bootstrap: &str, prefix: &str) -> Arc<config::Worker> {
         ("CONNECT_GROUP_ID".to_owned(), prefix.to_owned()),
         ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
     ];
-    for (topic, partitions) in
-        [("CONFIG", 1), ("OFFSET", 3), ("STATUS", 2), ("WORK", WORK_PARTITIONS), ("GRANT", 1)]
-    {
+    for (topic, partitions) in [
+        ("CONFIG", 1),
+        ("OFFSET", OFFSET_PARTITIONS as usize),
+        ("STATUS", 2),
+        ("WORK", WORK_PARTITIONS),
+        ("GRANT", 1),
+    ] {
         let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
         settings.push((key("TOPIC"), format!("{prefix}-{}", topic.to_lowercase())));
         settings.push((key("PARTITIONS"), partitions.to_string()));
@@ -58,6 +65,11 @@ impl Cluster {
         state.caught_up().await;
         let arbiter = Arbiter::new(&config.kafka, state.configs.clone());
         Self { prefix, config, state, arbiter }
+    }
+
+    /// The transactional id that whoever edits the config topic takes.
+    pub(super) fn arbiter_id(&self) -> String {
+        format!("{}-configs", self.config.group.id)
     }
 
     /// A connector that counts, in a topic of its own name.

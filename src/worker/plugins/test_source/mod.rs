@@ -23,10 +23,9 @@ use self::keys::Settings;
 use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, Tools};
 use crate::{
     config::{KeyDef, Providers, Validation, connector, definition},
-    kafka::{self, Admin, ShardProducer, TopicSpec, partition_of},
+    kafka::{self, Admin, ShardProducer, TopicSpec},
     model::{Cleanup, EncodedRecord},
     retry::Retry,
-    worker::state::offsets,
 };
 
 const CLASS: &str = "TestSource";
@@ -34,8 +33,6 @@ const CLASS: &str = "TestSource";
 const LARGEST_BATCH: u64 = 1000;
 /// Shortest time between two transactions.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
-/// How long reading the offsets may take before the task starts over.
-const READ_LIMIT: Duration = Duration::from_secs(30);
 
 /// See the module's head.
 #[derive(Debug)]
@@ -134,8 +131,6 @@ struct Counter {
     topic: Arc<str>,
     /// Where this task's numbers go.
     partition: i32,
-    offset_topic: Arc<str>,
-    offset_partitions: i32,
     /// The next number.
     next: u64,
     /// Numbers written by this instance.
@@ -153,7 +148,7 @@ impl Counter {
             let message = format!("topic {} is the worker's own", settings.topic);
             return Err(Failure::permanent("InvalidConfiguration", message, "name another topic"));
         }
-        let (partitions, offset_partitions) = topics(tools, &settings.topic).await?;
+        let partitions = partitions(tools, &settings.topic).await?;
         let producer = tools
             .shards
             .take(transactional_id, Arc::clone(&tools.lease))
@@ -164,8 +159,6 @@ impl Counter {
             settings,
             producer,
             partition: i32::try_from(task.number).unwrap_or_default() % partitions,
-            offset_topic: own.offset.name.as_str().into(),
-            offset_partitions,
             next: 0,
             written: 0,
         };
@@ -175,16 +168,10 @@ impl Counter {
 
     /// Where the last committed transaction stopped; called once nobody else can commit one.
     async fn find_place(&mut self, task: &Task) -> Result<(), Failure> {
-        let read = task.tools.offsets.read_to_end(READ_LIMIT).await;
-        read.map_err(|error| Failure::kafka("read the task's offset", error))?;
-        let stored = task.tools.offsets.read(|offsets| {
-            let mut all = offsets.of(&task.connector);
-            let own = |partition: &Map<String, Value>| {
-                partition.get("task").and_then(Value::as_u64) == Some(task.number.into())
-            };
-            all.find(|(partition, _)| own(partition)).and_then(|(_, offset)| offset.get("count")?.as_u64())
-        });
-        self.next = stored.unwrap_or(0);
+        let writes = [(Arc::clone(&self.topic), self.partition)];
+        let stored = task.stored_offsets(&mut self.producer, &[source_partition(task)], &writes).await?;
+        let count = stored.iter().flatten().find_map(|offset| offset.get("count")?.as_u64());
+        self.next = count.unwrap_or(0);
         Ok(())
     }
 
@@ -280,27 +267,22 @@ impl Counter {
                 timestamp_ms: None,
             })
             .collect();
-        let partition = Map::from_iter([("task".to_owned(), Value::from(task.number))]);
         let offset = Map::from_iter([("count".to_owned(), Value::from(self.next + size))]);
-        let (key, value) = offsets::record(&task.connector, &partition, Some(&offset));
-        batch.push(EncodedRecord {
-            topic: Arc::clone(&self.offset_topic),
-            partition: partition_of(&key, self.offset_partitions),
-            key: key.into(),
-            value: value.map(Bytes::from),
-            headers: Vec::new(),
-            timestamp_ms: None,
-        });
+        batch.push(task.offset_record(&source_partition(task), &offset));
         batch
     }
 }
 
-/// Partitions of the topic, which is created if it is missing, and of the offset topic.
-async fn topics(tools: &Tools, topic: &str) -> Result<(i32, i32), Failure> {
+/// What a task counts, as the key of its offset has it.
+fn source_partition(task: &Task) -> Map<String, Value> {
+    Map::from_iter([("task".to_owned(), Value::from(task.number))])
+}
+
+/// Partitions of the topic, which is created if it is missing.
+async fn partitions(tools: &Tools, topic: &str) -> Result<i32, Failure> {
     let admin = Admin::Real(tools.kafka.clone());
-    let own = tools.worker.topics.offset.name.as_str();
     let failed = |error| Failure::kafka(format!("find topic {topic}"), error);
-    let mut counts = admin.partition_counts(&[topic, own]).await.map_err(failed)?;
+    let mut counts = admin.partition_counts(&[topic]).await.map_err(failed)?;
     if !counts.contains_key(topic) {
         let spec = TopicSpec {
             name: topic.to_owned(),
@@ -311,13 +293,10 @@ async fn topics(tools: &Tools, topic: &str) -> Result<(i32, i32), Failure> {
             configs: Default::default(),
         };
         admin.ensure(&[spec]).await.map_err(failed)?;
-        counts = admin.partition_counts(&[topic, own]).await.map_err(failed)?;
+        counts = admin.partition_counts(&[topic]).await.map_err(failed)?;
     }
-    let count = |name: &str| {
-        let missing = || Failure::passing("KafkaError", format!("topic {name} is not there yet"));
-        counts.get(name).copied().filter(|count| *count > 0).ok_or_else(missing)
-    };
-    Ok((count(topic)?, count(own)?))
+    let missing = || Failure::passing("KafkaError", format!("topic {topic} is not there yet"));
+    counts.get(topic).copied().filter(|count| *count > 0).ok_or_else(missing)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Offsets {
     }
 
     /// Keys under which a partition stands in the topic, ours among them or not.
-    pub(super) fn keys(&self, connector: &str, partition: &Map<String, Value>) -> Vec<Bytes> {
+    pub(in crate::worker) fn keys(&self, connector: &str, partition: &Map<String, Value>) -> Vec<Bytes> {
         let stored = self.connectors.get(connector).and_then(|all| all.get(&key(connector, partition)));
         stored.into_iter().flat_map(|stored| stored.offsets.keys().cloned()).collect()
     }

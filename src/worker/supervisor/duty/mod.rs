@@ -30,6 +30,8 @@ use super::{
 use crate::{
     kafka::{self, Lease, Membership, Owned, Shards, TransactionOptions},
     worker::{
+        arbiter::Arbiter,
+        fresh::read_configs,
         plugins::{Recorder, Tools},
         state::State,
     },
@@ -280,9 +282,9 @@ impl Duty {
         if owned.iter().all(|(partition, claim)| self.ready.get(partition) == Some(claim)) {
             return None;
         }
-        let state = self.parts.state.clone();
+        let (state, arbiter) = (self.parts.state.clone(), self.parts.arbiter.clone());
         Some(Box::pin(async move {
-            let read = read_to_end(&state).await;
+            let read = read_to_end(&state, &arbiter).await;
             if read.is_err() {
                 sleep(READ_PAUSE).await;
             }
@@ -311,9 +313,9 @@ fn holds(owned: &watch::Receiver<Owned>, membership: &Membership, partition: i32
 
 /// Reads configurations, commands and statuses. Not the offsets: what a dead worker has left open there is only decided
 /// once its successors take over its transactional ids, so tasks read them after that.
-async fn read_to_end(state: &State) -> Result<(), kafka::Error> {
-    let (configs, statuses) = (&state.configs, &state.statuses);
-    tokio::try_join!(configs.read_to_end(READ_LIMIT), statuses.read_to_end(READ_LIMIT)).map(drop)
+async fn read_to_end(state: &State, arbiter: &Arbiter) -> Result<(), kafka::Error> {
+    let configs = read_configs(&state.configs, arbiter, READ_LIMIT);
+    tokio::try_join!(configs, state.statuses.read_to_end(READ_LIMIT)).map(drop)
 }
 
 /// The result of what is under way; waits for ever while nothing is.
