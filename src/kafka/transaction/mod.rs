@@ -15,7 +15,9 @@
 //! Taking the id over does not end it, and readers see nothing behind it for ever. [`ShardProducer::settle`] does: the id has
 //! kept its producer's number, so that the end of a new transaction in the same partition ends the old one as well. That
 //! new one is aborted, never committed, and what was left hanging with it: also a batch whose commit was acknowledged
-//! in the moment before the broker died.
+//! in the moment before the broker died. Where the broker had told some partitions of the commit and not the others, the
+//! batch stays visible in those alone: no later transaction can make it whole again, and the client does not learn what had
+//! been decided.
 //!
 //! A transaction the broker itself aborted because it was open longer than `transaction.timeout.ms` (a frozen process) is
 //! reported as fencing too: librdkafka cannot tell the two apart, and ending the instance is right for both.

@@ -5,7 +5,7 @@
 //! reads the offsets to the end, then goes on from there.
 //!
 //! - Whatever is killed, frozen or restarted, a reader of committed records sees 0, 1, 2 … of each task, without a gap and
-//!   without a number twice.
+//!   without a number twice; except for a batch that a dying broker itself has committed in one partition and not in the other.
 //! - Numbers of one task are in one partition, in order, with the key `connector/task`.
 //!
 //! On failure: as the configuration asks, and otherwise what Kafka says.
