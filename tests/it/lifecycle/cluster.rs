@@ -69,7 +69,7 @@ impl Cluster {
 
     /// The transactional id that whoever edits the config topic takes.
     pub(super) fn arbiter_id(&self) -> String {
-        format!("{}-configs", self.config.group.id)
+        format!("{}-arbiter", self.config.topics.config.name)
     }
 
     /// A connector that counts, in a topic of its own name.
