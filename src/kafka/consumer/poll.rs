@@ -141,7 +141,7 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
 
 fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
     let asked = places.iter().map(|(topic, partition)| {
-        Ok(((Arc::clone(topic), *partition), ask(client, topic, *partition, left())?))
+        Ok(((Arc::clone(topic), *partition), in_steps(left(), |step| ask(client, topic, *partition, step))?))
     });
     asked.collect()
 }

@@ -102,12 +102,38 @@ pub struct Task {
     pub tools: Tools,
     /// Where it tells that it has started.
     pub startup: Startup,
+    /// Where it tells that it waits.
+    pub rest: Rest,
 }
 
 impl Task {
     /// Tells that it has started: it holds what it needs, and does its work from now on. Told again it changes nothing.
     pub fn started(&self) {
         self.startup.tell();
+    }
+
+    /// Tells that it has seen that it shall wait, and does: it is PAUSED only from here on, since nothing it did before is
+    /// under way any more.
+    pub fn rests(&self) {
+        self.rest.tell();
+    }
+}
+
+/// Tells that a task waits, each time anew.
+#[derive(Debug)]
+pub struct Rest(watch::Sender<()>);
+
+impl Rest {
+    /// One, and where it is heard.
+    #[must_use]
+    pub fn new() -> (Self, watch::Receiver<()>) {
+        let (told, heard) = watch::channel(());
+        (Self(told), heard)
+    }
+
+    /// Tells it.
+    pub fn tell(&self) {
+        self.0.send_replace(());
     }
 }
 

@@ -50,6 +50,7 @@ pub(super) fn body(
                 paused: run.paused,
                 tools,
                 startup: run.startup,
+                rest: run.rest,
             };
             plugin.run(task).await
         })

@@ -185,6 +185,7 @@ impl Counter {
         let mut written_since = 0;
         loop {
             if *paused.borrow_and_update() {
+                task.rests();
                 tokio::select! {
                     () = task.cancel.cancelled() => return Ok(()),
                     // The sender is the supervisor, which outlives its tasks; without it nobody resumes.

@@ -14,7 +14,7 @@ use crate::{
     config::{KeyDef, Validation},
     kafka::embedded::Cluster,
     worker::{
-        plugins::{Past, Startup, Task, samples::properties},
+        plugins::{Past, Rest, Startup, Task, samples::properties},
         state::offsets::Edit,
     },
 };
@@ -119,7 +119,8 @@ async fn a_connector_whose_check_hangs_ends_when_it_is_told_to() {
     let (_target, target) = watch::channel(TargetState::Running);
     let (_paused, paused) = watch::channel(false);
     let (startup, _heard) = Startup::new();
-    let run = Run { config, target, paused, cancel: cancel.clone(), startup };
+    let (rest, _heard) = Rest::new();
+    let run = Run { config, target, paused, cancel: cancel.clone(), startup, rest };
     let running = tokio::spawn(owner.run(run));
     let entered = async {
         while plugin.entered.load(Ordering::Acquire) == 0 {

@@ -41,7 +41,7 @@ use crate::{
     kafka,
     retry::{Backoff, Retry},
     worker::{
-        plugins::{Failure, Startup},
+        plugins::{Failure, Rest, Startup},
         state::{configs::Properties, statuses::RunState},
     },
 };
@@ -60,6 +60,8 @@ pub(super) struct Run {
     pub(super) cancel: CancellationToken,
     /// Tells that the body has started well; until then its state is what it was before.
     pub(super) startup: Startup,
+    /// Tells that the body of a task waits; until then it is not PAUSED. A connector has nothing to bring to an end.
+    pub(super) rest: Rest,
 }
 
 /// See the module's head.

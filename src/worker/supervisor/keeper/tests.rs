@@ -34,6 +34,7 @@ struct Seen {
     end: oneshot::Sender<Ending>,
     /// Of a body that leaves it to the test to say that it has started.
     startup: Option<Startup>,
+    rest: Rest,
 }
 
 /// A keeper whose body does what the test says.
@@ -83,7 +84,7 @@ impl Stage {
                 } else {
                     Some(run.startup)
                 };
-                seen.send(Seen { config, paused, cancel, end, startup }).ok();
+                seen.send(Seen { config, paused, cancel, end, startup, rest: run.rest }).ok();
                 let ending = tokio::select! {
                     ending = ending => ending.unwrap(),
                     () = run.cancel.cancelled(), if obeys => Ending::Returns(Ok(())),
@@ -250,14 +251,35 @@ async fn a_panic_is_survived_a_few_times_and_then_is_a_failure_for_good() {
 }
 
 #[tokio::test]
+async fn a_task_is_paused_once_it_says_that_it_waits_and_not_before() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    let mut life = stage.life().await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    stage.change(|order| order.target = TargetState::Running);
+    timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
+    // Too late: it runs again by then. The first word of all this is that it runs.
+    life.rest.tell();
+    stage.hears(RunState::Running).await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    life.rest.tell();
+    stage.hears(RunState::Paused).await;
+}
+
+#[tokio::test]
 async fn pausing_and_resuming_leave_the_life_as_it_is() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     let mut life = stage.life().await;
 
     stage.change(|order| order.target = TargetState::Paused);
-    stage.hears(RunState::Paused).await;
     assert!(*timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap());
+    life.rest.tell();
+    stage.hears(RunState::Paused).await;
     stage.change(|order| order.target = TargetState::Running);
     stage.hears(RunState::Running).await;
     assert!(!*timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap());
@@ -308,6 +330,7 @@ async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
     let life = stage.life().await;
 
     stage.change(|order| (order.restarts.if_failed, order.target) = (3, TargetState::Paused));
+    life.rest.tell();
     stage.hears(RunState::Paused).await;
     life.end.send(permanent()).ok().unwrap();
     stage.hears(RunState::Failed).await;
