@@ -19,6 +19,8 @@ pub struct Lapse {
     pub unclaimed: usize,
     /// Whether the group counts on this member at all.
     pub joined: bool,
+    /// Whether it is the first: this member has never stood well yet.
+    pub is_first: bool,
 }
 
 /// Rebalances of the group that a member has been through.
@@ -41,6 +43,8 @@ pub(super) struct Standing {
     pub(super) joined: bool,
     pub(super) rebalances: Rebalances,
     reason: Option<String>,
+    /// It has stood well before.
+    proven: bool,
     /// The clock's time since when something has been wanting.
     wanting: Option<Duration>,
 }
@@ -48,7 +52,7 @@ pub(super) struct Standing {
 impl Standing {
     pub(super) fn new(now: Duration) -> Self {
         let rebalances = Rebalances { under_way: true, ..Rebalances::default() };
-        Self { joined: false, rebalances, reason: None, wanting: Some(now) }
+        Self { joined: false, rebalances, reason: None, proven: false, wanting: Some(now) }
     }
 
     /// The group has settled.
@@ -76,7 +80,7 @@ impl Standing {
     /// Takes note of whether all is well, or since when it has not been as far as is known from outside.
     pub(super) fn judge(&mut self, well: bool, since: Duration) {
         if well {
-            (self.wanting, self.reason) = (None, None);
+            (self.wanting, self.reason, self.proven) = (None, None, true);
         } else {
             self.wanting.get_or_insert(since);
         }
@@ -90,6 +94,7 @@ impl Standing {
             reason: self.reason.clone(),
             unclaimed,
             joined: self.joined,
+            is_first: !self.proven,
         })
     }
 }
