@@ -19,6 +19,8 @@
 mod listen;
 mod start;
 
+pub(crate) use self::listen::certificate;
+
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, future::join_all, stream::FuturesUnordered};
