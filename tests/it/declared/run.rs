@@ -73,12 +73,30 @@ async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_
     let table = connectors(&["status", "--url", &url]).await;
     fs::write(declared.join("records.json"), "{").unwrap();
     until(&worker, &url, "refused").await?;
-    let refused = connectors(&["status", "records", "--url", &url]).await;
+    let refused = output(&["status", "records", "--url", &url]).await;
+    assert_eq!(refused.status.code(), Some(1), "a script has to notice");
+    let refused = String::from_utf8(refused.stdout).unwrap();
     fs::write(declared.join("records.json"), document("two").to_string()).unwrap();
     until(&worker, &url, "in sync").await?;
     connectors(&["delete", "records", "--url", &url]).await;
     until(&worker, &url, "deleted").await?;
     let list = connectors(&["list", "--url", &url]).await;
+    let applied = directory.join("applied.json");
+    let mut other = document("one");
+    other["name"] = json!("applied");
+    fs::write(&applied, other.to_string()).unwrap();
+    let apply = async || connectors(&["apply", applied.to_str().unwrap(), "--url", &url]).await;
+    let said_of_apply = [apply().await, apply().await];
+    let mut state = Value::Null;
+    worker
+        .ready(LIMIT, async || {
+            let told = output(&["status", "applied", "--output", "json", "--url", &url]).await;
+            let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+            state = told["applied"]["status"]["connector"]["state"].clone();
+            // Its owner has not heard of it yet.
+            !state.is_null() && state != "UNASSIGNED"
+        })
+        .await?;
 
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAME", "CLASS", "STATE", "WORKER", "TASKS", "FILE"], "{table}");
@@ -87,6 +105,8 @@ async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_
         refused.contains("records (records.json: refused)\n") && refused.contains("is not JSON"),
         "{refused}"
     );
+    assert_eq!(said_of_apply, ["applied: created\n", "applied: configured\n"]);
+    assert_eq!(state, "STOPPED", "as its file says");
     let row: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row, ["records", "-", "-", "-", "-", "deleted"], "{list}");
     let said = worker.said();
