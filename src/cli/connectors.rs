@@ -1,7 +1,7 @@
 //! `tributary connectors …`: the REST API of a running worker, for people and scripts.
 //!
 //! Tables for people, the API's own JSON with `--output json`. Exit codes: 0 done; 1 the worker refused or is not there,
-//! or, for `status`, something has failed; 2 the command line or a file is wrong, and nothing was asked.
+//! or, for `status`, something has failed or a file is refused; 2 the command line or a file is wrong, and nothing was asked.
 
 use std::{
     fs,
@@ -52,7 +52,7 @@ enum Output {
 enum Command {
     /// All connectors, with their states
     List,
-    /// One connector or all, with tasks and what failed; exit code 1 if anything has
+    /// One connector or all, with tasks and traces; exit code 1 if anything has failed or a file is refused
     Status {
         /// Name of the connector
         name: Option<String>,
@@ -169,7 +169,7 @@ async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -
         }
         Ok(())
     })?;
-    if traces(&found).is_empty() { Ok(()) } else { Err(Failure::Reported) }
+    if needs_somebody(&found) { Err(Failure::Reported) } else { Ok(()) }
 }
 
 async fn apply(worker: &Worker<'_>, files: &[PathBuf], out: &mut impl Write) -> Result<(), Failure> {
@@ -180,12 +180,22 @@ async fn apply(worker: &Worker<'_>, files: &[PathBuf], out: &mut impl Write) -> 
         documents.push(document);
     }
     for document in documents {
-        let path = ["connectors".to_owned(), document.name.clone(), "config".to_owned()];
-        let config = document.config.into_iter().map(|(key, value)| (key, Value::from(value)));
-        let body = Value::Object(config.collect::<Map<_, _>>());
-        let (status, _) = worker.send(Method::PUT, &path, &[], Some(&body)).await?;
+        let Document { name, config, initial_state } = document;
+        let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
+        let config = Value::Object(config.collect::<Map<_, _>>());
+        let status = match initial_state {
+            // Only a creation takes a state; on one that is there it would undo what somebody has paused or stopped.
+            Some(state) if !worker.has(&name).await? => {
+                let body = json!({ "name": name, "config": config, "initial_state": state.name() });
+                worker.send(Method::POST, &["connectors".to_owned()], &[], Some(&body)).await?.0
+            }
+            _ => {
+                let path = ["connectors".to_owned(), name.clone(), "config".to_owned()];
+                worker.send(Method::PUT, &path, &[], Some(&config)).await?.0
+            }
+        };
         let done = if status == StatusCode::CREATED { "created" } else { "configured" };
-        writeln!(out, "{}: {done}", document.name).map_err(outside)?;
+        writeln!(out, "{name}: {done}").map_err(outside)?;
     }
     Ok(())
 }
@@ -213,6 +223,15 @@ impl Worker<'_> {
             drift::join(&mut found, &serde_json::from_slice(&body).map_err(outside)?);
         }
         Ok(found)
+    }
+
+    /// Whether there is such a connector.
+    async fn has(&self, name: &str) -> Result<bool, Failure> {
+        let path = ["connectors".to_owned(), name.to_owned()];
+        match self.ask(Method::GET, &path, &[], None).await? {
+            (StatusCode::NOT_FOUND, _) => Ok(false),
+            (status, body) => accepted(status, body).map(|_| true),
+        }
     }
 
     async fn get(&self, path: &[String], query: &[(&str, String)]) -> Result<Value, Failure> {
@@ -359,20 +378,32 @@ fn columns<const N: usize>(
     Ok(())
 }
 
-/// What has failed, and why: names of connectors and tasks with their traces.
+/// Whether something waits for a person: a connector or task that has failed, or a file that is refused.
+fn needs_somebody(found: &Value) -> bool {
+    let refused = |one: &Value| one["declaration"]["state"] == "refused";
+    instances(found).iter().any(|(_, instance)| instance["state"] == "FAILED")
+        || found.as_object().into_iter().flatten().any(|(_, one)| refused(one))
+}
+
+/// Names of connectors and tasks with their traces: why they have failed, or why they are being started again.
 fn traces(found: &Value) -> Vec<(String, String)> {
-    let mut failed = Vec::new();
+    let trace = |instance: &Value| match instance["trace"].as_str().filter(|trace| !trace.is_empty()) {
+        Some(trace) => Some(trace.to_owned()),
+        None => (instance["state"] == "FAILED").then(|| "no trace".to_owned()),
+    };
+    instances(found).into_iter().filter_map(|(name, instance)| Some((name, trace(instance)?))).collect()
+}
+
+/// Every connector and task by its name.
+fn instances(found: &Value) -> Vec<(String, &Value)> {
+    let mut instances = Vec::new();
     for (name, one) in found.as_object().into_iter().flatten() {
         let status = &one["status"];
         let tasks = status["tasks"].as_array().map_or(&[][..], Vec::as_slice);
         let each = tasks.iter().map(|task| (format!("{name}-{}", task["id"]), task));
-        for (name, instance) in [(name.clone(), &status["connector"])].into_iter().chain(each) {
-            if instance["state"] == "FAILED" {
-                failed.push((name, instance["trace"].as_str().unwrap_or("no trace").to_owned()));
-            }
-        }
+        instances.extend([(name.clone(), &status["connector"])].into_iter().chain(each));
     }
-    failed
+    instances
 }
 
 #[cfg(test)]
@@ -464,7 +495,25 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_failed_has_a_trace_to_show() {
+    fn every_trace_is_shown_and_what_waits_for_a_person_is_told_by_the_exit_code() {
+        let with = |state: &str, trace: Value| {
+            let mut found = found();
+            found["hooks"]["status"]["tasks"][0]["state"] = state.into();
+            found["hooks"]["status"]["tasks"][0]["trace"] = trace;
+            found
+        };
+        let shown = |found: &Value| traces(found).into_iter().map(|(_, trace)| trace).collect::<Vec<_>>();
+        let (restarting, silent) = (with("RESTARTING", "undecided".into()), with("FAILED", Value::Null));
+        let mut refused = with("RUNNING", Value::Null);
+        refused["records"]["declaration"] = json!({ "file": "records.json", "state": "refused" });
+
         assert_eq!(traces(&found()), [("hooks-0".to_owned(), "Kind: why\nCaused by: X: y".to_owned())]);
+        assert_eq!(
+            (shown(&restarting), shown(&silent)),
+            (vec!["undecided".to_owned()], vec!["no trace".to_owned()])
+        );
+        assert_eq!(shown(&refused), Vec::<String>::new());
+        let told = [found(), silent, refused, restarting, with("RUNNING", Value::Null)];
+        assert_eq!(told.map(|found| needs_somebody(&found)), [true, true, true, false, false]);
     }
 }

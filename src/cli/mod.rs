@@ -1,7 +1,8 @@
 //! The command line: the only place where the parts are put together.
 //!
 //! Results go to stdout, logs and complaints to stderr. Exit codes: 0 all is well; 1 something outside is not (broker,
-//! registry, topic, disk); 2 the configuration or the command line is not, and nothing was started.
+//! registry, topic, disk); 2 the configuration or the command line is not, and nothing was started. For `run` the files of
+//! connectors are something outside that it starts without.
 
 mod check;
 mod connectors;
@@ -161,12 +162,15 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
         }
         Command::Run(RunOptions { files, adopt }) => {
             let with_test_source = with_test_source(&environment);
-            let (loaded, logs) = start(&files, environment)?;
+            let (loaded, logs) = start(load::load(&files, environment)?)?;
+            for problem in loaded.rejects.iter() {
+                warn!(%problem, "a connector file cannot be used as it is; the worker starts, and looks at it again");
+            }
             block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, adopt, out).await)
         }
         Command::Check(files) => {
             let with_test_source = with_test_source(&environment);
-            let (loaded, _) = start(&files, environment)?;
+            let (loaded, _) = start(load::load(&files, environment)?.sound()?)?;
             block_on(async |_| check::run(&loaded, with_test_source, out).await)
         }
         Command::Connectors(options) => {
@@ -193,9 +197,8 @@ fn outside(error: impl std::error::Error + 'static) -> Failure {
     Failure::Outside(Box::new(error))
 }
 
-/// Loads a configuration, sends logs where it says, and logs what it warns of.
-fn start(files: &Files, environment: Environment) -> Result<(Loaded, Filters), Failure> {
-    let loaded = load::load(files, environment)?;
+/// Sends logs where a configuration says, and logs what it warns of.
+fn start(loaded: Loaded) -> Result<(Loaded, Filters), Failure> {
     let wanted = &loaded.worker.telemetry;
     let logs = telemetry::install_logs(wanted.format, &wanted.filter).map_err(outside)?;
     for warning in &loaded.warnings {

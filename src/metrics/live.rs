@@ -5,7 +5,9 @@
 //!
 //! Names beginning with `kafka_connect_` are those that the widely copied rules for Kafka Connect's JMX metrics yield
 //! (jmx_exporter's example, Strimzi's), so that dashboards made for Kafka Connect show this worker too. Where both rules
-//! have a name for the same thing, as for the state of a task, both are there.
+//! have a name for the same thing, as for the state of a task, both are there. Two that Kafka Connect has cannot be true here
+//! and are left out: `connect_protocol`, since no such protocol is spoken, and `leader_name`, since nobody leads. The label
+//! `client_id` of the coordinator's metrics is left out too: it would be the same on every worker.
 
 use std::{
     collections::BTreeMap,
@@ -170,6 +172,8 @@ live! {
         "Failed tasks of a connector that this worker has.";
     CONNECTOR_UNASSIGNED = gauge "kafka_connect_worker_connector_unassigned_task_count" CONNECTOR,
         "Tasks of a connector that this worker has and that have not started yet.";
+    CONNECTOR_DESTROYED = gauge "kafka_connect_worker_connector_destroyed_task_count" CONNECTOR,
+        "Destroyed tasks of a connector that this worker has: always 0, since it has none that is gone.";
     CONNECTOR_RESTARTING = gauge "kafka_connect_worker_connector_restarting_task_count" CONNECTOR,
         "Restarting tasks of a connector that this worker has.";
 
@@ -182,6 +186,10 @@ live! {
         "Rebalances of the group that this worker has been through.";
     REBALANCING = gauge "kafka_connect_worker_rebalance_rebalancing" NONE,
         "Whether a rebalance is under way: 1 or 0.";
+    REBALANCE_MAX = gauge "kafka_connect_worker_rebalance_rebalance_max_time_ms" NONE,
+        "Longest rebalance that this worker has been through, in milliseconds.";
+    REBALANCE_AVG = gauge "kafka_connect_worker_rebalance_rebalance_avg_time_ms" NONE,
+        "Average rebalance that this worker has been through, in milliseconds.";
     SINCE_REBALANCE = gauge "kafka_connect_worker_rebalance_time_since_last_rebalance_ms" NONE,
         "Time since the last rebalance, in milliseconds.";
 }

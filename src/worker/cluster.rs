@@ -3,8 +3,9 @@
 //! The first worker that starts writes a record of it into the config topic, through the arbiter; every later one has to
 //! agree with that record. Two groups on the same topics would run everything twice, and neither would know.
 //!
-//! - A config topic that somebody else uses is refused before anything is created or written: one of another group, one
-//!   with classes this worker does not have, one Kafka Connect itself has written to.
+//! - A config topic that somebody else uses is refused before anything is created or written: one of another group, and one
+//!   without a record that has classes this worker does not have or that Kafka Connect itself has written to. With our own
+//!   record in it, an unknown class is a connector of a newer version, which fails by itself and keeps nobody from starting.
 //! - Things are placed by the count of partitions in the record, whatever the work topic has grown to. With fewer than that
 //!   some would be nobody's, so that is refused.
 //! - `--adopt` rewrites the record instead: for a group or work topic that is renamed while every worker is stopped.
@@ -85,6 +86,19 @@ pub enum Foreign {
         /// What it had.
         recorded: u32,
     },
+    /// Somebody has adopted the topics while this worker was running.
+    #[error(
+        "connectors and tasks are placed on {recorded} partitions of {topic} from now on, and this worker places them on \
+         {ours}: the topics were adopted while it was running; start it again"
+    )]
+    Replaced {
+        /// The work topic.
+        topic: String,
+        /// What the record says now.
+        recorded: u32,
+        /// What it said when this worker started.
+        ours: u32,
+    },
 }
 
 impl Foreign {
@@ -125,17 +139,17 @@ impl Claim<'_> {
     /// Whose it is.
     pub fn verify(&self, configs: &Configs, work_partitions: Option<u32>) -> Result<(), Foreign> {
         let topic = || self.worker.topics.config.name.clone();
-        let foreign = configs.foreign_classes(|class| self.plugins.find(class).is_some());
-        if !foreign.is_empty() {
+        let Some(recorded) = configs.cluster() else {
+            if let Some(key) = configs.connect_key() {
+                return Err(Foreign::Connect { topic: topic(), key: key.to_owned() });
+            }
+            let foreign = configs.foreign_classes(|class| self.plugins.find(class).is_some());
+            if foreign.is_empty() {
+                return Ok(());
+            }
             let named = foreign.iter().take(NAMED).map(|(name, class)| format!("{name}: {class}"));
             let classes = named.collect::<Vec<_>>().join(", ");
             return Err(Foreign::Classes { topic: topic(), classes });
-        }
-        let Some(recorded) = configs.cluster() else {
-            return match configs.connect_key() {
-                Some(key) => Err(Foreign::Connect { topic: topic(), key: key.to_owned() }),
-                None => Ok(()),
-            };
         };
         if self.adopt {
             return Ok(());
@@ -179,15 +193,12 @@ impl Claim<'_> {
         Ok(cluster)
     }
 
-    /// Waits until the record says something else than it did: somebody has adopted the topics.
-    pub async fn until_lost(&self, configs: &Tail<Configs>) -> Foreign {
+    /// Waits until the record says something else than what was `settled` at the start: somebody has adopted the topics.
+    pub async fn until_lost(&self, settled: &Cluster, configs: &Tail<Configs>) -> Foreign {
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();
-            // A topic without the record has been emptied, which is no sign of others.
-            let agreed =
-                configs.read(|configs| configs.cluster().map_or(Ok(()), |cluster| self.agree(cluster)));
-            if let Err(foreign) = agreed {
+            if let Err(foreign) = configs.read(|configs| self.keeps(settled, configs)) {
                 return foreign;
             }
             if changes.changed().await.is_err() {
@@ -195,6 +206,21 @@ impl Claim<'_> {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    fn keeps(&self, settled: &Cluster, configs: &Configs) -> Result<(), Foreign> {
+        // A topic without the record has been emptied, which is no sign of others.
+        let Some(recorded) = configs.cluster() else { return Ok(()) };
+        self.agree(recorded)?;
+        // Placed by two counts, things would run twice or nowhere.
+        if recorded.work_partitions == settled.work_partitions {
+            return Ok(());
+        }
+        Err(Foreign::Replaced {
+            topic: recorded.work_topic.clone(),
+            recorded: recorded.work_partitions,
+            ours: settled.work_partitions,
+        })
     }
 
     fn decide(&self, configs: &Configs, work_partitions: u32) -> Result<(Cluster, Vec<Write>), Foreign> {
@@ -269,7 +295,8 @@ mod tests {
         let plugins = Plugins::of(&worker, false);
         let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
         let ours = record(group, work, 8);
-        let table: [Case<'_>; 9] = [
+        let theirs = r#"{"properties":{"connector.class":"org.example.Theirs"}}"#;
+        let table: [Case<'_>; 11] = [
             ("a new topic is ours from now on", &[], 8, None, Some(8)),
             ("our own", &[("tributary-cluster", &ours)], 8, None, Some(8)),
             ("a grown work topic changes nothing", &[("tributary-cluster", &ours)], 12, None, Some(8)),
@@ -284,6 +311,20 @@ mod tests {
             ),
             ("Kafka Connect's", &[("session-key", "{}")], 8, Some("only Kafka Connect"), None),
             ("Kafka Connect's too", &[("tasks-fencing-a", "{}")], 8, Some("only Kafka Connect"), None),
+            (
+                "an unknown class without a record",
+                &[("connector-c", theirs)],
+                8,
+                Some("c: org.example.Theirs"),
+                None,
+            ),
+            (
+                "an unknown class of a newer version of ours",
+                &[("connector-c", theirs), ("tributary-cluster", &ours)],
+                8,
+                None,
+                Some(8),
+            ),
             ("ours, after all", &[("session-key", "{}"), ("tributary-cluster", &ours)], 8, None, Some(8)),
         ];
 
@@ -315,5 +356,22 @@ mod tests {
         assert_eq!((writes.len(), rewrites.len(), nothing.len()), (1, 1, 0));
         assert_eq!((shrunk.work_partitions, same.work_partitions), (4, 4));
         assert!(claim.decide(&configs(&[("session-key", "{}")]), 4).is_err());
+    }
+
+    #[test]
+    fn a_running_worker_notices_that_its_topics_have_been_adopted_with_another_count() {
+        let worker = samples::worker();
+        let plugins = Plugins::of(&worker, false);
+        let claim = Claim { worker: &worker, plugins: &plugins, adopt: false };
+        let (group, work) = (&*worker.group.id, &*worker.topics.work.name);
+        let settled = Cluster { group: group.to_owned(), work_topic: work.to_owned(), work_partitions: 8 };
+        let keeps = |record: &str| claim.keeps(&settled, &configs(&[("tributary-cluster", record)]));
+
+        let fewer = keeps(&record(group, work, 4)).unwrap_err();
+
+        assert!(fewer.to_string().contains("4 partitions") && fewer.to_string().contains("on 8"), "{fewer}");
+        assert!(keeps(&record("x", work, 8)).is_err());
+        assert!(keeps(&record(group, work, 8)).is_ok());
+        assert!(claim.keeps(&settled, &Configs::default()).is_ok(), "an emptied topic is nobody's");
     }
 }

@@ -3,7 +3,8 @@
 //! Path of data: the service tells its [`Phase`] and, once started, what it is made of; every question asks those parts.
 //!
 //! - `/health` has Kafka Connect's three words: 503 starting, 200 healthy, 500 unhealthy, always with the same body.
-//! - Healthy is a worker that hears Kafka and is a member of its group: only then does anything run here.
+//! - Healthy is a worker that hears Kafka and is a member of its group: only then does anything run here. Until it is one for
+//!   the first time it is starting, though the API answers by then.
 //! - Requests to the API that come while there is none wait for it up to [`PATIENCE`]; who then still has none is told why.
 
 use std::{
@@ -23,7 +24,10 @@ use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
 use super::{rest, scrape::Scrape, state::State};
-use crate::{config, kafka::Membership};
+use crate::{
+    config,
+    kafka::{Lapse, Membership},
+};
 
 /// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
 const PATIENCE: Duration = Duration::from_millis(8000);
@@ -122,9 +126,11 @@ impl Health {
             Phase::Starting(what) => ("starting", format!("Worker is still starting up: {what}")),
             Phase::Failed(why) => ("unhealthy", format!("Worker is about to end: {why}")),
             Phase::Stopping => ("unhealthy", "Worker is shutting down".to_owned()),
-            Phase::Running => match inner.parts.as_ref().and_then(|parts| self.trouble(parts)) {
-                Some(trouble) => ("unhealthy", trouble),
-                None => {
+            Phase::Running => match inner.parts.as_ref().map_or(Standing::Well, |parts| self.standing(parts))
+            {
+                Standing::Joining(what) => ("starting", format!("Worker is still starting up: {what}")),
+                Standing::Troubled(trouble) => ("unhealthy", trouble),
+                Standing::Well => {
                     ("healthy", "Worker has completed startup and is ready to handle requests.".to_owned())
                 }
             },
@@ -132,16 +138,34 @@ impl Health {
     }
 
     /// What keeps a started worker from its work.
-    fn trouble(&self, parts: &Parts) -> Option<String> {
+    fn standing(&self, parts: &Parts) -> Standing {
         // A session is how long the group itself would believe in a worker that says nothing.
         let longest = self.worker.group.session_timeout;
         let State { configs, offsets, statuses } = &parts.state;
         let silences = [configs.silent_for(), offsets.silent_for(), statuses.silent_for()];
         if let Some(silence) = silences.into_iter().flatten().max().filter(|silence| *silence > longest) {
-            return Some(format!("Kafka has not answered this worker for {} s", silence.as_secs()));
+            let seconds = silence.as_secs();
+            return Standing::Troubled(format!("Kafka has not answered this worker for {seconds} s"));
         }
-        // A moment without a lease is part of every rebalance, and the group takes a session to notice who is gone.
-        let lapse = parts.membership.lapse().filter(|lapse| lapse.lasted > 2 * longest)?;
+        parts.membership.lapse().map_or(Standing::Well, |lapse| Standing::of(lapse, 2 * longest))
+    }
+}
+
+/// How a started worker stands.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    /// It does its work.
+    Well,
+    /// It has not been a working member of its group yet.
+    Joining(String),
+    /// It was, and is not any more.
+    Troubled(String),
+}
+
+impl Standing {
+    /// `patience` is for lapses after the first: a moment without a lease is part of every rebalance, and the group takes a
+    /// session to notice who is gone.
+    fn of(lapse: Lapse, patience: Duration) -> Self {
         let what = match (lapse.joined, lapse.unclaimed) {
             (false, _) => "is not a member of its group".to_owned(),
             (true, 0) => "has no lease on its partitions".to_owned(),
@@ -149,7 +173,13 @@ impl Health {
         };
         let reason = lapse.reason.map_or_else(String::new, |reason| format!(": {reason}"));
         let seconds = lapse.lasted.as_secs();
-        Some(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
+        if lapse.is_first {
+            Self::Joining(format!("for {seconds} s it {what}{reason}"))
+        } else if lapse.lasted > patience {
+            Self::Troubled(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
+        } else {
+            Self::Well
+        }
     }
 }
 
@@ -181,4 +211,37 @@ async fn metrics(Shared(health): Shared<Arc<Health>>) -> Response {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     let own = health.scrape.get().map(Scrape::text).unwrap_or_default();
     (kind, (health.metrics)() + &own).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_is_starting_until_its_first_lease_and_troubled_only_by_a_long_lapse_after_it() {
+        let lapse = |seconds, is_first, reason: Option<&str>| Lapse {
+            lasted: Duration::from_secs(seconds),
+            since: SystemTime::UNIX_EPOCH,
+            reason: reason.map(str::to_owned),
+            unclaimed: 0,
+            joined: false,
+            is_first,
+        };
+        let standing = |lapse| Standing::of(lapse, Duration::from_secs(12));
+
+        let joining = standing(lapse(0, true, None));
+        let refused = standing(lapse(60, true, Some("not authorized")));
+        let moment = standing(lapse(12, false, None));
+        let long = standing(lapse(13, false, None));
+
+        assert_eq!(joining, Standing::Joining("for 0 s it is not a member of its group".to_owned()));
+        assert!(
+            matches!(&refused, Standing::Joining(told) if told.contains("not authorized")),
+            "{refused:?}"
+        );
+        assert_eq!(moment, Standing::Well);
+        assert!(matches!(&long, Standing::Troubled(told) if told.contains("13 s")), "{long:?}");
+    }
 }

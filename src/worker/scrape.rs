@@ -130,6 +130,7 @@ fn instances(page: &mut Page, running: &[Running], measured: impl Fn(&Id) -> Opt
     }
     for (connector, states) in by_connector {
         page.put(&live::CONNECTOR_TASKS, &[connector], states.len() as f64);
+        page.put(&live::CONNECTOR_DESTROYED, &[connector], 0.0);
         for (state, _, metric) in STATES {
             if let Some(metric) = metric {
                 let count = states.iter().filter(|one| **one == state).count();
@@ -238,6 +239,11 @@ fn group(page: &mut Page, rebalances: Rebalances, now: SystemTime) {
     if let Some(generation) = rebalances.generation {
         page.put(&live::EPOCH, &[], f64::from(generation));
     }
+    if rebalances.timed > 0 {
+        let average = rebalances.took / rebalances.timed;
+        page.put(&live::REBALANCE_MAX, &[], rebalances.longest.as_millis() as f64);
+        page.put(&live::REBALANCE_AVG, &[], average.as_millis() as f64);
+    }
     if let Some(last) = rebalances.last {
         let since = now.duration_since(last).unwrap_or_default();
         page.put(&live::SINCE_REBALANCE, &[], since.as_millis() as f64);
@@ -297,6 +303,7 @@ mod tests {
             r#"kafka_connect_worker_connector_total_task_count{connector="a"} 2"#,
             r#"kafka_connect_worker_connector_failed_task_count{connector="a"} 1"#,
             r#"kafka_connect_worker_connector_paused_task_count{connector="a"} 0"#,
+            r#"kafka_connect_worker_connector_destroyed_task_count{connector="a"} 0"#,
             "kafka_connect_worker_connector_count 2",
             "kafka_connect_coordinator_assigned_tasks 2",
             r#"tributary_tasks{state="failed"} 1"#,
@@ -326,6 +333,28 @@ mod tests {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
         assert!(!text.contains("transaction_size") && !text.contains("offset_commit"), "{text}");
+    }
+
+    #[test]
+    fn rebalances_have_a_duration_once_one_was_timed() {
+        let shown = |rebalances| {
+            let mut page = Page::default();
+            group(&mut page, rebalances, SystemTime::UNIX_EPOCH);
+            page.to_string()
+        };
+        let timed = Rebalances {
+            completed: 3,
+            timed: 2,
+            took: Duration::from_millis(300),
+            longest: Duration::from_millis(250),
+            ..Rebalances::default()
+        };
+
+        let (before, after) = (shown(Rebalances::default()), shown(timed));
+
+        assert!(!before.contains("time_ms"), "{before}");
+        assert!(after.contains("kafka_connect_worker_rebalance_rebalance_avg_time_ms 150\n"), "{after}");
+        assert!(after.contains("kafka_connect_worker_rebalance_rebalance_max_time_ms 250\n"), "{after}");
     }
 
     #[test]

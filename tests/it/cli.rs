@@ -21,7 +21,7 @@ crate::tests! {
     plain a_broker_that_is_away_fails_the_check_with_exit_code_1 within 90;
     real a_check_of_a_fresh_cluster_passes_and_creates_nothing;
     real a_secret_is_in_no_output_of_any_command;
-    real a_check_fails_for_missing_topics_that_must_not_be_created;
+    real a_check_fails_for_missing_topics_that_must_not_be_created_and_a_missing_certificate;
     real a_check_tells_whose_the_topics_of_the_worker_are within 120;
 }
 
@@ -246,16 +246,24 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
     }
 }
 
-async fn a_check_fails_for_missing_topics_that_must_not_be_created(shared: &'static Shared) {
+async fn a_check_fails_for_missing_topics_that_must_not_be_created_and_a_missing_certificate(
+    shared: &'static Shared,
+) {
     let files = Files::write("cli-missing", shared.bootstrap(), shared.registry());
     let lines = fs::read_to_string(&files.worker).unwrap();
-    fs::write(&files.worker, format!("{lines}topic.creation.enable=false\n")).unwrap();
+    let certificate = "listeners=https://127.0.0.1:0\nlisteners.https.ssl.certificate.location=/absent.pem\n\
+                       listeners.https.ssl.key.location=/absent.key\n";
+    fs::write(&files.worker, format!("{lines}topic.creation.enable=false\n{certificate}")).unwrap();
 
     let output = files.run(&["check"]).await;
 
     let report = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{report}");
     assert!(report.contains("FAILED   topics of records: missing"), "{report}");
+    assert!(
+        report.contains("FAILED   certificate of the admin listeners: read /absent.pem"),
+        "a start would end with this: {report}"
+    );
     assert!(report.contains(".accounting.customers.events") && report.contains("create them"), "{report}");
 }
 
@@ -273,7 +281,11 @@ async fn a_check_tells_whose_the_topics_of_the_worker_are(shared: &'static Share
     let config = worker.config().to_str().unwrap();
 
     let own = tributary(&["check", "--config", config], &[("TRIBUTARY_TEST_PLUGINS", "true")]).await;
-    let foreign = tributary(&["check", "--config", config], &[]).await;
+    let lacking = tributary(&["check", "--config", config], &[]).await;
+    let renamed = worker.config().with_file_name("renamed.properties");
+    let other = fs::read_to_string(config).unwrap().replace("group.id=", "group.id=other-");
+    fs::write(&renamed, other).unwrap();
+    let foreign = tributary(&["check", "--config", renamed.to_str().unwrap()], &[]).await;
     let spoilt = worker.config().with_file_name("spoilt.properties");
     let lines = fs::read_to_string(config).unwrap();
     // The status topic has two partitions.
@@ -285,13 +297,15 @@ async fn a_check_tells_whose_the_topics_of_the_worker_are(shared: &'static Share
     assert!(own.status.success(), "{report}{}", stderr(&own));
     assert!(report.contains("topics of the worker: all five exist and fit"), "{report}");
     assert!(report.contains("ok       owner of the topics: "), "{report}");
-    let report = stdout(&foreign);
-    assert_eq!(foreign.status.code(), Some(1), "{report}");
+    let report = stdout(&lacking);
+    assert!(lacking.status.success(), "one class that is missing keeps nobody from starting: {report}");
     assert!(
-        report.contains("FAILED   owner of the topics: ") && report.contains("counts: TestSource"),
+        report.contains("warning  owner of the topics: ") && report.contains("counts: TestSource"),
         "{report}"
     );
-    assert!(report.contains("set config.storage.topic"), "{report}");
+    let report = stdout(&foreign);
+    assert_eq!(foreign.status.code(), Some(1), "{report}");
+    assert!(report.contains("FAILED   owner of the topics: ") && report.contains("--adopt"), "{report}");
     let report = stdout(&wrong);
     assert_eq!(wrong.status.code(), Some(1), "{report}");
     assert!(report.contains("FAILED   topics of the worker: ") && report.contains("1 partition"), "{report}");

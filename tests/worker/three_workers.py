@@ -16,6 +16,7 @@ import http.client
 import json
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ STOP_SECONDS = 40
 TASKS = 3
 REFUSED = "refused-"
 NO_ANSWER = (OSError, http.client.HTTPException)
+TASK_STATUS = re.compile(r'^kafka_connect_connector_task_status\{connector="([^"]+)",task="(\d+)",status="(\w+)"\} 1$', re.M)
 VERBS = {"PAUSED": "pause", "RUNNING": "resume", "STOPPED": "stop"}
 
 
@@ -95,6 +97,34 @@ class Cluster:
             return rig.until(what, seconds, lambda: self.settled(workers, owners), pause=0.02)[1]
         except rig.Fault as fault:
             raise rig.Fault(f"{fault}\n{self.differences(workers or self.workers)}") from None
+
+    def instances(self):
+        """What runs in which worker, by their own word: (connector, task) to [(worker, state), …].
+
+        The status topic has one record of each task, whatever runs.
+        """
+        found = {}
+        for worker in self.workers:
+            for name, task, state in TASK_STATUS.findall(rig.call(worker.url, "GET", "/metrics").text):
+                found.setdefault((name, int(task)), []).append((worker.name, state.upper()))
+        return found
+
+    def surplus(self):
+        """Tasks that are not in exactly one worker, in the state they were told to be in."""
+        wanted = {(name, task): state for name, state in self.wanted.items() if state != "STOPPED" for task in range(TASKS)}
+        found = self.instances()
+        return {
+            f"{name}-{task}": found.get((name, task), [])
+            for name, task in wanted.keys() | found.keys()
+            if [state for _, state in found.get((name, task), [])] != [wanted.get((name, task))]
+        }
+
+    def settle_instances(self, what):
+        """Waits until every task is in exactly one worker: two may overlap for a moment, not for longer."""
+        try:
+            return rig.until(f"one instance of each task {what}", SETTLE_SECONDS, lambda: not self.surplus())[1]
+        except rig.Fault as fault:
+            raise rig.Fault(f"{fault}\n{self.surplus()}") from None
 
     def differences(self, workers):
         lines = []
@@ -220,7 +250,7 @@ def disturbed(cluster, report):
         cluster.create(f"disturbed-{number}", cluster.workers[number % 3])
     cluster.settle("running")
     cluster.refusals, commands, counts = 0, 0, {"kill": 0, "freeze": 0}
-    moved = {"kill": [], "freeze": []}
+    moved, single = {"kill": [], "freeze": []}, []
     for cycle in range(cluster.options.cycles):
         # Both kinds come up evenly, in an order that the seed gives.
         kind = min(counts, key=lambda kind: (counts[kind], cluster.random.random()))
@@ -242,15 +272,22 @@ def disturbed(cluster, report):
             time.sleep(max(0, begin + FREEZE_SECONDS - time.monotonic()))
             victim.thaw()
         cluster.settle(f"after {kind} {cycle} of {victim.name}")
+        single.append(cluster.settle_instances(f"after {kind} {cycle} of {victim.name}"))
     for kind, seconds in moved.items():
         if seconds:
             sentence = f"after a {kind}, all runs elsewhere within {MOVE_SECONDS} s, commands meanwhile included"
             report.add(sentence, times(seconds), max(seconds) <= MOVE_SECONDS)
+    # Every cycle has waited until all workers show each connector as it was last told, or ended the run.
     report.add("no accepted command is lost", f"{commands} commands, {cluster.refusals} refused for now and repeated")
+    report.add("after each of them every task is in exactly one worker, by the workers' own word", times(single))
     for name in cluster.wanted:
         cluster.tell(name, "RUNNING", cluster.workers[0])
     took = cluster.settle("one running instance of each task")
-    report.add("one running instance of each task, the same on all workers", f"{len(cluster.wanted) * TASKS} tasks, {took:.2f} s")
+    cluster.settle_instances("at the end")
+    running = sum(len(workers) for workers in cluster.instances().values())
+    tasks = len(cluster.wanted) * TASKS
+    sentence = "one running instance of each task, in the status topic and summed over the workers"
+    report.add(sentence, f"{tasks} tasks, {running} instances, {took:.2f} s", running == tasks)
     total, faults = cluster.count_numbers()
     report.add("the topics hold 0..n of each task, nothing missing, nothing twice", f"{total} records; {faults or 'all in order'}", not faults)
     cluster.clear()

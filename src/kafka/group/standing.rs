@@ -3,7 +3,7 @@
 //! A member stands well while the group has settled with it and everything it was given is its own, by a running lease;
 //! one that was given nothing stands well without a lease. A short lapse is part of every rebalance.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// That a member cannot act on all it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Lapse {
     pub unclaimed: usize,
     /// Whether the group counts on this member at all.
     pub joined: bool,
+    /// Whether it is the first: this member has never stood well yet.
+    pub is_first: bool,
 }
 
 /// Rebalances of the group that a member has been through.
@@ -32,6 +34,12 @@ pub struct Rebalances {
     pub generation: Option<i32>,
     /// Whether one is under way, as far as this member has heard.
     pub under_way: bool,
+    /// Those whose beginning this member has heard of: only they have a duration.
+    pub timed: u32,
+    /// How long those took together.
+    pub took: Duration,
+    /// The longest of them.
+    pub longest: Duration,
 }
 
 /// What is remembered to answer both.
@@ -40,7 +48,11 @@ pub(super) struct Standing {
     /// The group has settled with this member, and it has not been thrown out since.
     pub(super) joined: bool,
     pub(super) rebalances: Rebalances,
+    /// When the one under way began.
+    begun: Option<Instant>,
     reason: Option<String>,
+    /// It has stood well before.
+    proven: bool,
     /// The clock's time since when something has been wanting.
     wanting: Option<Duration>,
 }
@@ -48,24 +60,47 @@ pub(super) struct Standing {
 impl Standing {
     pub(super) fn new(now: Duration) -> Self {
         let rebalances = Rebalances { under_way: true, ..Rebalances::default() };
-        Self { joined: false, rebalances, reason: None, wanting: Some(now) }
+        Self {
+            joined: false,
+            rebalances,
+            begun: Some(Instant::now()),
+            reason: None,
+            proven: false,
+            wanting: Some(now),
+        }
     }
 
     /// The group has settled.
     pub(super) fn settled(&mut self, generation: Option<i32>) {
         self.joined = true;
-        self.rebalances = Rebalances {
-            completed: self.rebalances.completed + 1,
-            last: Some(SystemTime::now()),
-            generation,
-            under_way: false,
-        };
+        let rebalances = &mut self.rebalances;
+        if let Some(begun) = self.begun.take() {
+            let took = begun.elapsed();
+            rebalances.timed = rebalances.timed.saturating_add(1);
+            rebalances.took = rebalances.took.saturating_add(took);
+            rebalances.longest = rebalances.longest.max(took);
+        }
+        rebalances.completed += 1;
+        rebalances.last = Some(SystemTime::now());
+        rebalances.generation = generation;
+        rebalances.under_way = false;
+    }
+
+    /// A rebalance is under way, as was heard just now.
+    pub(super) fn rebalancing(&mut self) {
+        self.rebalances.under_way = true;
+        self.begun.get_or_insert_with(Instant::now);
+    }
+
+    /// None is, whatever was heard before.
+    pub(super) fn calm(&mut self) {
+        (self.rebalances.under_way, self.begun) = (false, None);
     }
 
     /// The group no longer counts on this member.
     pub(super) fn lost(&mut self) {
         self.joined = false;
-        self.rebalances.under_way = true;
+        self.rebalancing();
     }
 
     /// Something went wrong that may explain a lapse.
@@ -76,7 +111,7 @@ impl Standing {
     /// Takes note of whether all is well, or since when it has not been as far as is known from outside.
     pub(super) fn judge(&mut self, well: bool, since: Duration) {
         if well {
-            (self.wanting, self.reason) = (None, None);
+            (self.wanting, self.reason, self.proven) = (None, None, true);
         } else {
             self.wanting.get_or_insert(since);
         }
@@ -90,6 +125,7 @@ impl Standing {
             reason: self.reason.clone(),
             unclaimed,
             joined: self.joined,
+            is_first: !self.proven,
         })
     }
 }

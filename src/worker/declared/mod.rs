@@ -19,7 +19,7 @@
 //! - What files say goes to the topic as it is written: references stay references.
 //!
 //! On failure: a file that cannot be used is logged once, told as refused, and tried again now and then, as what it refers
-//! to may change; what stood there before stays. While Kafka is away everything waits for the next look.
+//! to may change; what stood there before stays. A directory that is missing is logged once and looked for again. While Kafka is away everything waits for the next look.
 
 mod folder;
 
@@ -152,7 +152,7 @@ impl Watch {
             Err(problem) => {
                 let problem = problem.to_string();
                 if self.blind.as_ref() != Some(&problem) {
-                    tracing::error!(%problem, "the connector files cannot be seen; all stays as it is");
+                    tracing::warn!(%problem, "the connector files cannot be seen; all stays as it is, they are looked at again");
                 }
                 self.blind = Some(problem);
                 None

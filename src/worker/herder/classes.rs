@@ -56,14 +56,14 @@ impl Herder {
             }
         }
         let plugin = self.class_of(&config)?;
-        validation(plugin, Arc::new(config), Budget::start()).await
+        self.validation(plugin, Arc::new(config), Budget::start()).await
     }
 
     /// Takes a configuration only if its class finds nothing wrong with it.
     pub(super) async fn accept(&self, config: &Arc<Properties>, budget: Budget) -> Result<(), Error> {
         let plugin = self.class_of(config)?;
         let class = plugin.class().to_owned();
-        let answer = validation(plugin, Arc::clone(config), budget).await?;
+        let answer = self.validation(plugin, Arc::clone(config), budget).await?;
         let errors: Vec<String> = answer.configs.into_iter().flat_map(|entry| entry.value.errors).collect();
         if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class, errors }) }
     }
@@ -85,23 +85,31 @@ impl Herder {
             ))
         })
     }
-}
 
-/// References are read from files, which may be slow: not on a thread of the runtime.
-async fn validation(
-    plugin: Arc<dyn Plugin>,
-    config: Arc<Properties>,
-    budget: Budget,
-) -> Result<Validation, Error> {
-    let class = plugin.class();
-    match timeout(budget.left(), spawn_blocking(move || plugin.validate(&config))).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => {
-            // The text of a panic may hold a value of the configuration.
-            tracing::error!(class, panicked = error.is_panic(), "validate a configuration");
-            Err(Error::Internal { doing: "validate the configuration" })
+    /// References are read from files, which may be slow: not on a thread of the runtime, and not on any number of others.
+    async fn validation(
+        &self,
+        plugin: Arc<dyn Plugin>,
+        config: Arc<Properties>,
+        budget: Budget,
+    ) -> Result<Validation, Error> {
+        let doing = "validating the configuration";
+        let turn = self.limits.thread(budget, doing).await?;
+        let class = plugin.class();
+        let validate = move || {
+            // Held by the thread: one that hangs on a file after its request was answered still counts.
+            let _turn = turn;
+            plugin.validate(&config)
+        };
+        match timeout(budget.left(), spawn_blocking(validate)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                // The text of a panic may hold a value of the configuration.
+                tracing::error!(class, panicked = error.is_panic(), "validate a configuration");
+                Err(Error::Internal { doing: "validate the configuration" })
+            }
+            Err(_) => Err(Error::TimedOut { doing }),
         }
-        Err(_) => Err(Error::TimedOut { doing: "validating the configuration" }),
     }
 }
 

@@ -137,6 +137,7 @@ impl Herder {
 
     /// The connector as it stands in the topic at this moment: what another worker has finished writing is in it.
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
+        let _turn = self.limits.client(budget, "waiting to read the config topic").await?;
         self.ready().await?;
         let read = self.parts.state.configs.read_to_end(budget.left().min(FRESH)).await;
         read.map_err(Error::kafka("read the config topic to its end"))?;

@@ -13,7 +13,8 @@
 //!   list loses one. Its tasks are those of its configuration, whatever older records the status topic holds.
 //! - What this worker has ended because its lease ran out is UNASSIGNED in its own answers, though the topic cannot be told
 //!   before Kafka is back.
-//! - Every operation ends within [`ANSWER`], done or not.
+//! - Every operation ends within [`ANSWER`], done or not. What takes a thread or a client of Kafka's waits for its turn
+//!   ([`limits`]), so that many requests at once take no more of either than some.
 //!
 //! On failure an [`Error`] has the status and the words Kafka Connect would answer with.
 
@@ -21,6 +22,7 @@ mod classes;
 mod declarations;
 mod edit;
 mod error;
+mod limits;
 mod loggers;
 mod offsets;
 mod rivals;
@@ -33,6 +35,7 @@ use tokio::time::{Instant, timeout};
 
 use self::{
     declarations::Sight,
+    limits::Limits,
     loggers::Followed,
     shapes::{connector_state, task_state},
 };
@@ -104,13 +107,19 @@ pub struct Herder {
     parts: Arc<Parts>,
     followed: Arc<Followed>,
     sight: Arc<Sight>,
+    limits: Arc<Limits>,
 }
 
 impl Herder {
     /// Made of these parts.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), followed: Arc::default(), sight: Arc::default() }
+        Self {
+            parts: Arc::new(parts),
+            followed: Arc::default(),
+            sight: Arc::default(),
+            limits: Arc::default(),
+        }
     }
 
     /// Version and cluster.

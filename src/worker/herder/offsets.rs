@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{Budget, Error, FRESH, Herder, Message, Offset, Offsets};
@@ -20,6 +20,9 @@ use crate::{
 };
 
 type Edits = Vec<Edit>;
+
+/// Transactional ids that are taken at the same time for one request: each is a client of Kafka's with threads of its own.
+const TAKEN_AT_ONCE: usize = 8;
 
 impl Herder {
     /// Offsets a connector has stored.
@@ -65,8 +68,10 @@ impl Herder {
         let (connector, plugin) = self.editable(name, budget).await?;
         self.fence_writers(name, &connector, plugin, budget).await?;
         // What a task wrote last, on whichever worker, has to go too; from here on none can.
+        let turn = self.limits.client(budget, "waiting to read the offset topic").await?;
         let read = self.parts.state.offsets.read_to_end(budget.left().min(FRESH)).await;
         read.map_err(Error::kafka("read the offset topic to its end"))?;
+        drop(turn);
         let edits: Edits = self
             .parts
             .state
@@ -130,12 +135,20 @@ impl Herder {
         let ours: kafka::Lease = Arc::new(|| true);
         let taken = async {
             // References are read from files, which may be slow: not on a thread of the runtime.
-            let writers = spawn_blocking(move || plugin.writers(&name, &config, &past)).await;
+            let turn = self.limits.thread(budget, doing).await?;
+            let writers = spawn_blocking(move || {
+                let _turn = turn;
+                plugin.writers(&name, &config, &past)
+            });
+            let writers = writers.await;
             let writers =
                 writers.map_err(|_| Error::Internal { doing: "find the writers of the connector" })?;
-            let taking = writers.into_iter().map(|id| self.parts.shards.take(id, Arc::clone(&ours)));
-            // The producers are not used: to have been initialised is all they are for.
-            try_join_all(taking).await.map(drop).map_err(Error::kafka(doing))
+            // The producers are not used: to have been initialised is all they are for, and each goes at once.
+            let taking = stream::iter(writers).map(|id| async {
+                let _turn = self.limits.client(budget, doing).await?;
+                self.parts.shards.take(id, Arc::clone(&ours)).await.map(drop).map_err(Error::kafka(doing))
+            });
+            taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<()>().await
         };
         timeout(budget.left(), taken).await.unwrap_or(Err(Error::TimedOut { doing }))
     }

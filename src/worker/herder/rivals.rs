@@ -44,7 +44,15 @@ impl Herder {
             return Rivals { name, own, resolved: BTreeMap::new(), late: false, providers };
         }
         let reading = providers.clone();
+        let late = |name: String, providers| {
+            tracing::warn!(connector = name, "what other connectors refer to could not be read in time");
+            Rivals { name, own: None, resolved: BTreeMap::new(), late: true, providers }
+        };
+        let Ok(turn) = self.limits.thread(budget, "waiting to read references").await else {
+            return late(name, providers);
+        };
         let read = spawn_blocking(move || {
+            let _turn = turn;
             let own = Sole::of(&config, &reading);
             let each = referring.into_iter().map(|(other, revision, config)| {
                 let sole = Sole::of(&config, &reading);
@@ -54,10 +62,7 @@ impl Herder {
         });
         match timeout(budget.left().min(READ_LIMIT), read).await {
             Ok(Ok((own, resolved))) => Rivals { name, own, resolved, late: false, providers },
-            _ => {
-                tracing::warn!(connector = name, "what other connectors refer to could not be read in time");
-                Rivals { name, own: None, resolved: BTreeMap::new(), late: true, providers }
-            }
+            _ => late(name, providers),
         }
     }
 }

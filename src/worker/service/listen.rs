@@ -54,7 +54,11 @@ async fn api(Shared(health): Shared<Arc<Health>>, request: Request) -> Response 
     }
 }
 
-fn certificate(files: &Tls) -> Result<Arc<rustls::ServerConfig>, Error> {
+/// What listeners with these files serve.
+///
+/// # Errors
+/// A file cannot be read, or the two do not fit.
+pub(crate) fn certificate(files: &Tls) -> Result<Arc<rustls::ServerConfig>, Error> {
     let read = |path: &PathBuf| {
         fs::read_to_string(path).map_err(|source| Error::File { path: path.clone(), source })
     };

@@ -13,15 +13,17 @@
 //!   producer, whose last transaction holds its offsets; then the statuses are flushed, and the group is left last, so that
 //!   nobody takes over what is still being written.
 //!
-//! On failure of a part it cannot do without (supervisor, membership, the topics' ownership) a worker is unhealthy, stops
-//! in the same order, and ends with the reason.
+//! On failure of a part it cannot do without (supervisor, membership, the topics' ownership, the watch over connector files,
+//! the follower of log levels) a worker is unhealthy, stops in the same order, and ends with the reason.
 
 mod listen;
 mod start;
 
+pub(crate) use self::listen::certificate;
+
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::future::join_all;
+use futures::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use tokio::{
     task::JoinHandle,
     time::{Instant, timeout},
@@ -34,7 +36,7 @@ use super::{
     herder::Loggers,
     plugins::Plugins,
     rest::{self, SecurityError},
-    state::{State, writer::StatusWriter},
+    state::{State, configs::Cluster, writer::StatusWriter},
     supervisor,
 };
 use crate::{
@@ -140,7 +142,11 @@ struct Running {
     state: State,
     statuses: StatusWriter,
     membership: Membership,
+    /// What the topics' record said at the start.
+    cluster: Cluster,
     supervising: JoinHandle<Result<(), supervisor::Error>>,
+    /// What else ends only when it is told to, by name.
+    upkeep: Vec<(&'static str, JoinHandle<()>)>,
 }
 
 impl Service {
@@ -210,7 +216,7 @@ impl Service {
 
     /// Waits until something has ended that must not.
     async fn until_broken(&self, running: &mut Running, process: &Process) -> Error {
-        let Running { supervising, membership, state, .. } = running;
+        let Running { supervising, membership, state, cluster, upkeep, .. } = running;
         let claim = start::claim(&self.worker, process);
         tokio::select! {
             ended = supervising => match ended {
@@ -219,7 +225,8 @@ impl Service {
                 Ok(Ok(())) | Err(_) => Error::Ended { part: "supervisor" },
             },
             () = membership.ended() => Error::Ended { part: "membership in the group" },
-            foreign = claim.until_lost(&state.configs) => Error::Foreign(foreign),
+            part = first_ended(upkeep) => Error::Ended { part },
+            foreign = claim.until_lost(cluster, &state.configs) => Error::Foreign(foreign),
         }
     }
 
@@ -251,6 +258,19 @@ impl Service {
     }
 }
 
+/// Waits until one of these has ended, by a panic or by itself, and says which.
+async fn first_ended(parts: &mut [(&'static str, JoinHandle<()>)]) -> &'static str {
+    let each = parts.iter_mut().map(|(part, handle)| async move {
+        // What a panic said is in the log.
+        handle.await.ok();
+        *part
+    });
+    match each.collect::<FuturesUnordered<_>>().next().await {
+        Some(part) => part,
+        None => std::future::pending().await,
+    }
+}
+
 /// How much of a stop requests in flight may take: as long as an answer may, and at most a third.
 fn listening_time(whole: Duration) -> Duration {
     rest::DEADLINE.min(whole / 3)
@@ -260,4 +280,24 @@ fn listening_time(whole: Duration) -> Duration {
 fn grace(whole: Duration) -> Duration {
     let rest = whole.saturating_sub(listening_time(whole) + Duration::from_secs(2));
     rest.max(Duration::from_millis(500))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_panics_is_named_and_parts_that_go_on_are_waited_for() {
+        let lasting = || ("follower", tokio::spawn(std::future::pending::<()>()));
+        let broken = tokio::spawn(async { panic!("a fault of the program") });
+        let (mut sound, mut parts) = (vec![lasting()], vec![lasting(), ("watch", broken)]);
+
+        let first = timeout(Duration::from_secs(30), first_ended(&mut parts)).await;
+
+        assert_eq!(first.unwrap(), "watch");
+        assert!(first_ended(&mut sound).now_or_never().is_none());
+        assert!(first_ended(&mut []).now_or_never().is_none());
+    }
 }

@@ -114,7 +114,8 @@ impl Service {
             running: handle.clone(),
         });
         let (follower, cancel) = (herder.clone(), self.cancel.clone());
-        self.tasks.spawn(async move { follower.follow_loggers(cancel).await });
+        let following = self.tasks.spawn(async move { follower.follow_loggers(cancel).await });
+        let mut upkeep = vec![("follower of log levels", following)];
         let supervising =
             self.tasks.spawn(supervisor.run(self.cancel.clone(), grace(worker.shutdown_timeout)));
         self.health.measure(Scrape {
@@ -126,10 +127,11 @@ impl Service {
         let api = rest::router(herder.clone());
         self.health.serve(HealthParts { api, state: state.clone(), membership: membership.clone() });
         if let Some(options) = declared::Options::of(worker) {
-            self.tasks.spawn(declared::Watch::new(herder, options).run(self.cancel.clone()));
+            let watching = self.tasks.spawn(declared::Watch::new(herder, options).run(self.cancel.clone()));
+            upkeep.push(("watch over connector files", watching));
         }
         tracing::info!(worker_id = &*self.worker_id, group = worker.group.id, "worker started");
-        Ok(Running { state, statuses, membership, supervising })
+        Ok(Running { state, statuses, membership, cluster, supervising, upkeep })
     }
 
     /// Makes sure that the topics are there and this cluster's, and reads them. Where the config topic is somebody else's

@@ -103,9 +103,11 @@ impl Holdings {
 
     /// The coordinator said, about a commit begun after so many rebalances, that another one is under way.
     pub(super) fn rebalancing(&self, completed: u64) {
-        let rebalances = &mut self.lock().standing.rebalances;
+        let standing = &mut self.lock().standing;
         // An answer from before the last one is no news.
-        rebalances.under_way |= rebalances.completed == completed;
+        if standing.rebalances.completed == completed {
+            standing.rebalancing();
+        }
     }
 
     /// The group has settled on a generation, and gives these; often none.
@@ -223,7 +225,7 @@ impl Holdings {
                 assigned.step = Step::Owned(*claim);
             }
         }
-        state.standing.rebalances.under_way = false;
+        state.standing.calm();
         self.publish(&state);
     }
 

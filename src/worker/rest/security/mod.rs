@@ -18,7 +18,12 @@ mod cors;
 mod hosts;
 mod password;
 
-use std::{net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -98,7 +103,7 @@ impl Security {
     }
 
     /// Who asks and what they may do; a refusal if nobody knows them.
-    async fn identify(&self, headers: &HeaderMap) -> Result<(String, Role), Refusal> {
+    async fn identify(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<(String, Role), Refusal> {
         let Some(first) = self.accounts.first() else {
             return Ok(("anonymous".to_owned(), Role::Administrator));
         };
@@ -106,7 +111,7 @@ impl Security {
         let (user, password) = credentials(headers).ok_or_else(unknown)?;
         let account = self.accounts.iter().find(|account| account.user == user);
         // A name nobody has costs as much time as one somebody has: the answer does not tell which exist.
-        match account.unwrap_or(first).password.check(&password).await {
+        match account.unwrap_or(first).password.check(&password, peer).await {
             Checked::Right if account.is_some() => {}
             Checked::Busy => {
                 return Err(Refusal::new(503, "too many passwords are being checked; try again in a moment"));
@@ -168,8 +173,9 @@ async fn admit(security: &Security, request: Request, next: Next, end: Instant) 
     if !changes && security.is_open(&path) {
         return run(request, next, end).await;
     }
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
     let asked = Asked { remote: remote(&request), method, path };
-    let allowed = match security.identify(request.headers()).await {
+    let allowed = match security.identify(request.headers(), peer).await {
         // A password is proof enough of who asks; without one the name that was called has to do.
         Ok((who, _)) if security.accounts.is_empty() && !security.hosts.own(&request) => {
             let told = "this worker does not go by the name in the Host header; call it by address or by a name in \

@@ -3,10 +3,14 @@
 //! [`PasswordHash`] has the form of a hash. Deriving one takes a large part of a second on purpose, so
 //!
 //! - it happens on a thread for blocking work, one at a time: a flood of guesses costs one core at most;
+//! - of each address one check at a time stands in the line for that: a flood from one address makes others wait for one of
+//!   its guesses, not for all. Who comes from the same address, or through the same proxy, has to share;
 //! - a password that was right is remembered as a keyed digest, so a client that asks often pays once.
 
 use std::{
+    collections::BTreeMap,
     fmt,
+    net::IpAddr,
     sync::{Arc, LazyLock, Mutex, PoisonError},
     time::Duration,
 };
@@ -63,6 +67,28 @@ pub(super) struct Hashed {
     /// Digest of the password that was right.
     known: Mutex<Option<hmac::Tag>>,
     turn: Semaphore,
+    lines: Lines,
+}
+
+/// The line of each address that has a check under way; `None` is for those that are not known.
+#[derive(Debug, Default)]
+struct Lines(Mutex<BTreeMap<Option<IpAddr>, Arc<Semaphore>>>);
+
+impl Lines {
+    fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // As many are left as there are connections at most.
+        lines.retain(|_, line| Arc::strong_count(line) > 1);
+        Arc::clone(lines.entry(peer.map(network)).or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+}
+
+/// What one client has for itself: with IPv6 usually 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address => address,
+    }
 }
 
 impl Password {
@@ -72,17 +98,18 @@ impl Password {
             Ok(None) => Ok(Self::Plain(digest(text))),
             Ok(Some(expected)) => {
                 let (known, turn) = (Mutex::new(None), Semaphore::new(1));
-                Ok(Self::Hashed(Arc::new(Hashed { expected, known, turn })))
+                Ok(Self::Hashed(Arc::new(Hashed { expected, known, turn, lines: Lines::default() })))
             }
             Err(reason) => Err(Error { user: user.to_owned(), reason }),
         }
     }
 
-    pub(super) async fn check(&self, presented: &str) -> Checked {
+    /// Compares; `peer` is who presents it, as far as that is known.
+    pub(super) async fn check(&self, presented: &str, peer: Option<IpAddr>) -> Checked {
         let digest = digest(presented);
         match self {
             Self::Plain(expected) => checked(same(expected, &digest)),
-            Self::Hashed(hashed) => hashed.check(presented, digest).await,
+            Self::Hashed(hashed) => hashed.check(presented, digest, peer).await,
         }
     }
 }
@@ -97,11 +124,20 @@ impl fmt::Debug for Password {
 }
 
 impl Hashed {
-    async fn check(self: &Arc<Self>, presented: &str, digest: hmac::Tag) -> Checked {
+    async fn check(self: &Arc<Self>, presented: &str, digest: hmac::Tag, peer: Option<IpAddr>) -> Checked {
         if self.is_known(&digest) {
             return Checked::Right;
         }
-        let Ok(Ok(_turn)) = timeout(TURN, self.turn.acquire()).await else { return Checked::Busy };
+        let line = self.lines.of(peer);
+        let turns = async {
+            let first_in_line = line.acquire().await.ok()?;
+            Some((first_in_line, self.turn.acquire().await.ok()?))
+        };
+        let Ok(Some(_turns)) = timeout(TURN, turns).await else { return Checked::Busy };
+        // A client that sends many requests at once pays once as well.
+        if self.is_known(&digest) {
+            return Checked::Right;
+        }
         let (hashed, presented) = (Arc::clone(self), Secret::new(presented));
         let derive = move || {
             let PasswordHash { digest, iterations, salt, hash } = &hashed.expected;
@@ -146,6 +182,11 @@ const fn checked(right: bool) -> Checked {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        net::{Ipv4Addr, Ipv6Addr},
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
     use super::*;
 
     /// `hashlib.pbkdf2_hmac("sha256", b"correct horse", b"\xfb\xef\xbe0123456789abcde", 2000)`.
@@ -163,11 +204,11 @@ mod tests {
         for form in [HASH, &padded, &passlib] {
             let password = password(form).unwrap();
 
-            assert_eq!(password.check("correct horse").await, Checked::Right, "{form}");
-            assert_eq!(password.check("correct horse").await, Checked::Right, "remembered, {form}");
-            assert_eq!(password.check("correct Horse").await, Checked::Wrong, "{form}");
-            assert_eq!(password.check("").await, Checked::Wrong, "{form}");
-            assert_eq!(password.check(form).await, Checked::Wrong, "the hash is not the password");
+            assert_eq!(password.check("correct horse", None).await, Checked::Right, "{form}");
+            assert_eq!(password.check("correct horse", None).await, Checked::Right, "remembered, {form}");
+            assert_eq!(password.check("correct Horse", None).await, Checked::Wrong, "{form}");
+            assert_eq!(password.check("", None).await, Checked::Wrong, "{form}");
+            assert_eq!(password.check(form, None).await, Checked::Wrong, "the hash is not the password");
         }
     }
 
@@ -175,9 +216,9 @@ mod tests {
     async fn a_plain_password_takes_itself_alone() {
         let password = password("hunter2-hunter2").unwrap();
 
-        assert_eq!(password.check("hunter2-hunter2").await, Checked::Right);
-        assert_eq!(password.check("hunter2-hunter").await, Checked::Wrong);
-        assert_eq!(password.check("hunter2-hunter2 ").await, Checked::Wrong);
+        assert_eq!(password.check("hunter2-hunter2", None).await, Checked::Right);
+        assert_eq!(password.check("hunter2-hunter", None).await, Checked::Wrong);
+        assert_eq!(password.check("hunter2-hunter2 ", None).await, Checked::Wrong);
     }
 
     #[tokio::test]
@@ -185,11 +226,38 @@ mod tests {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let turn = hashed.turn.acquire().await.unwrap();
 
-        let waiting = hashed.check("correct horse", digest("correct horse")).await;
+        let waiting = hashed.check("correct horse", digest("correct horse"), None).await;
         drop(turn);
-        let later = hashed.check("correct horse", digest("correct horse")).await;
+        let later = hashed.check("correct horse", digest("correct horse"), None).await;
 
         assert_eq!((waiting, later), (Checked::Busy, Checked::Right));
+    }
+
+    #[tokio::test]
+    async fn a_flood_from_one_address_keeps_nobody_at_another_waiting_for_more_than_one_guess() {
+        let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
+        let guessed = Arc::new(AtomicUsize::new(0));
+        let turn = hashed.turn.acquire().await.unwrap();
+        let flood: Vec<_> = (0..20)
+            .map(|number| {
+                let (hashed, guessed) = (Arc::clone(&hashed), Arc::clone(&guessed));
+                // The same client, by what IPv6 gives to one.
+                let peer = Ipv6Addr::from_bits(0x2001_0db8 << 96 | number).into();
+                tokio::spawn(async move {
+                    let checked = hashed.check("a guess", digest("a guess"), Some(peer)).await;
+                    guessed.fetch_add(1, Ordering::SeqCst);
+                    checked
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        drop(turn);
+
+        let elsewhere = Some(Ipv4Addr::new(192, 0, 2, 1).into());
+        let right = hashed.check("correct horse", digest("correct horse"), elsewhere).await;
+
+        assert_eq!((right, guessed.load(Ordering::SeqCst) <= 1), (Checked::Right, true), "{guessed:?}");
+        flood.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     #[test]
