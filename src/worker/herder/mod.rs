@@ -14,7 +14,7 @@
 //! - What this worker has ended because its lease ran out is UNASSIGNED in its own answers, though the topic cannot be told
 //!   before Kafka is back.
 //! - Every operation ends within [`ANSWER`], done or not. What takes a thread or a client of Kafka's waits for its turn
-//!   ([`limits`]), so that many requests at once take no more of either than some.
+//!   (`limits`), so that many requests at once take no more of either than some.
 //!
 //! On failure an [`Error`] has the status and the words Kafka Connect would answer with.
 
