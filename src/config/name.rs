@@ -79,6 +79,13 @@ pub(crate) const STATE_DIR: Rule = Rule::Custom {
     check: |text| sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there"),
 };
 
+pub(crate) const CONNECTORS_DIR: Rule = Rule::Custom {
+    says: "the path of a directory",
+    remedy: "create the directory, or correct the path",
+    // A mount that is missing ends no worker: it is told and looked for again.
+    check: |text| sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there"),
+};
+
 pub(crate) const LOG_FILTER: Rule = Rule::Custom {
     says: "a log filter such as info or info,tributary::kafka=debug",
     remedy: "",

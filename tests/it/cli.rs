@@ -21,7 +21,7 @@ crate::tests! {
     plain a_broker_that_is_away_fails_the_check_with_exit_code_1 within 90;
     real a_check_of_a_fresh_cluster_passes_and_creates_nothing;
     real a_secret_is_in_no_output_of_any_command;
-    real a_check_fails_for_missing_topics_that_must_not_be_created_and_a_missing_certificate;
+    real a_check_fails_for_missing_topics_that_must_not_be_created_and_a_bad_certificate;
     real a_check_tells_whose_the_topics_of_the_worker_are within 120;
 }
 
@@ -246,13 +246,18 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
     }
 }
 
-async fn a_check_fails_for_missing_topics_that_must_not_be_created_and_a_missing_certificate(
+async fn a_check_fails_for_missing_topics_that_must_not_be_created_and_a_bad_certificate(
     shared: &'static Shared,
 ) {
     let files = Files::write("cli-missing", shared.bootstrap(), shared.registry());
     let lines = fs::read_to_string(&files.worker).unwrap();
-    let certificate = "listeners=https://127.0.0.1:0\nlisteners.https.ssl.certificate.location=/absent.pem\n\
-                       listeners.https.ssl.key.location=/absent.key\n";
+    let garbage = files.directory.join("garbage.pem");
+    fs::write(&garbage, "no certificate\n").unwrap();
+    let garbage = garbage.display();
+    let certificate = format!(
+        "listeners=https://127.0.0.1:0\nlisteners.https.ssl.certificate.location={garbage}\n\
+         listeners.https.ssl.key.location={garbage}\n"
+    );
     fs::write(&files.worker, format!("{lines}topic.creation.enable=false\n{certificate}")).unwrap();
 
     let output = files.run(&["check"]).await;
@@ -261,7 +266,7 @@ async fn a_check_fails_for_missing_topics_that_must_not_be_created_and_a_missing
     assert_eq!(output.status.code(), Some(1), "{report}");
     assert!(report.contains("FAILED   topics of records: missing"), "{report}");
     assert!(
-        report.contains("FAILED   certificate of the admin listeners: read /absent.pem"),
+        report.contains("FAILED   certificate of the admin listeners: set up TLS"),
         "a start would end with this: {report}"
     );
     assert!(report.contains(".accounting.customers.events") && report.contains("create them"), "{report}");

@@ -193,7 +193,7 @@ keys! {
         CONNECTORS_DIR = Key::new(String, "connectors.dir",
             "Directory of connector files (*.json), applied at start and when they change. Unset: connectors come \
              from the REST API alone.")
-            .rule(Rule::Directory).dependents(&["connectors.dir.interval.ms"]);
+            .rule(name::CONNECTORS_DIR).dependents(&["connectors.dir.interval.ms"]);
         CONNECTORS_DIR_INTERVAL = Key::new(Int, "connectors.dir.interval.ms",
             "Milliseconds between two looks at the connector files.")
             .or("5000").low().rule(Rule::Range(100, 60 * MINUTE));

@@ -69,7 +69,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A certificate cannot be served.
-    #[error("set up TLS of the admin listeners")]
+    #[error("set up TLS of the listeners")]
     Certificate(#[from] CertificateError),
     /// A password cannot be used.
     #[error("set up authentication")]
