@@ -63,7 +63,7 @@ impl Cluster {
         let partitions = topics::ensure(&admin, &config.topics).await.unwrap();
         let state = State::follow(&config.kafka, &config.topics, &partitions).await.unwrap();
         state.caught_up().await;
-        let arbiter = Arbiter::new(&config.kafka, state.configs.clone());
+        let arbiter = Arbiter::new(&config.kafka, state.configs.clone(), state.offsets.places());
         Self { prefix, config, state, arbiter }
     }
 

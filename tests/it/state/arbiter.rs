@@ -265,7 +265,7 @@ async fn a_write_decides_on_nothing_that_its_own_tail_has_not_read() -> Result<(
     let (behind, rival) = (ground.worker().await, past.worker().await);
     // Its tail is cut off, its way to write is not.
     let configs = behind.state.configs.clone();
-    let arbiter = Arbiter::new(&past.kafka, configs);
+    let arbiter = Arbiter::new(&past.kafka, configs, behind.state.offsets.places());
 
     broker.proxy()?.stall();
     rival.arbiter.write(LIMIT, create("c", "rival")).await.unwrap();
