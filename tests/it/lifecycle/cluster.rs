@@ -67,6 +67,11 @@ impl Cluster {
         Self { prefix, config, state, arbiter }
     }
 
+    /// What edits for one more worker.
+    pub(super) fn another_arbiter(&self) -> Arbiter {
+        Arbiter::new(&self.config.kafka, self.state.configs.clone(), self.state.offsets.places())
+    }
+
     /// The transactional id that whoever edits the config topic takes.
     pub(super) fn arbiter_id(&self) -> String {
         format!("{}-arbiter", self.config.topics.config.name)
