@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use super::{
-    arbiter::{self, Arbiter},
+    arbiter::Arbiter,
     plugins::Plugins,
     state::{
         Tail,
@@ -180,14 +180,11 @@ impl Claim<'_> {
         if writes.is_empty() {
             return Ok(cluster);
         }
-        let cluster = arbiter.write(WRITE_LIMIT, decide).await.map_err(|error| match error {
-            arbiter::Error::Refused(foreign) => Error::Foreign(foreign),
-            arbiter::Error::Kafka(source) => Error::Kafka(source),
-            arbiter::Error::Conflict { .. } => {
-                let action = "write while other workers do".to_owned();
-                Error::Kafka(kafka::Error::Deadline { action, limit: WRITE_LIMIT })
-            }
-        })?;
+        let cluster =
+            arbiter.write(WRITE_LIMIT, decide).await.map_err(|error| match error.passing(WRITE_LIMIT) {
+                Ok(source) => Error::Kafka(source),
+                Err(foreign) => Error::Foreign(foreign),
+            })?;
         let Cluster { group, work_topic, work_partitions } = &cluster;
         tracing::info!(group, work_topic, work_partitions, "the topics belong to this group from now on");
         Ok(cluster)

@@ -8,30 +8,34 @@
 use std::{convert::Infallible, time::Duration};
 
 use super::{
-    arbiter::{self, Arbiter},
+    arbiter::{Arbiter, PARTITION},
     state::{Tail, configs::Configs},
 };
-use crate::kafka;
+use crate::kafka::{self, Waits};
 
-/// Reads the config topic to its end, and ends what hangs there.
+/// The longest an open write is waited for before somebody looks whether it hangs: many times what one takes.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Reads the config topic to its end, and ends what hangs there. The limit is that of the reading, and once more that of
+/// the cure where it takes one.
 ///
 /// # Errors
-/// Kafka did not answer within the limit, or a transaction that is not the arbiter's hides the end.
+/// Kafka did not answer within the limit, or a transaction that is not the arbiter's hides the end. Others who do the same at
+/// this moment are a reason to try again.
 pub(super) async fn read_configs(
     configs: &Tail<Configs>,
     arbiter: &Arbiter,
     limit: Duration,
 ) -> Result<(), kafka::Error> {
-    let undecided = match configs.read_to_end(limit / 2).await {
-        Err(error @ kafka::Error::Undecided { .. }) => error,
+    let waits = Waits { also: &[], patience: PATIENCE.min(limit / 2), limit };
+    match configs.read_partitions_to_end(&[PARTITION], waits).await {
+        Err(kafka::Error::Undecided { .. }) => {}
         other => return other,
-    };
+    }
     let nothing = |_: &Configs| Ok::<_, Infallible>(((), Vec::new()));
-    match arbiter.write(limit, nothing).await {
+    match arbiter.write(limit, nothing).await.map_err(|error| error.passing(limit)) {
         Ok(()) => Ok(()),
-        Err(arbiter::Error::Kafka(error)) => Err(error),
-        // Others do the same at this moment: next time.
-        Err(arbiter::Error::Conflict { .. }) => Err(undecided),
-        Err(arbiter::Error::Refused(never)) => match never {},
+        Err(Ok(error)) => Err(error),
+        Err(Err(never)) => match never {},
     }
 }

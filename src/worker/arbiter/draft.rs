@@ -1,6 +1,6 @@
 //! What goes from the writer to those who wait and back: a draft of the next transaction, and what became of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use tokio::sync::oneshot;
 
@@ -114,8 +114,12 @@ impl Turn {
 }
 
 impl Given {
-    /// Takes the draft back, with what was decided.
+    /// Takes the draft back, with what was decided; `None` while somebody is still at it.
     pub(super) fn take_back(&self) -> Option<Draft> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+        match self.slot.try_lock() {
+            Ok(mut slot) => slot.take(),
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }

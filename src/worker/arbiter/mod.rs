@@ -18,14 +18,20 @@
 //!   rival has taken it meanwhile, the broker refuses the write, and it begins anew.
 //! - Every transaction has an id of its own, in a header of its last record. One whose outcome is unknown is looked for in
 //!   the log before anything else is written, and counts as done where it is found: nothing is written twice.
+//! - A write that a broker has left hanging is ended by the next who takes the id, at once: nothing of the id can be under way
+//!   then, and who waited for it would only be in the way of rivals who do the same. Before records are written to other
+//!   topics, and after a write to them that is in doubt, the same is done there.
+//! - An edit that Kafka refuses for good fails alone: those that were written with it are each written alone then.
 //! - Everything waits at most as long as the caller allows.
 //!
 //! On failure nothing is in the topic, except where [`Error::Kafka`] says that the outcome is not known.
 
 mod draft;
+mod member;
 mod writer;
 
 use std::{
+    convert::Infallible,
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -38,7 +44,8 @@ use tokio::{
 
 use self::{
     draft::{Ending, Message, Outcome},
-    writer::{Request, Writer},
+    member::{MESSAGES, Request},
+    writer::Writer,
 };
 use super::state::{
     Tail,
@@ -46,7 +53,7 @@ use super::state::{
 };
 use crate::{
     config::Kafka,
-    kafka::{self, Shards, TransactionOptions},
+    kafka::{self, Place, Shards, TransactionOptions},
     model::EncodedRecord,
     retry::Retry,
 };
@@ -55,6 +62,8 @@ use crate::{
 const INIT_LIMIT: Duration = Duration::from_secs(8);
 /// Edits that may wait for the writer to look at them; more wait to be let in.
 const QUEUE: usize = 1024;
+/// Of the config topic, which has but one.
+pub(super) const PARTITION: i32 = 0;
 
 /// The one way to the config topic. Cheap to clone; the writer's task ends with the last clone.
 #[derive(Clone)]
@@ -108,24 +117,44 @@ impl<R> Error<R> {
             Self::Kafka(source) => source.retry(),
         }
     }
+
+    /// What kept it from happening, for who tries again by itself: rivals in the way pass, and so does a writer that has
+    /// ended. `Err` is the refusal.
+    pub(super) fn passing(self, limit: Duration) -> Result<kafka::Error, R> {
+        match self {
+            Self::Refused(refusal) => Err(refusal),
+            Self::Conflict { .. }
+            | Self::Kafka(kafka::Error::Fenced { .. } | kafka::Error::Stopped { .. }) => {
+                let action = "write to the config topic while other workers do".to_owned();
+                Ok(kafka::Error::Deadline { action, limit })
+            }
+            Self::Kafka(source) => Ok(source),
+        }
+    }
 }
 
 impl Arbiter {
-    /// For the topic that this tail follows. Nothing is taken before the first write. To be called on a runtime.
+    /// For the topic that this tail follows; `beside` is where else records go with it. Nothing is taken before the first
+    /// write. To be called on a runtime.
     #[must_use]
-    pub fn new(kafka: &Kafka, configs: Tail<Configs>) -> Self {
+    pub fn new(kafka: &Kafka, configs: Tail<Configs>, beside: Vec<Place>) -> Self {
         let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
-        Self::with_options(kafka, configs, options)
+        Self::with_options(kafka, configs, beside, options)
     }
 
     /// As [`Arbiter::new`], with other limits.
     #[must_use]
-    pub fn with_options(kafka: &Kafka, configs: Tail<Configs>, options: TransactionOptions) -> Self {
+    pub fn with_options(
+        kafka: &Kafka,
+        configs: Tail<Configs>,
+        beside: Vec<Place>,
+        options: TransactionOptions,
+    ) -> Self {
         let transactional_id: Arc<str> = format!("{}-arbiter", configs.topic()).into();
         let (requests, queue) = mpsc::channel(QUEUE);
         let trouble = Trouble::default();
         let shards = Shards::new(kafka.clone(), options);
-        let writer = Writer::new(configs, shards, Arc::clone(&transactional_id), trouble.clone());
+        let writer = Writer::new(configs, beside, shards, Arc::clone(&transactional_id), trouble.clone());
         tokio::spawn(writer.run(queue));
         Self { requests, transactional_id, trouble }
     }
@@ -155,8 +184,31 @@ impl Arbiter {
         limit: Duration,
         decide: impl Fn(&Configs) -> Result<(T, Changes), R> + Send,
     ) -> Result<T, Error<R>> {
+        self.ask(limit, false, decide).await
+    }
+
+    /// Takes the id anew and ends what is left hanging of it, in the config topic and beside it.
+    ///
+    /// # Errors
+    /// Rivals kept interfering, or Kafka did not answer.
+    pub async fn settle(&self, limit: Duration) -> Result<(), Error<Infallible>> {
+        self.ask(limit, true, |_| Ok(((), Changes::default()))).await
+    }
+
+    /// Whether anything can be written: until a fault of the program ends that.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.requests.is_closed()
+    }
+
+    async fn ask<T, R>(
+        &self,
+        limit: Duration,
+        thorough: bool,
+        decide: impl Fn(&Configs) -> Result<(T, Changes), R> + Send,
+    ) -> Result<T, Error<R>> {
         let end = Instant::now() + limit;
-        let changed = timeout_at(end, self.take_turns(end, decide)).await;
+        let changed = timeout_at(end, self.take_turns(end, thorough, decide)).await;
         changed.unwrap_or_else(|_| {
             let late = || kafka::Error::Deadline { action: self.action(), limit };
             Err(Error::Kafka(self.trouble.get().unwrap_or_else(late)))
@@ -167,12 +219,12 @@ impl Arbiter {
     async fn take_turns<T, R>(
         &self,
         end: Instant,
+        thorough: bool,
         decide: impl Fn(&Configs) -> Result<(T, Changes), R> + Send,
     ) -> Result<T, Error<R>> {
         let stopped = || Error::Kafka(kafka::Error::Stopped { action: self.action() });
-        // One is enough: the writer waits for each turn to be taken.
-        let (sender, mut turns) = mpsc::channel(1);
-        self.requests.send(Request { end, turns: sender }).await.map_err(|_| stopped())?;
+        let (sender, mut turns) = mpsc::channel(MESSAGES);
+        self.requests.send(Request { end, thorough, turns: sender }).await.map_err(|_| stopped())?;
         while let Some(message) = turns.recv().await {
             let ending = match message {
                 Message::Over(ending) => ending,

@@ -8,16 +8,17 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{Instant, sleep, timeout, timeout_at},
 };
 
 use super::{
-    Trouble,
-    draft::{Draft, Ending, Message, Outcome, Turn},
+    PARTITION, Trouble,
+    draft::{Draft, Ending, Outcome, Turn},
+    member::{Decided, Member, Request, Unsure, again, done},
 };
 use crate::{
-    kafka::{self, Failure, ShardProducer, Shards},
+    kafka::{self, Failure, Place, ShardProducer, Shards, Waits},
     model::EncodedRecord,
     retry::{Backoff, Policy, Retry},
     worker::state::{
@@ -41,26 +42,24 @@ const BATCH: usize = 64;
 const BATCH_RECORDS: usize = 2048;
 /// The longest somebody may take for a decision once it is their turn: only a thread that is blocked needs longer.
 const TURN: Duration = Duration::from_secs(1);
+/// How much longer one may take that has begun to decide; then the others decide without it.
+const DECISION: Duration = Duration::from_secs(3);
+/// How long transactions of others are given to end, where the id has just been taken and none of ours can be under way.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// The wait for those who have not taken their turn.
 const LATE: Duration = Duration::from_millis(20);
 /// How much longer a round may take than the last of those who wait for it.
 const BEYOND: Duration = Duration::from_millis(250);
-/// Of the config topic, which has but one.
-const PARTITION: i32 = 0;
-
-/// An edit that waits for its turn.
-pub(super) struct Request {
-    /// When its caller gives up.
-    pub(super) end: Instant,
-    pub(super) turns: mpsc::Sender<Message>,
-}
-
 /// See the module's head.
 pub(super) struct Writer {
     configs: Tail<Configs>,
+    /// Where else records are written.
+    beside: Vec<Place>,
     shards: Shards,
     transactional_id: Arc<str>,
     trouble: Trouble,
+    /// Something of ours may hang beside the config topic: what became of the last write there is not known.
+    doubt: bool,
     /// The transactional id, for as long as it is ours as far as we know.
     held: Option<Held>,
     unsure: Option<Unsure>,
@@ -70,36 +69,24 @@ pub(super) struct Writer {
 /// The transactional id in our hands.
 struct Held {
     producer: ShardProducer,
+    /// Nothing of an earlier owner hangs beside the config topic.
+    looked: bool,
     /// The last write when it came into our hands, or our own since. Once another is read the id is a rival's.
     last: Option<Bytes>,
-}
-
-/// A transaction whose outcome is not known, and whose it is.
-struct Unsure {
-    id: Bytes,
-    members: Vec<Decided>,
-}
-
-struct Member {
-    request: Request,
-    attempts: u32,
-}
-
-/// One that has decided and waits for the outcome.
-struct Decided {
-    member: Member,
-    outcome: oneshot::Sender<Outcome>,
 }
 
 impl Writer {
     pub(super) fn new(
         configs: Tail<Configs>,
+        beside: Vec<Place>,
         shards: Shards,
         transactional_id: Arc<str>,
         trouble: Trouble,
     ) -> Self {
         let backoff = Backoff::new(BETWEEN, seed());
-        Self { configs, shards, transactional_id, trouble, held: None, unsure: None, backoff }
+        // Of what happened before this process nothing is known.
+        let doubt = true;
+        Self { configs, beside, shards, transactional_id, trouble, doubt, held: None, unsure: None, backoff }
     }
 
     /// Writes until nobody is left who could ask.
@@ -107,53 +94,71 @@ impl Writer {
         let mut waiting = VecDeque::new();
         loop {
             waiting.retain(Member::is_there);
-            self.unsure.take_if(|unsure| !unsure.members.iter().any(|one| one.member.is_there()));
+            self.unsure.take_if(|unsure| !unsure.is_awaited());
             if waiting.is_empty() && self.unsure.is_none() {
                 // What went wrong before is no concern of the next.
                 self.calm();
                 match requests.recv().await {
-                    Some(request) => waiting.push_back(Member { request, attempts: 0 }),
+                    Some(request) => waiting.push_back(Member::new(request)),
                     None => return,
                 }
             }
-            let unsure = self.unsure.iter().flat_map(|unsure| unsure.members.iter().map(|one| &one.member));
-            let end = unsure.chain(&waiting).map(|member| member.request.end).max();
-            let end = end.unwrap_or_else(Instant::now);
             // All whom it might concern have left by then. What was under way is dropped, and the id taken anew.
-            timeout_at(end + BEYOND, self.round(end, &mut waiting, &mut requests)).await.ok();
+            let end = self.end(&waiting);
+            let holding = timeout_at(end + BEYOND, self.hold(end, &mut waiting)).await;
+            let Ok(Some(held)) = holding else { continue };
+            // Every transaction before is decided and read, also one of ours that nobody could tell the outcome of.
+            self.settle_unsure(&mut waiting);
+            while waiting.len() < BATCH
+                && let Ok(request) = requests.try_recv()
+            {
+                waiting.push_back(Member::new(request));
+            }
+            // Those who came meanwhile may have more time.
+            let end = self.end(&waiting);
+            timeout_at(end + BEYOND, self.round(held, end, &mut waiting)).await.ok();
+        }
+    }
+
+    /// When the last of those who wait gives up.
+    fn end(&self, waiting: &VecDeque<Member>) -> Instant {
+        let unsure = self.unsure.iter().flat_map(|unsure| unsure.members.iter().map(|one| &one.member));
+        let end = unsure.chain(waiting).map(|member| member.request.end).max();
+        end.unwrap_or_else(Instant::now)
+    }
+
+    /// The id in our hands, with everything before it read; and whether it was there already.
+    async fn hold(&mut self, end: Instant, waiting: &mut VecDeque<Member>) -> Option<(Held, bool)> {
+        let is_thorough = waiting.iter().any(|member| member.request.thorough);
+        // Taken out: a round that is dropped from here on leaves nothing behind that might not be as it seems.
+        let kept = self.held.take().filter(|kept| {
+            !is_thorough && self.configs.read(|configs| configs.last_write() == kept.last.as_ref())
+        });
+        if let Some(kept) = kept {
+            return Some((kept, true));
+        }
+        match self.take(end, is_thorough || self.doubt).await {
+            Ok(taken) => Some((taken, false)),
+            Err(error) => {
+                for member in waiting.iter_mut() {
+                    member.attempts += 1;
+                }
+                self.fail(error, waiting).await;
+                None
+            }
         }
     }
 
     /// One attempt at one transaction.
     async fn round(
         &mut self,
+        (mut held, is_kept): (Held, bool),
         end: Instant,
         waiting: &mut VecDeque<Member>,
-        requests: &mut mpsc::Receiver<Request>,
     ) {
-        // Taken out: a round that is dropped from here on leaves nothing behind that might not be as it seems.
-        let kept = self.held.take();
-        let kept =
-            kept.filter(|kept| self.configs.read(|configs| configs.last_write() == kept.last.as_ref()));
-        let is_kept = kept.is_some();
-        let mut held = match kept {
-            Some(kept) => kept,
-            None => match self.take(end).await {
-                Ok(taken) => taken,
-                Err(error) => {
-                    for member in waiting.iter_mut() {
-                        member.attempts += 1;
-                    }
-                    return self.fail(error, waiting).await;
-                }
-            },
-        };
-        // Every transaction before is decided and read, also one of ours that nobody could tell the outcome of.
-        self.settle_unsure(waiting);
-        while waiting.len() < BATCH
-            && let Ok(request) = requests.try_recv()
-        {
-            waiting.push_back(Member { request, attempts: 0 });
+        if is_kept && waiting.iter().any(|member| member.request.thorough) {
+            // Came after the look at who waits: the next round takes the id anew.
+            return;
         }
         let (draft, members) = self.decide(waiting).await;
         if members.is_empty() {
@@ -162,6 +167,14 @@ impl Writer {
                 sleep(LATE).await;
             }
             return self.retire(waiting);
+        }
+        let is_thorough = members.iter().any(|one| one.member.request.thorough);
+        if !held.looked && (is_thorough || !draft.along.is_empty()) {
+            if let Err(error) = self.read(&mut held.producer, true, end).await {
+                again(members, waiting);
+                return self.fail(error, waiting).await;
+            }
+            held.looked = true;
         }
         if draft.writes.is_empty() {
             if !is_kept || self.is_still_ours(&held, end).await {
@@ -174,38 +187,87 @@ impl Writer {
             }
             return;
         }
+        self.commit(held, draft, members, waiting).await;
+    }
+
+    async fn commit(
+        &mut self,
+        mut held: Held,
+        draft: Draft,
+        members: Vec<Decided>,
+        waiting: &mut VecDeque<Member>,
+    ) {
         let id = write_id();
+        let is_along = !draft.along.is_empty();
         let records = self.records(draft, &id);
-        // From here on only the outcome of this one matters.
+        // From here on only the outcome of this one matters. If the round is cut before that is known, the log tells.
         self.trouble.set(None);
+        self.unsure = Some(Unsure { id: id.clone(), members });
+        self.doubt |= is_along;
         match held.producer.commit(records).await {
             Ok(()) => {
                 // Only with all of it read may the next write decide.
                 self.read_back(&id).await;
-                done(members);
+                done(self.unsure.take().map_or_else(Vec::new, |unsure| unsure.members));
+                self.doubt &= !is_along;
                 held.last = Some(id);
                 self.held = Some(held);
                 self.calm();
             }
             Err(Failure::Aborted { source }) => {
-                self.held = Some(held);
-                again(members, waiting);
-                self.fail(source, waiting).await;
+                // The end of this one may be lost like any other, and the next commit would make it visible: the id is
+                // not kept.
+                let members = self.unsure.take().map_or_else(Vec::new, |unsure| unsure.members);
+                self.aborted(source, members, waiting).await;
             }
             // A fenced write may be in the log too: its commit was answered, the answer lost, and then a rival came.
             Err(Failure::Rebuilt { source } | Failure::Fenced { source } | Failure::Over { source }) => {
-                self.unsure = Some(Unsure { id, members });
                 // Whatever it was, the next round takes the id anew.
                 self.pause(source, held.last.as_ref()).await;
             }
         }
     }
 
+    /// Lets those decide again whose transaction was refused; where that is for good, the one whose fault it is fails.
+    async fn aborted(
+        &mut self,
+        error: kafka::Error,
+        mut members: Vec<Decided>,
+        waiting: &mut VecDeque<Member>,
+    ) {
+        if !is_final(&error) {
+            again(members, waiting);
+            return self.fail(error, waiting).await;
+        }
+        if members.len() > 1 {
+            members.iter_mut().for_each(|one| one.member.alone = true);
+            return again(members, waiting);
+        }
+        for Decided { outcome, .. } in members {
+            outcome.send(Outcome::Over(Ending::Failed(error.clone()))).ok();
+        }
+    }
+
     /// Takes the id, so that no write is under way any more, and reads what all of them have left.
-    async fn take(&self, end: Instant) -> Result<Held, kafka::Error> {
+    async fn take(&mut self, end: Instant, beside: bool) -> Result<Held, kafka::Error> {
         let mut producer = self.shards.take(Arc::clone(&self.transactional_id), Arc::new(|| true)).await?;
-        self.configs.read_settled(&mut producer, &[PARTITION], &[], left(end)).await?;
-        Ok(Held { producer, last: self.configs.read(|configs| configs.last_write().cloned()) })
+        self.read(&mut producer, beside, end).await?;
+        let last = self.configs.read(|configs| configs.last_write().cloned());
+        Ok(Held { producer, looked: beside, last })
+    }
+
+    /// Reads the topic to its end, and ends what hangs there; beside it too, if asked to.
+    async fn read(
+        &mut self,
+        producer: &mut ShardProducer,
+        beside: bool,
+        end: Instant,
+    ) -> Result<(), kafka::Error> {
+        let also = if beside { &self.beside[..] } else { &[] };
+        let waits = Waits { also, patience: PATIENCE, limit: left(end) };
+        self.configs.read_settled(producer, &[PARTITION], waits).await?;
+        self.doubt &= !beside;
+        Ok(())
     }
 
     /// Tells those whose transaction is in the log, and lets the others decide again.
@@ -222,20 +284,32 @@ impl Writer {
     /// Gives everybody who waits a turn, one after the other.
     async fn decide(&self, waiting: &mut VecDeque<Member>) -> (Draft, Vec<Decided>) {
         let mut draft = Draft::new(self.configs.clone());
-        let mut members = Vec::new();
+        let mut members: Vec<Decided> = Vec::new();
         let mut late = Vec::new();
         while draft.writes.len() < BATCH_RECORDS
+            && !members.first().is_some_and(|first| first.member.alone)
+            && waiting.front().is_some_and(|next| members.is_empty() || !next.alone)
             && let Some(mut member) = waiting.pop_front()
         {
             member.attempts += 1;
             let before = draft.decisions;
             let (turn, mut given) = Turn::new(draft);
-            // Full where an earlier turn has not been taken yet, closed where nobody waits any more.
-            if member.request.turns.try_send(Message::Turn(turn)).is_ok() {
+            if member.give(turn) {
                 timeout(TURN, &mut given.decided).await.ok();
             }
-            // Nobody else ever takes it out.
-            draft = given.take_back().unwrap_or_else(|| Draft::new(self.configs.clone()));
+            let mut back = given.take_back();
+            if back.is_none() {
+                timeout(DECISION, &mut given.decided).await.ok();
+                back = given.take_back();
+            }
+            let Some(back) = back else {
+                // It has the draft, and with it what those before it have decided: they do so anew, without it.
+                late.push(member);
+                again(std::mem::take(&mut members), waiting);
+                draft = Draft::new(self.configs.clone());
+                break;
+            };
+            draft = back;
             if draft.decisions > before {
                 members.push(Decided { member, outcome: given.outcome });
             } else {
@@ -259,8 +333,7 @@ impl Writer {
 
     /// After a failure that left nothing in the log: all wait for the next round, as far as one may help.
     async fn fail(&mut self, error: kafka::Error, waiting: &mut VecDeque<Member>) {
-        let is_final = error.retry() == Retry::Never && !matches!(error, kafka::Error::Fenced { .. });
-        if is_final {
+        if is_final(&error) {
             for member in waiting.drain(..) {
                 member.end(Ending::Failed(error.clone()));
             }
@@ -344,30 +417,9 @@ impl Writer {
     }
 }
 
-impl Member {
-    fn is_there(&self) -> bool {
-        !self.request.turns.is_closed()
-    }
-
-    fn end(self, ending: Ending) {
-        // Nobody waits any more, or there is a turn before it that was not taken: its end says the same.
-        self.request.turns.try_send(Message::Over(ending)).ok();
-    }
-}
-
-fn done(members: Vec<Decided>) {
-    for Decided { outcome, .. } in members {
-        // A caller that has left has had its answer.
-        outcome.send(Outcome::Done).ok();
-    }
-}
-
-/// Back to the front, in their order.
-fn again(members: Vec<Decided>, waiting: &mut VecDeque<Member>) {
-    for Decided { member, outcome } in members.into_iter().rev() {
-        drop(outcome);
-        waiting.push_front(member);
-    }
+/// Whether no further round helps. Who is fenced takes the id anew.
+fn is_final(error: &kafka::Error) -> bool {
+    error.retry() == Retry::Never && !matches!(error, kafka::Error::Fenced { .. })
 }
 
 fn left(end: Instant) -> Duration {

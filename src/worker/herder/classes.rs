@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{Budget, CLASS, Error, Herder, PluginInfo};
+use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo};
 use crate::{
     config::{KeyDef, Validation},
-    worker::{plugins::Plugin, state::configs::Properties},
+    worker::{
+        plugins::Plugin,
+        state::configs::{self, Properties},
+    },
 };
 
 /// What configurations may name beside connectors, with Kafka Connect's word for its kind. They have no keys of their own
@@ -63,6 +66,12 @@ impl Herder {
     pub(super) async fn accept(&self, config: &Arc<Properties>, budget: Budget) -> Result<(), Error> {
         let plugin = self.class_of(config)?;
         let class = plugin.class().to_owned();
+        let size = configs::connector("", Some(config)).1.map_or(0, |record| record.to_string().len());
+        if size > LARGEST_RECORD {
+            let told =
+                format!("the configuration has {size} bytes where {LARGEST_RECORD} are the most that fit");
+            return Err(Error::Invalid { class, errors: vec![told] });
+        }
         let answer = self.validation(plugin, Arc::clone(config), budget).await?;
         let errors: Vec<String> = answer.configs.into_iter().flat_map(|entry| entry.value.errors).collect();
         if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class, errors }) }

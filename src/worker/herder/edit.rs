@@ -5,9 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{Budget, CLASS, Error, FRESH, Herder, Info, NAME, Status, shapes::connector_state};
 use crate::{
     config::connector::TargetState,
-    worker::state::{
-        configs::{self, Configs, Connector, Properties, Write},
-        statuses::RunState,
+    worker::{
+        fresh::read_configs,
+        state::{
+            configs::{self, Configs, Connector, Properties, Write},
+            statuses::RunState,
+        },
     },
 };
 
@@ -139,7 +142,10 @@ impl Herder {
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
         let _turn = self.limits.client(budget, "waiting to read the config topic").await?;
         self.ready().await?;
-        let read = self.parts.state.configs.read_to_end(budget.left().min(FRESH)).await;
+        let (configs, arbiter) = (&self.parts.state.configs, &self.parts.arbiter);
+        // The cure of a write that hangs has as long again: half of what is left leaves room for the change itself.
+        let limit = FRESH.min(budget.left() / 2);
+        let read = read_configs(configs, arbiter, limit).await;
         read.map_err(Error::kafka("read the config topic to its end"))?;
         Ok(self.known(name))
     }

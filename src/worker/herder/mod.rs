@@ -69,6 +69,10 @@ const START: Duration = Duration::from_secs(5);
 /// The longest it takes to learn what other workers have written, while Kafka is well.
 const FRESH: Duration = Duration::from_secs(3);
 
+/// The most a record may have that an edit writes. What a topic takes at least, less room for what is around the record: its
+/// key, the batch, and what a class adds for its tasks.
+const LARGEST_RECORD: usize = kafka::SMALLEST_LIMIT as usize - (64 << 10);
+
 /// Kafka's release whose REST API this is.
 const KAFKA_VERSION: &str = "4.3.1-tributary";
 

@@ -18,13 +18,15 @@ use serde_json::{Map, Value};
 
 use super::{Failure, Task};
 use crate::{
-    kafka::{Place, ShardProducer, partition_of},
+    kafka::{Place, ShardProducer, Waits, partition_of},
     model::EncodedRecord,
     worker::state::offsets,
 };
 
 /// How long reading the offsets may take before the task starts over.
 const READ_LIMIT: Duration = Duration::from_secs(30);
+/// A transaction that is still open after this long, in partitions that other tasks write to as well, was left hanging.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Task {
     /// The offsets stored for these partitions of the source, in their order. To be called once `producer` has been taken,
@@ -40,7 +42,8 @@ impl Task {
     ) -> Result<Vec<Option<Map<String, Value>>>, Failure> {
         let tail = &self.tools.offsets;
         let places = self.offset_partitions(partitions);
-        let read = tail.read_settled(producer, &places, writes, READ_LIMIT).await;
+        let waits = Waits { also: writes, patience: PATIENCE, limit: READ_LIMIT };
+        let read = tail.read_settled(producer, &places, waits).await;
         read.map_err(|error| Failure::kafka("read the task's offset", error))?;
         Ok(tail.read(|offsets| {
             partitions.iter().map(|partition| offsets.get(&self.connector, partition).cloned()).collect()

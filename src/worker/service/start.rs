@@ -68,7 +68,7 @@ impl Service {
         let worker = &self.worker;
         let admin = Admin::Real(worker.kafka.clone());
         let (state, partitions) = self.open(&admin, process).await?;
-        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone());
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
         // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
         let topic = &worker.topics.config.name;
         self.health.set(Phase::Starting(format!("waiting until every write to {topic} is decided")));

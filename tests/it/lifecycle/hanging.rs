@@ -4,12 +4,15 @@
 //! of the end. The same is made here by taking from a dead broker's log of transactions what was written since a moment: its
 //! coordinator comes back without the transaction, its partitions with it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use tributary::kafka::{self, ShardProducer, Shards, Start, TransactionOptions, Waits, partition_of};
 use tributary::model::EncodedRecord;
+use tributary::worker::arbiter::{Arbiter, Changes};
+use tributary::worker::state::configs::{self, Configs};
 use tributary::worker::state::offsets;
 use tributary::worker::supervisor::Settings;
 
@@ -77,19 +80,38 @@ async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() 
     let number = record(&cluster.topic("lost").into(), 0, "lost/0", "1000000");
     let numbers = vec![number, offset(&cluster, "lost", 1_000_001)];
     let edit = record(&cluster.config.topics.config.name.as_str().into(), 0, "connector-unseen", "{}");
+    // Offsets of others, in a partition where nothing of the task hangs.
+    let hidden = offset(&cluster, "lost", 0).partition;
+    let (unseen, seen) = (name_in((hidden + 1) % 3), name_in((hidden + 1) % 3) + "-seen");
+    let edits = vec![offset(&cluster, &unseen, 7), edit];
     let writing = [
         tokio::spawn(async move { task.commit(numbers).await }),
-        tokio::spawn(async move { arbiter.commit(vec![edit]).await }),
+        tokio::spawn(async move { arbiter.commit(edits).await }),
     ];
     task_gate.reached().await;
     arbiter_gate.reached().await;
     broker.kill();
     broker.forget_transactions_since(&before)?;
     broker.restart().await?;
-    let hidden = offset(&cluster, "lost", 0).partition;
     let still = undecided(&cluster, hidden).await;
     assert!(matches!(still, Err(kafka::Error::Undecided { .. })), "there is nothing to end: {still:?}");
 
+    // Two workers that both find the topic undecided do not keep each other from ending it.
+    let (one, other) = (cluster.another_arbiter(), cluster.another_arbiter());
+    let edits = async |arbiter: &Arbiter, name: &str| {
+        for round in 0..3 {
+            let along = EncodedRecord { partition: (hidden + 1) % 3, ..offset(&cluster, &seen, round) };
+            let decide = |_: &Configs| {
+                let writes = vec![configs::logger(name, "INFO")];
+                Ok::<_, Infallible>(((), Changes { writes, along: vec![along.clone()] }))
+            };
+            arbiter.change(LIMIT, decide).await.unwrap();
+        }
+    };
+    let begun = Instant::now();
+    tokio::join!(edits(&one, "one"), edits(&other, "other"));
+    println!("hanging: six edits of two workers behind it took {:?}", begun.elapsed());
+    undecided(&cluster, (hidden + 1) % 3).await.unwrap();
     let worker = Local::start(&cluster.config, "after:2", Settings::default()).await;
 
     cluster.until_counted("lost", 0, 5).await;
@@ -98,6 +120,7 @@ async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() 
     assert!(cluster.count("lost", 0) < 1_000_000, "what was left hanging has become visible");
     let edited = cluster.state.configs.read(|configs| configs.connectors().contains_key("unseen"));
     assert!(!edited, "an edit that was left hanging has become visible");
+    assert_eq!(cluster.count(&unseen, 0), 0, "an edit of offsets that was left hanging has become visible");
     worker.stop().await;
     // Nothing twice and nothing of what was left hanging, also not by the commits behind it.
     cluster.check_numbers("lost").await;

@@ -10,8 +10,8 @@ use super::process::{LIMIT, Topics, Worker, client, numbers};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real a_rolling_restart_under_load_answers_every_request_it_accepts within 240;
-    real a_burst_of_creations_on_one_worker_and_on_three_is_all_done within 240;
+    real a_rolling_restart_under_load_answers_every_request_it_accepts within 420;
+    real a_burst_of_creations_on_one_worker_and_on_three_is_all_done within 420;
 }
 
 /// What one client has seen.

@@ -30,7 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     config::Kafka,
-    kafka::{self, Place, Received, ShardProducer, Start, Waits},
+    kafka::{self, OpenTransaction, Place, Received, ShardProducer, Start, Waits},
 };
 
 /// How often the broker is asked whether it is there.
@@ -40,9 +40,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// After this long without a word something is wrong: one question asked and not answered, and some room.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// A transaction of an id that has just been taken over and that is still open after this long was left hanging. Those of
-/// other writers rarely take as long, and then nothing is lost either.
-const HANGING: Duration = Duration::from_secs(3);
+/// A transaction at least this old was not begun by a writer that is well and merely happened to be at work.
+const OLD: Duration = Duration::from_secs(1);
 
 /// What a topic's records add up to.
 pub trait Apply: Default + Send + Sync + 'static {
@@ -99,6 +98,12 @@ impl<S: Apply> Tail<S> {
     #[must_use]
     pub fn topic(&self) -> &Arc<str> {
         &self.shared.topic
+    }
+
+    /// All of its partitions.
+    #[must_use]
+    pub fn places(&self) -> Vec<Place> {
+        (0..self.partitions()).map(|partition| (Arc::clone(self.topic()), partition)).collect()
     }
 
     /// How many partitions it has, as far as they are followed.
@@ -190,8 +195,9 @@ impl<S: Apply> Tail<S> {
     }
 
     /// Reads partitions to their end for the writer who has just taken the id they are written with, so that nothing of that
-    /// id can be under way any more. What all the same stands open in them, or in the places it writes `beside` them, after a
-    /// few seconds has been left hanging, if it is of this id: that is ended. What is somebody else's is waited for.
+    /// id can be under way any more. What all the same stands open in them, or in the places it writes `also`, beyond the
+    /// patience has been left hanging, if it is of this id: that is ended. What is somebody else's is waited for where it is
+    /// read, and left alone elsewhere; to have lost patience with it harms nobody.
     ///
     /// Until this has succeeded nothing may be written: it would make visible what was left hanging in the same place.
     ///
@@ -201,11 +207,10 @@ impl<S: Apply> Tail<S> {
         &self,
         producer: &mut ShardProducer,
         partitions: &[i32],
-        beside: &[Place],
-        limit: Duration,
+        waits: Waits<'_>,
     ) -> Result<(), kafka::Error> {
+        let limit = waits.limit;
         let end = Instant::now() + limit;
-        let waits = Waits { also: beside, patience: HANGING.min(limit / 4), limit };
         let open = match self.read_partitions_to_end(partitions, waits).await {
             Err(kafka::Error::Undecided { open, .. }) => open,
             other => return other,
@@ -216,9 +221,20 @@ impl<S: Apply> Tail<S> {
         let action = || format!("end what was left open in {}", self.shared.topic);
         settled.unwrap_or_else(|_| Err(kafka::Error::Deadline { action: action(), limit }))?;
         let read = self.read_partitions_to_end(partitions, Waits::up_to(left())).await;
-        let (id, open) = (producer.transactional_id(), open.len());
+        let id = producer.transactional_id();
         match &read {
-            Ok(()) => tracing::warn!(id, open, "ended transactions that had been left hanging"),
+            // Where a batch is missing or written twice after this, it began here.
+            Ok(()) => {
+                let is_old = |one: &&OpenTransaction| one.open_for.is_none_or(|age| age >= OLD);
+                let old: Vec<String> = open.iter().filter(is_old).map(ToString::to_string).collect();
+                if !old.is_empty() {
+                    tracing::warn!(
+                        id,
+                        open = old.join(", "),
+                        "ended transactions that had been left hanging"
+                    );
+                }
+            }
             Err(error) => tracing::debug!(id, %error, "transactions of others are open"),
         }
         read

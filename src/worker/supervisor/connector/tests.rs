@@ -87,7 +87,7 @@ async fn scene(limit: Duration) -> Scene {
     let owner = Owner {
         name: "c".into(),
         plugins: Plugins::new([Arc::clone(&plugin) as Arc<dyn Plugin>]),
-        arbiter: Arbiter::new(&kafka, configs.clone()),
+        arbiter: Arbiter::new(&kafka, configs.clone(), Vec::new()),
         configs,
         may_act: Arc::new(|| true),
         dividing: Divisions::default().of(&"c".into()),
