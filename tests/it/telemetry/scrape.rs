@@ -68,11 +68,13 @@ async fn a_scrape_shows_what_connectors_do_and_nothing_of_those_that_are_gone(
     asked.create("works", &topic, &[]).await?;
     asked.create("fails", &topic, &[("fail.after", "1")]).await?;
     asked.create("rests", &topic, &[]).await?;
-    asked.send("PUT", "/connectors/rests/pause", None).await?;
 
     let status = |connector: &str, status: &str| {
         format!("kafka_connect_connector_status{{connector={connector},status={status},task=0}}")
     };
+    // One that is paused before it has tasks gets none.
+    asked.scrape(|page| page.value(&status("rests", "running")) == Some(1.0)).await?;
+    asked.send("PUT", "/connectors/rests/pause", None).await?;
     let written = "kafka_connect_source_task_source_record_write_total{connector=works,task=0}";
     let page = asked
         .scrape(|page| {
