@@ -2,8 +2,11 @@
 //!
 //! Nobody else names a metric (clippy refuses the macros elsewhere). All series are registered at start with zero, so an
 //! alert on a rate works before the first event. Labels have a closed set of values; company ids are never labels.
+//! [`live`] has those whose labels are names of connectors: they are read at every scrape and not kept.
 
 #![expect(clippy::disallowed_macros, reason = "this file is the one home of metric names")]
+
+pub mod live;
 
 use std::time::Duration;
 
@@ -38,6 +41,38 @@ pub struct Metric {
 const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
 const STAGES: &[&str] = &["read", "convert", "produce"];
 const CLIENTS: &[&str] = &["producer", "consumer", "transactional", "admin"];
+/// Patterns of the admin listeners' paths; what else is asked for counts as `other`, so that nobody makes series by asking.
+const ROUTES: &[&str] = &[
+    "/",
+    "/admin/declarations",
+    "/admin/loggers",
+    "/admin/loggers/{logger}",
+    "/connector-plugins",
+    "/connector-plugins/{plugin}/config",
+    "/connector-plugins/{plugin}/config/validate",
+    "/connectors",
+    "/connectors/{name}",
+    "/connectors/{name}/config",
+    "/connectors/{name}/offsets",
+    "/connectors/{name}/pause",
+    "/connectors/{name}/restart",
+    "/connectors/{name}/resume",
+    "/connectors/{name}/status",
+    "/connectors/{name}/stop",
+    "/connectors/{name}/tasks",
+    "/connectors/{name}/tasks-config",
+    "/connectors/{name}/tasks/{task}/restart",
+    "/connectors/{name}/tasks/{task}/status",
+    "/connectors/{name}/topics",
+    "/connectors/{name}/topics/reset",
+    "/health",
+    "/health/live",
+    "/health/ready",
+    "/metrics",
+    OTHER,
+];
+const OTHER: &str = "other";
+const STATUSES: &[&str] = &["2xx", "4xx", "5xx"];
 const LATENCY: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 const BUILD_INFO: Metric = Metric {
@@ -93,8 +128,8 @@ const TRANSACTIONS: Metric = Metric {
     name: "tributary_kafka_transactions_total",
     kind: Kind::Counter,
     unit: Unit::Count,
-    help: "Shard transactions by how they ended.",
-    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt"])],
+    help: "Shard transactions by how they ended; `settled` means that one ended what a broker had lost track of.",
+    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt", "settled"])],
 };
 const SCHEMA_REGISTRATIONS: Metric = Metric {
     name: "tributary_schema_registrations_total",
@@ -151,6 +186,20 @@ const KAFKA_ROUND_TRIP: Metric = Metric {
     unit: Unit::Seconds,
     help: "Slowest broker's average round trip in the last statistics window of a client of this kind.",
     labels: &[("client", CLIENTS)],
+};
+const REST_REQUESTS: Metric = Metric {
+    name: "tributary_rest_requests_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Requests to the admin listeners, by the path's pattern and the first digit of the answer's status.",
+    labels: &[("route", ROUTES), ("status", STATUSES)],
+};
+const REST_SECONDS: Metric = Metric {
+    name: "tributary_rest_request_seconds",
+    kind: Kind::Histogram(LATENCY),
+    unit: Unit::Seconds,
+    help: "Time from a request's head to the head of its answer, by whether it asks or changes something.",
+    labels: &[("effect", &["read", "change"])],
 };
 
 const SPOOL_ENTRIES: Metric = Metric {
@@ -217,7 +266,7 @@ const SPOOL_UNREADABLE: Metric = Metric {
     labels: &[],
 };
 
-/// Every metric of the product, in the order the reference shows them.
+/// Every metric of the product that is kept, in the order the reference shows them.
 pub const ALL: &[Metric] = &[
     BUILD_INFO,
     RECORDS_PUBLISHED,
@@ -244,6 +293,8 @@ pub const ALL: &[Metric] = &[
     SPOOL_COMMIT_SECONDS,
     SPOOL_FAILURES,
     SPOOL_UNREADABLE,
+    REST_REQUESTS,
+    REST_SECONDS,
 ];
 
 /// Describes every metric to the installed recorder and creates every series with zero.
@@ -306,6 +357,8 @@ pub enum Transaction {
     Fenced,
     /// The producer failed for good and a new one took its place.
     Rebuilt,
+    /// None of it was meant to be visible: it ended what an earlier owner had left hanging.
+    Settled,
 }
 
 /// What the registry said about one of our schemas.
@@ -406,6 +459,7 @@ pub fn transaction_ended(outcome: Transaction) {
         Transaction::Aborted => "aborted",
         Transaction::Fenced => "fenced",
         Transaction::Rebuilt => "rebuilt",
+        Transaction::Settled => "settled",
     };
     counter!(TRANSACTIONS.name, "outcome" => outcome).increment(1);
 }
@@ -465,4 +519,24 @@ pub fn spool_failed() {
 /// So many stretches of the spool cannot be read.
 pub fn spool_unreadable(stretches: u64) {
     counter!(SPOOL_UNREADABLE.name).increment(stretches);
+}
+
+/// A request to an admin listener was answered. `route` is the pattern its path has, if it has one.
+pub fn rest_answered(route: Option<&str>, changes: bool, status: u16, elapsed: Duration) {
+    let route = route.map(|route| if route.len() > 1 { route.trim_end_matches('/') } else { route });
+    let route = ROUTES.iter().find(|known| Some(**known) == route).copied().unwrap_or(OTHER);
+    let status = match status {
+        ..400 => "2xx",
+        400..500 => "4xx",
+        _ => "5xx",
+    };
+    counter!(REST_REQUESTS.name, "route" => route, "status" => status).increment(1);
+    let effect = if changes { "change" } else { "read" };
+    histogram!(REST_SECONDS.name, "effect" => effect).record(elapsed.as_secs_f64());
+}
+
+/// Whether requests to paths of this pattern are counted apart.
+#[must_use]
+pub fn knows_route(route: &str) -> bool {
+    ROUTES.contains(&route)
 }
