@@ -6,6 +6,7 @@
 //! config    one declaration per key: parsing, validation, Kafka Connect's answers, the reference
 //!   │
 //! avro      schemas, registry, encode, decode          kafka    producer, shard transactions, consumer, topics
+//!   │                                                    spool    accepted and not in Kafka yet, on this disk
 //!   └──────────────┬───────────────────────────────────────┘
 //! pipeline         source → record → bytes → acknowledgement → commit, written once
 //!   │
@@ -30,6 +31,7 @@ pub mod secret;
 pub mod server;
 #[cfg(feature = "simulator")]
 pub mod simulator;
+pub mod spool;
 pub mod telemetry;
 pub mod webhooks;
 pub mod worker;

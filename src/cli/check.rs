@@ -1,32 +1,68 @@
 //! `tributary check`: what a start would find, item by item, without changing anything.
+//!
+//! Some things show only when they are used, which a check does not do: whether this worker may write to its topics, use
+//! its transactional ids and join its group. Nor does Kafka tell the time, so the clock is not compared with a broker's. The
+//! last line says so.
 
 use std::{
     error::Error,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use super::{Failure, load::Loaded, outside, schemas};
 use crate::{
     avro::Registry,
-    kafka::{Admin, TopicSpec},
+    config,
+    kafka::{self, Admin, TopicSpec},
     pipeline::Layout,
     retry::Chain,
+    worker::{
+        self,
+        cluster::Claim,
+        plugins::Plugins,
+        state::{Apply, configs::Configs},
+    },
 };
 
+/// How long reading the config topic may take: it is small, but a writer that died may hold its end back for a while.
+const READ_LIMIT: Duration = Duration::from_secs(75);
+
 /// Writes a line for each thing looked at; fails if one of them would keep the worker from starting.
-pub(super) async fn run(loaded: &Loaded, out: &mut impl Write) -> Result<(), Failure> {
+/// `with_test_source` is whether a start would have that class.
+pub(super) async fn run(
+    loaded: &Loaded,
+    with_test_source: bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let mut report = Report { out, failed: 0 };
-    look_at_everything(loaded, &mut report).await.map_err(outside)?;
+    look_at_everything(loaded, with_test_source, &mut report).await.map_err(outside)?;
+    let unseen = "rights to write, to use transactional ids and to join the group; the clock";
+    report.line("skipped", "what only a start shows", unseen).map_err(outside)?;
     if report.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
-async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W>) -> io::Result<()> {
+async fn look_at_everything<W: Write>(
+    loaded: &Loaded,
+    with_test_source: bool,
+    report: &mut Report<'_, W>,
+) -> io::Result<()> {
     let connectors: Vec<&str> = loaded.connectors.iter().map(|one| one.common().name.as_str()).collect();
     report.line("ok", "configuration", &format!("worker and connectors [{}]", connectors.join(", ")))?;
     for warning in &loaded.warnings {
         report.line("warning", "configuration", &warning.to_string())?;
+    }
+    for (subject, files) in [
+        ("certificate of the admin listeners", &loaded.worker.rest.tls),
+        ("certificate of the webhook listeners", &loaded.worker.webhook.tls),
+    ] {
+        if let Some(files) = files {
+            let shown = files.certificate.display();
+            let served = worker::service::certificate(files).map(|_| format!("{shown} and its key fit"));
+            report.result(subject, served)?;
+        }
     }
     state_directory(&loaded.worker.state_dir, report)?;
 
@@ -34,10 +70,17 @@ async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W
     let reached = admin.partition_counts(&[]).await;
     let servers = &loaded.worker.kafka.bootstrap_servers;
     if report.result("Kafka", reached.map(|_| format!("{servers} answers")))? {
-        let own = &loaded.worker.topics;
-        let own = [&own.config, &own.offset, &own.status, &own.work, &own.grant].map(TopicSpec::from);
         let create = loaded.worker.topic_creation;
-        report.result("topics of the worker", inspect(&own, &admin, create).await)?;
+        report.result("topics of the worker", own_topics(&loaded.worker, &admin).await)?;
+        let owner = owner(&loaded.worker, &admin, with_test_source).await;
+        let (owner, unknown) = match owner {
+            Ok((owner, unknown)) => (Ok(owner), unknown),
+            Err(error) => (Err(error), None),
+        };
+        report.result("owner of the topics", owner)?;
+        if let Some(unknown) = unknown {
+            report.line("warning", "owner of the topics", &unknown)?;
+        }
         for connector in &loaded.connectors {
             let subject = format!("topics of {}", connector.common().name);
             report.result(&subject, topics(&Layout::of(connector), &admin, create).await)?;
@@ -59,6 +102,44 @@ async fn look_at_everything<W: Write>(loaded: &Loaded, report: &mut Report<'_, W
         report.result(&subject, asked.map(|()| format!("{} subjects fit", fitting.len())))?;
     }
     Ok(())
+}
+
+/// Those of the worker itself are looked at as its start does, which creates what is missing.
+async fn own_topics(worker: &config::Worker, admin: &Admin) -> Result<String, kafka::Error> {
+    let missing = worker::topics::inspect(admin, &worker.topics).await?;
+    Ok(match missing.len() {
+        0 => "all five exist and fit".to_owned(),
+        count => format!("{} exist and fit, {count} would be created: {}", 5 - count, missing.join(", ")),
+    })
+}
+
+/// Whether the config topic, where there is one, is this worker's to use; and what of it this worker could not run.
+async fn owner(
+    worker: &config::Worker,
+    admin: &Admin,
+    with_test_source: bool,
+) -> Result<(String, Option<String>), Box<dyn Error>> {
+    let (topic, work) = (worker.topics.config.name.as_str(), worker.topics.work.name.as_str());
+    let counts = admin.partition_counts(&[topic, work]).await?;
+    let Some(count) = counts.get(topic) else {
+        return Ok(("nobody has written to them yet".to_owned(), None));
+    };
+    let partitions: Vec<i32> = (0..*count).collect();
+    let mut configs = Configs::default();
+    kafka::read_to_end(&worker.kafka, topic, &partitions, READ_LIMIT, |record| {
+        configs.apply(&record);
+    })
+    .await?;
+    let plugins = Plugins::of(worker, with_test_source);
+    let claim = Claim { worker, plugins: &plugins, adopt: false };
+    claim.verify(&configs, counts.get(work).map(|count| count.unsigned_abs()))?;
+    let unknown = configs.foreign_classes(|class| plugins.find(class).is_some());
+    let named: Vec<String> = unknown.iter().map(|(name, class)| format!("{name}: {class}")).collect();
+    let unknown = (!named.is_empty()).then(|| {
+        let named = named.join(", ");
+        format!("connectors of classes this worker does not have fail on it ({named}); run a version that has them")
+    });
+    Ok((format!("{} connectors, of this group", configs.connectors().len()), unknown))
 }
 
 async fn topics(layout: &Layout, admin: &Admin, create: bool) -> Result<String, Box<dyn Error>> {

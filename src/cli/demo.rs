@@ -53,8 +53,7 @@ pub(super) async fn run(metrics: &Metrics, out: &mut impl Write) -> Result<(), F
 }
 
 const PUBLISHED: &str = "tributary_records_published_total";
-const NOT_YET: &str =
-    "\nNot there yet: receiving webhooks, fetching records, snapshots, the worker and its REST API.";
+const NOT_YET: &str = "\nNot there yet: receiving webhooks, fetching records, snapshots. The worker is: see `tributary run --help`.";
 
 async fn publish(
     values: Vec<(Value, Origin)>,

@@ -1,6 +1,13 @@
 //! Files and environment to a checked configuration: the worker's and every connector's, all problems together.
+//!
+//! What is wrong with the worker's own configuration ends every command. What is wrong with a connector's file does not keep
+//! a worker from starting, which tells of it and goes on ([`Loaded::rejects`]): one mistake in a file must not take down all
+//! workers at their next restart. [`Loaded::sound`] is for commands that are asked about the files themselves.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use super::{Environment, Failure, Files};
 use crate::{
@@ -8,11 +15,25 @@ use crate::{
     kafka, telemetry,
 };
 
-/// A configuration without problems.
+/// A worker's configuration without problems, and what connectors there are beside it.
 pub(super) struct Loaded {
     pub(super) worker: Worker,
     pub(super) connectors: Vec<Connector>,
     pub(super) warnings: Vec<Warning>,
+    /// Why `connectors.dir` cannot be read.
+    unseen: Option<Problem>,
+    /// What is wrong with the files of connectors.
+    pub(super) rejects: Problems,
+}
+
+impl Loaded {
+    /// Itself, if nothing is wrong with any connector.
+    pub(super) fn sound(mut self) -> Result<Self, Failure> {
+        if let Some(unseen) = self.unseen.take() {
+            self.rejects.push(unseen);
+        }
+        if self.rejects.is_empty() { Ok(self) } else { Err(Failure::Configuration(self.rejects)) }
+    }
 }
 
 /// Loads the worker's properties and the connectors of `connectors.dir` and the command line. A `RUST_LOG` wins over the
@@ -46,14 +67,17 @@ pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Fa
         None
     });
 
+    let mut rejects = Problems::default();
+    let mut unseen = None;
     let mut paths = files.connectors.clone();
     if let Some(directory) = &directory {
-        match connector_files(directory) {
+        match connector::files(directory) {
             Ok(found) => paths.extend(found),
-            Err(problem) => problems.push(problem),
+            Err(problem) => unseen = Some(problem),
         }
     }
-    let mut connectors = Vec::new();
+    let mut connectors: Vec<Connector> = Vec::new();
+    let mut declared: BTreeMap<String, PathBuf> = BTreeMap::new();
     for path in paths {
         let parsed = connector::Document::load(&path).and_then(|(document, repeated)| {
             Connector::parse(&document.name, &document.config, &providers)
@@ -61,24 +85,36 @@ pub(super) fn load(files: &Files, environment: Environment) -> Result<Loaded, Fa
         });
         match parsed {
             Ok((connector, more)) => {
-                connectors.push(connector);
                 warnings.extend(more.map(|warning| in_file(&path, warning)));
+                let name = connector.common().name.clone();
+                match declared.get(&name) {
+                    Some(first) => rejects.push(connector::declared_twice(&name, first, &path)),
+                    None => {
+                        declared.insert(name, path);
+                        connectors.push(connector);
+                    }
+                }
             }
             Err(found) => {
                 for problem in found.iter() {
                     let key = format!("{}: {}", path.display(), problem.key);
-                    problems.push(Problem { key, ..problem.clone() });
+                    rejects.push(Problem { key, ..problem.clone() });
                 }
             }
         }
     }
-    problems.extend(connector::conflicts(&connectors));
+    rejects.extend(connector::conflicts(&connectors));
     match worker {
         Some(mut worker) if problems.is_empty() => {
+            worker.connector_files = files.connectors.clone();
             worker.telemetry.filter = filter.unwrap_or(worker.telemetry.filter);
-            Ok(Loaded { worker, connectors, warnings })
+            Ok(Loaded { worker, connectors, warnings, unseen, rejects })
         }
-        _ => Err(Failure::Configuration(problems)),
+        _ => {
+            unseen.into_iter().for_each(|problem| problems.push(problem));
+            problems.extend(rejects);
+            Err(Failure::Configuration(problems))
+        }
     }
 }
 
@@ -123,26 +159,6 @@ fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
             remedy: "correct the settings of the Kafka clients".to_owned(),
         },
     }
-}
-
-/// The `.json` files of a directory, in the order of their names.
-fn connector_files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
-    let problem = |error: std::io::Error| Problem {
-        key: "connectors.dir".to_owned(),
-        value: Some(directory.display().to_string()),
-        rule: format!("cannot be read ({})", error.kind()),
-        remedy: "correct the path or its permissions, or leave it out".to_owned(),
-    };
-    let entries = std::fs::read_dir(directory).map_err(problem)?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(problem)?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn in_file(path: &Path, warning: Warning) -> Warning {

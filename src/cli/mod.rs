@@ -1,11 +1,13 @@
 //! The command line: the only place where the parts are put together.
 //!
 //! Results go to stdout, logs and complaints to stderr. Exit codes: 0 all is well; 1 something outside is not (broker,
-//! registry, topic, disk); 2 the configuration or the command line is not, and nothing was started.
+//! registry, topic, disk); 2 the configuration or the command line is not, and nothing was started. For `run` the files of
+//! connectors are something outside that it starts without.
 
 mod check;
 mod connectors;
 mod demo;
+mod drift;
 mod load;
 mod run;
 mod schemas;
@@ -17,6 +19,7 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -41,7 +44,7 @@ enum Command {
     /// Everything in one process, nothing else needed: publishes one of everything to an embedded Kafka and reads it back
     Demo,
     /// The worker: runs connectors, shares them with other workers, serves the REST API
-    Run(Files),
+    Run(RunOptions),
     /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
     Check(Files),
     /// Connectors of running workers, over the REST API
@@ -67,6 +70,16 @@ enum ConfigCommand {
     Reference,
 }
 
+/// How the worker is started.
+#[derive(Args)]
+struct RunOptions {
+    #[command(flatten)]
+    files: Files,
+    /// Take over topics that belong to another group or work topic; only while every other worker is stopped
+    #[arg(long)]
+    adopt: bool,
+}
+
 /// Where the configuration is.
 #[derive(Args)]
 struct Files {
@@ -77,6 +90,9 @@ struct Files {
     #[arg(long = "connector", value_name = "FILE")]
     connectors: Vec<PathBuf>,
 }
+
+/// How long what still blocks a thread may hold up the end of the process.
+const EXIT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Set to `true`, a worker has the class `TestSource` too.
 const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
@@ -144,16 +160,18 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(async |metrics| demo::run(metrics, out).await)
         }
-        Command::Run(files) => {
-            // For tests of the worker itself: a class that produces, fails and panics on request.
-            let with_test_source =
-                environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true");
-            let (loaded, logs) = start(&files, environment)?;
-            block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, out).await)
+        Command::Run(RunOptions { files, adopt }) => {
+            let with_test_source = with_test_source(&environment);
+            let (loaded, logs) = start(load::load(&files, environment)?)?;
+            for problem in loaded.rejects.iter() {
+                warn!(%problem, "a connector file cannot be used as it is; the worker starts, and looks at it again");
+            }
+            block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, adopt, out).await)
         }
         Command::Check(files) => {
-            let (loaded, _) = start(&files, environment)?;
-            block_on(async |_| check::run(&loaded, out).await)
+            let with_test_source = with_test_source(&environment);
+            let (loaded, _) = start(load::load(&files, environment)?.sound()?)?;
+            block_on(async |_| check::run(&loaded, with_test_source, out).await)
         }
         Command::Connectors(options) => {
             let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
@@ -170,13 +188,17 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
     }
 }
 
+/// For tests of the worker itself: a class that produces, fails and panics on request.
+fn with_test_source(environment: &Environment) -> bool {
+    environment.iter().any(|(name, value)| name == TEST_PLUGINS && value == "true")
+}
+
 fn outside(error: impl std::error::Error + 'static) -> Failure {
     Failure::Outside(Box::new(error))
 }
 
-/// Loads a configuration, sends logs where it says, and logs what it warns of.
-fn start(files: &Files, environment: Environment) -> Result<(Loaded, Filters), Failure> {
-    let loaded = load::load(files, environment)?;
+/// Sends logs where a configuration says, and logs what it warns of.
+fn start(loaded: Loaded) -> Result<(Loaded, Filters), Failure> {
     let wanted = &loaded.worker.telemetry;
     let logs = telemetry::install_logs(wanted.format, &wanted.filter).map_err(outside)?;
     for warning in &loaded.warnings {
@@ -189,10 +211,13 @@ fn start(files: &Files, environment: Environment) -> Result<(Loaded, Filters), F
 fn block_on(work: impl AsyncFnOnce(&Metrics) -> Result<(), Failure>) -> Result<(), Failure> {
     let metrics = Metrics::install().map_err(outside)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(outside)?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         tokio::select! {
             ended = work(&metrics) => ended,
             never = metrics.keep_up() => match never {},
         }
-    })
+    });
+    // Dropped it would wait for ever for a file on a mount that hangs.
+    runtime.shutdown_timeout(EXIT_LIMIT);
+    ended
 }

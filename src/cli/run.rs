@@ -19,6 +19,7 @@ pub(super) async fn run(
     logs: Filters,
     metrics: &Metrics,
     with_test_source: bool,
+    adopt: bool,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     // Taken first, so that a signal during the start still ends it in order.
@@ -30,6 +31,7 @@ pub(super) async fn run(
         loggers: Arc::new(logs),
         metrics: Arc::new(move || metrics.render()),
         plugins: Plugins::of(&worker, with_test_source),
+        adopt,
     };
     let service = Service::bind(worker, &process).await.map_err(outside)?;
     for address in service.addresses() {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use super::{Environment, Failure, Files, Loaded, block_on, outside, start};
+use super::{Environment, Failure, Files, Loaded, block_on, load, outside, start};
 use crate::{
     avro::{self, Registry, Several, Subject, schemas},
     config::Problem,
@@ -28,7 +28,7 @@ pub(super) fn run(command: Command, environment: Environment, out: &mut impl Wri
         Command::Check(files) => (files, false),
         Command::Register(files) => (files, true),
     };
-    let (loaded, _) = start(&files, environment)?;
+    let (loaded, _) = start(load::load(&files, environment)?.sound()?)?;
     if loaded.connectors.is_empty() {
         let problem = Problem {
             key: "connectors.dir".to_owned(),

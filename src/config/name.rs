@@ -26,6 +26,15 @@ pub(crate) const HOST: Rule = Rule::Custom {
     },
 };
 
+pub(crate) const HOST_OR_ANY: Rule = Rule::Custom {
+    says: "host names, without port, or *",
+    remedy: "write for example connect.example.com",
+    check: |text| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        sound(text == "*" || text.chars().all(letter), "it has other characters")
+    },
+};
+
 pub(crate) const TOPIC: Rule = Rule::Custom {
     says: "a topic name: letters, digits, dots, dashes and underscores, at most 249",
     remedy: "",
@@ -67,6 +76,13 @@ pub(crate) const ADVERTISED_URL: Rule = Rule::Custom {
 pub(crate) const STATE_DIR: Rule = Rule::Custom {
     says: "the path of a directory, or of one that can be made",
     remedy: "name a directory; it is created at start",
+    check: |text| sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there"),
+};
+
+pub(crate) const CONNECTORS_DIR: Rule = Rule::Custom {
+    says: "the path of a directory",
+    remedy: "create the directory, or correct the path",
+    // A mount that is missing ends no worker: it is told and looked for again.
     check: |text| sound(!Path::new(text).exists() || Path::new(text).is_dir(), "something else is there"),
 };
 

@@ -213,13 +213,13 @@ pub(super) trait Rebalances: Send + Sync {
     fn assigned(&self, consumer: &BaseConsumer<Context>, partitions: &TopicPartitionList);
 
     /// These are given back, or lost, right after this call.
-    fn revoked(&self, partitions: &TopicPartitionList);
+    fn revoked(&self, consumer: &BaseConsumer<Context>, partitions: &TopicPartitionList);
 }
 
 impl ConsumerContext for Context {
-    fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let (Some(rebalances), Rebalance::Revoke(partitions)) = (&self.rebalances, rebalance) {
-            rebalances.revoked(partitions);
+            rebalances.revoked(consumer, partitions);
         }
     }
 

@@ -8,7 +8,7 @@ use super::topics::Mismatch;
 use crate::retry::Retry;
 
 /// A failure of any part of [`crate::kafka`].
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting of the user's contradicts a promise of ours.
@@ -109,6 +109,20 @@ pub enum Error {
         /// What was wrong; never the token.
         reason: String,
     },
+    /// Transactions that somebody began and nobody has ended hide what was committed behind them. A writer that has died is
+    /// given up by the broker after its `transaction.timeout.ms`; one the broker itself has lost track of stays open for ever.
+    #[error(
+        "wait for transactions that are still open: {}: not decided within {waited:?}; where nobody writes any more, find \
+         them with kafka-transactions.sh find-hanging and end them with kafka-transactions.sh abort{}",
+        named(.open),
+        .open.first().map(OpenTransaction::arguments).unwrap_or_default()
+    )]
+    Undecided {
+        /// The first open transaction of each partition that has one.
+        open: Vec<OpenTransaction>,
+        /// How long we waited for them.
+        waited: Duration,
+    },
     /// Something bounded did not end in time.
     #[error("{action}: not done within {limit:?}")]
     Deadline {
@@ -131,7 +145,7 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Request { source, .. } | Self::Delivery { source, .. } => source.retry(),
-            Self::Token { .. } | Self::Deadline { .. } => Retry::Later,
+            Self::Token { .. } | Self::Deadline { .. } | Self::Undecided { .. } => Retry::Later,
             Self::Refused { .. }
             | Self::Setting { .. }
             | Self::Create { .. }
@@ -168,6 +182,12 @@ impl Error {
         matches!(self, Self::Delivery { source, .. } if source.refuses_record())
     }
 
+    /// Whether there are fewer brokers than a new topic is to have copies. Some may only not be there yet.
+    #[must_use]
+    pub fn lacks_brokers(&self) -> bool {
+        matches!(self, Self::Request { source, .. } if source.code() == Some(Code::InvalidReplicationFactor))
+    }
+
     /// Whether a record was given up by the client for a reason that lies elsewhere.
     pub(super) fn is_purged(&self) -> bool {
         let purged = |cause: &Cause| matches!(cause.code(), Some(Code::PurgeQueue | Code::PurgeInflight));
@@ -186,6 +206,38 @@ impl Error {
 
     pub(super) fn request(action: impl Into<String>, source: KafkaError) -> Self {
         Self::Request { action: action.into(), source: Cause::from(source) }
+    }
+}
+
+/// A transaction that has been begun in a partition and not been ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenTransaction {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: i32,
+    /// Of its first record; nobody who reads committed records sees anything from here on.
+    pub offset: i64,
+    /// The age of that record, if it could be had.
+    pub open_for: Option<Duration>,
+}
+
+impl OpenTransaction {
+    /// What Kafka's own tool has to be told to end it.
+    fn arguments(&self) -> String {
+        let Self { topic, partition, offset, .. } = self;
+        format!(" --topic {topic} --partition {partition} --start-offset {offset}")
+    }
+}
+
+impl fmt::Display for OpenTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { topic, partition, offset, open_for } = self;
+        write!(f, "{topic} partition {partition} from offset {offset}")?;
+        match open_for {
+            Some(age) => write!(f, " (for {} s)", age.as_secs()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -311,6 +363,17 @@ impl From<KafkaError> for Cause {
     }
 }
 
+/// Open transactions that are named.
+const NAMED: usize = 4;
+
+fn named(open: &[OpenTransaction]) -> String {
+    let mut text = open.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if open.len() > NAMED {
+        text += &format!(" and {} more", open.len() - NAMED);
+    }
+    text
+}
+
 fn counted(mismatches: &[Mismatch]) -> String {
     // One topic may be wrong in two ways.
     let topics: BTreeSet<&str> = mismatches.iter().map(|mismatch| mismatch.topic.as_str()).collect();
@@ -394,6 +457,24 @@ mod tests {
             assert!(request(code).is_fatal(), "{code:?}");
             assert_eq!(request(code).retry(), Retry::Never, "{code:?}");
         }
+    }
+
+    #[test]
+    fn an_open_transaction_is_named_with_its_age_and_with_what_ends_it() {
+        let open = |partition| OpenTransaction {
+            topic: "offsets".into(),
+            partition,
+            offset: 6,
+            open_for: (partition == 2).then_some(Duration::from_secs(83)),
+        };
+        let error = Error::Undecided { open: (2..8).map(open).collect(), waited: Duration::from_secs(3) };
+
+        let told = error.to_string();
+        assert!(told.contains("offsets partition 2 from offset 6 (for 83 s), offsets partition 3"), "{told}");
+        assert!(told.contains(" and 2 more: not decided within 3s"), "{told}");
+        assert!(told.contains("kafka-transactions.sh find-hanging"), "{told}");
+        assert!(told.ends_with("abort --topic offsets --partition 2 --start-offset 6"), "{told}");
+        assert_eq!(error.retry(), Retry::Later);
     }
 
     #[test]

@@ -31,13 +31,13 @@ mod transaction;
 
 pub use client::{LARGEST_RECORD, SMALLEST_LIMIT, check_settings};
 pub use consumer::{
-    Assignment, Consumer, Event, Options as ConsumerOptions, Received, Start, read_from, read_to_end,
-    watermarks,
+    Assignment, Consumer, Event, Options as ConsumerOptions, Place, Received, Start, Waits, read_decided,
+    read_from, read_to_end, watermarks,
 };
 #[cfg(test)]
 pub(crate) use error::samples;
-pub use error::{Cause, Error, Persisted};
-pub use group::{Membership, Options as GroupOptions, Owned};
+pub use error::{Cause, Error, OpenTransaction, Persisted};
+pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
 pub use topics::{Admin, Mismatch, TopicSpec};

@@ -9,7 +9,9 @@ use std::ffi::{CString, c_char};
 use rdkafka::{
     ClientContext,
     bindings::{
-        rd_kafka_get_watermark_offsets, rd_kafka_handle_mock_cluster, rd_kafka_message_status,
+        rd_kafka_consumer_group_metadata, rd_kafka_consumer_group_metadata_destroy,
+        rd_kafka_consumer_group_metadata_generation_id, rd_kafka_get_watermark_offsets,
+        rd_kafka_handle_mock_cluster, rd_kafka_message_status,
         rd_kafka_mock_group_initial_rebalance_delay_ms, rd_kafka_msg_status_t,
         rd_kafka_oauthbearer_set_token, rd_kafka_oauthbearer_set_token_failure,
         rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR,
@@ -88,6 +90,22 @@ pub(super) fn fetched_end<C: ClientContext>(client: &Client<C>, topic: &str, par
         rd_kafka_get_watermark_offsets(client.native_ptr(), topic.as_ptr(), partition, &mut low, &mut high)
     };
     (code == RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some(high)
+}
+
+/// The generation of the group this client is a member of; `None` while it is none.
+pub(super) fn group_generation<C: ClientContext>(client: &Client<C>) -> Option<i32> {
+    // SAFETY: the client is alive for the whole call. What it answers with, if anything, is ours, is only read, and is given
+    // back once.
+    let generation = unsafe {
+        let metadata = rd_kafka_consumer_group_metadata(client.native_ptr());
+        if metadata.is_null() {
+            return None;
+        }
+        let generation = rd_kafka_consumer_group_metadata_generation_id(metadata);
+        rd_kafka_consumer_group_metadata_destroy(metadata);
+        generation
+    };
+    (generation >= 0).then_some(generation)
 }
 
 /// librdkafka's own `murmur2` partitioner, to compare ours with.

@@ -2,6 +2,10 @@
 //!
 //! A logger is a module path such as `tributary::kafka`, as `log.filter` names them; `root` stands above all. Setting one
 //! sets those below it too, so what was asked for is what appears.
+//!
+//! - The audit log is always shown, whatever the filter says and whatever is set: who changes something must not be able
+//!   to hide it first.
+//! - Names are bounded in length and number: each stays in the filter that every log line is held against.
 
 use std::{
     collections::BTreeMap,
@@ -18,11 +22,71 @@ use tracing_subscriber::{
 };
 
 use super::Error;
+use crate::retry::Retry;
 
 /// The logger above all others.
 const ROOT: &str = "root";
-/// Loggers that are always shown, whether or not anything was set for them.
-const KNOWN: [&str; 2] = ["audit", "tributary"];
+/// The logger of changes somebody made.
+const AUDIT: &str = "audit";
+/// The logger above all of this product.
+const PRODUCT: &str = "tributary";
+/// The longest name of a logger, in bytes.
+const LONGEST: usize = 255;
+/// Most loggers something may be set for.
+const MOST: usize = 256;
+
+/// Why a logger's level cannot be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoggerError {
+    /// No logger can have this name.
+    #[error(
+        "a logger's name has 1 to {LONGEST} letters, digits, dots, colons, dashes, underscores and dollar signs"
+    )]
+    Name,
+    /// It is the audit log's.
+    #[error("the audit log is always written, its level cannot be changed")]
+    Audit,
+    /// So many have been set already.
+    #[error(
+        "levels have been set for {MOST} loggers, which is the most there may be; set one of those, or root"
+    )]
+    Number,
+    /// The subscriber is gone.
+    #[error("logs are not written any more")]
+    Gone,
+}
+
+impl LoggerError {
+    /// The same name stays as wrong as it is.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+
+    /// Holds what every name has to be, among `known` others whose levels were set.
+    ///
+    /// # Errors
+    /// It is not: in which way.
+    pub fn check<'a>(logger: &str, known: impl IntoIterator<Item = &'a str>) -> Result<(), Self> {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':' | '.' | '$');
+        let logger = path(logger);
+        if logger.is_empty() || logger.len() > LONGEST || !logger.chars().all(letter) {
+            return Err(Self::Name);
+        }
+        if is_within(&logger, AUDIT) {
+            return Err(Self::Audit);
+        }
+        let mut others = 0;
+        for name in known {
+            if path(name) == logger {
+                return Ok(());
+            }
+            others += 1;
+        }
+        if others < MOST || logger == ROOT { Ok(()) } else { Err(Self::Number) }
+    }
+}
 
 /// How much a logger shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +106,10 @@ pub struct Filters {
 impl Filters {
     /// The filter as configured, ready to be put before the layers that write.
     pub(super) fn new(text: &str) -> Result<(Self, reload::Layer<EnvFilter, Registry>), Error> {
-        let (layer, handle) = reload::Layer::new(super::filter(text)?);
-        Ok((Self { levels: Mutex::new(Levels::parse(text)), handle }, layer))
+        super::filter(text)?;
+        let levels = Levels::parse(text);
+        let (layer, handle) = reload::Layer::new(super::filter(&format!("{text},{AUDITED}"))?);
+        Ok((Self { levels: Mutex::new(levels), handle }, layer))
     }
 
     /// Every logger something is known of, `root` among them.
@@ -52,25 +118,20 @@ impl Filters {
         self.levels.lock().unwrap_or_else(PoisonError::into_inner).shown()
     }
 
-    /// Sets a logger and all below it, and names those that were set; none if it cannot be a logger's name.
-    pub fn set(&self, logger: &str, level: LevelFilter) -> Vec<String> {
+    /// Sets a logger and all below it, and names those that were set.
+    ///
+    /// # Errors
+    /// It cannot be set: see [`LoggerError`].
+    pub fn set(&self, logger: &str, level: LevelFilter) -> Result<Vec<String>, LoggerError> {
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
         let mut changed = levels.clone();
-        let affected = changed.set(logger, level, i64::try_from(now).unwrap_or(i64::MAX));
-        if affected.is_empty() {
-            return affected;
-        }
-        let applied = EnvFilter::try_new(changed.directives()).map_err(|error| error.to_string());
-        match applied.and_then(|filter| self.handle.reload(filter).map_err(|error| error.to_string())) {
-            Ok(()) => *levels = changed,
-            // The subscriber is gone, or the name is one the filter's language has no word for.
-            Err(error) => {
-                tracing::warn!(logger, error, "change what is logged");
-                return Vec::new();
-            }
-        }
-        affected
+        let affected = changed.set(logger, level, i64::try_from(now).unwrap_or(i64::MAX))?;
+        // The filter's language has no word for some names, such as those with a dollar sign.
+        let filter = EnvFilter::try_new(changed.directives()).map_err(|_| LoggerError::Name)?;
+        self.handle.reload(filter).map_err(|_| LoggerError::Gone)?;
+        *levels = changed;
+        Ok(affected)
     }
 }
 
@@ -94,7 +155,11 @@ impl Levels {
         match text.parse::<Targets>() {
             Ok(targets) => Self {
                 root: configured(targets.default_level().unwrap_or(LevelFilter::OFF)),
-                targets: targets.iter().map(|(name, level)| (name.to_owned(), configured(level))).collect(),
+                targets: targets
+                    .iter()
+                    .filter(|(name, _)| !is_within(name, AUDIT))
+                    .map(|(name, level)| (name.to_owned(), configured(level)))
+                    .collect(),
                 others: None,
             },
             Err(_) => Self {
@@ -106,7 +171,8 @@ impl Levels {
     }
 
     fn shown(&self) -> BTreeMap<String, Shown> {
-        let known = KNOWN.map(|name| (name.to_owned(), self.effective(name)));
+        let audit = Shown { level: LevelFilter::INFO, changed_ms: None };
+        let known = [(AUDIT.to_owned(), audit), (PRODUCT.to_owned(), self.effective(PRODUCT))];
         let root = [(ROOT.to_owned(), self.root)];
         let set = self.targets.iter().map(|(name, shown)| (name.clone(), *shown));
         known.into_iter().chain(root).chain(set).collect()
@@ -117,14 +183,11 @@ impl Levels {
         above.max_by_key(|(name, _)| name.len()).map_or(self.root, |(_, shown)| *shown)
     }
 
-    fn set(&mut self, logger: &str, level: LevelFilter, now_ms: i64) -> Vec<String> {
+    fn set(&mut self, logger: &str, level: LevelFilter, now_ms: i64) -> Result<Vec<String>, LoggerError> {
+        LoggerError::check(logger, self.targets.keys().map(String::as_str))?;
         let shown = Shown { level, changed_ms: Some(now_ms) };
-        let is_root = logger.eq_ignore_ascii_case(ROOT);
-        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':');
-        let named = !logger.is_empty() && logger.chars().all(letter);
-        if !is_root && !named {
-            return Vec::new();
-        }
+        let logger = &path(logger);
+        let is_root = logger == ROOT;
         let mut affected = Vec::new();
         for (name, below) in &mut self.targets {
             if is_root || is_within(name, logger) {
@@ -139,15 +202,25 @@ impl Levels {
             affected.push(logger.to_owned());
         }
         affected.sort_unstable();
-        affected
+        Ok(affected)
     }
 
     fn directives(&self) -> String {
         let root = self.root.level.to_string();
         let targets = self.targets.iter().map(|(name, shown)| format!("{name}={}", shown.level));
         // What was set later comes last: the filter takes the last word on equal names.
-        self.others.iter().cloned().chain([root]).chain(targets).collect::<Vec<_>>().join(",")
+        let audit = AUDITED.to_owned();
+        self.others.iter().cloned().chain([root]).chain(targets).chain([audit]).collect::<Vec<_>>().join(",")
     }
+}
+
+/// What stands last in every filter.
+const AUDITED: &str = "audit=info";
+
+/// A logger's name as module paths are written: the dots of Kafka Connect's names stand for colons, and `root` is written
+/// in any case.
+fn path(logger: &str) -> String {
+    if logger.eq_ignore_ascii_case(ROOT) { ROOT.to_owned() } else { logger.replace('.', "::") }
 }
 
 /// The level for everything in a filter that says more than names and levels.
@@ -178,7 +251,7 @@ mod tests {
 
         assert_eq!(shown(&levels, "root"), Some(LevelFilter::WARN));
         assert_eq!(shown(&levels, "tributary"), Some(LevelFilter::DEBUG));
-        assert_eq!(shown(&levels, "audit"), Some(LevelFilter::WARN));
+        assert_eq!(shown(&levels, "audit"), Some(LevelFilter::INFO));
         assert_eq!(shown(&levels, "no.such"), None);
         assert_eq!(levels.shown()["root"].changed_ms, None);
     }
@@ -187,15 +260,15 @@ mod tests {
     fn setting_one_sets_those_below_it_and_nothing_beside_it() {
         let mut levels = levels("info,tributary::kafka=warn,tributary::kafkaesque=warn");
 
-        let affected = levels.set("tributary", LevelFilter::TRACE, 7);
-        let beside = levels.set("tributary::kafka", LevelFilter::ERROR, 8);
+        let affected = levels.set("tributary", LevelFilter::TRACE, 7).unwrap();
+        let beside = levels.set("tributary.kafka", LevelFilter::ERROR, 8).unwrap();
 
         assert_eq!(affected, ["tributary", "tributary::kafka", "tributary::kafkaesque"]);
         assert_eq!(beside, ["tributary::kafka"]);
         assert_eq!(levels.shown()["tributary::kafka"].changed_ms, Some(8));
         assert_eq!(
             levels.directives(),
-            "info,tributary=trace,tributary::kafka=error,tributary::kafkaesque=trace"
+            "info,tributary=trace,tributary::kafka=error,tributary::kafkaesque=trace,audit=info"
         );
     }
 
@@ -203,21 +276,55 @@ mod tests {
     fn root_sets_all_and_a_name_that_is_none_sets_nothing() {
         let mut levels = levels("info,tributary=debug");
 
-        assert_eq!(levels.set("ROOT", LevelFilter::WARN, 1), ["root", "tributary"]);
-        for name in ["", "a=b", "a,b", "a[b]", "a b"] {
-            assert_eq!(levels.set(name, LevelFilter::TRACE, 2), Vec::<String>::new(), "{name:?}");
+        assert_eq!(levels.set("ROOT", LevelFilter::WARN, 1).unwrap(), ["root", "tributary"]);
+        for name in ["", "a=b", "a,b", "a[b]", "a b", &"x".repeat(256)] {
+            assert_eq!(levels.set(name, LevelFilter::TRACE, 2), Err(LoggerError::Name), "{name:?}");
         }
-        assert_eq!(levels.directives(), "warn,tributary=warn");
+        assert_eq!(levels.directives(), "warn,tributary=warn,audit=info");
+    }
+
+    #[test]
+    fn so_many_names_are_set_and_no_more() {
+        let mut levels = levels("info");
+        for number in 0..MOST {
+            levels.set(&format!("logger{number}"), LevelFilter::DEBUG, 1).unwrap();
+        }
+
+        assert_eq!(levels.set("one.more", LevelFilter::DEBUG, 2), Err(LoggerError::Number));
+        assert!(levels.set("logger7", LevelFilter::WARN, 3).is_ok(), "one that is there can be changed");
+        assert!(levels.set("root", LevelFilter::WARN, 3).is_ok());
+    }
+
+    #[test]
+    fn nothing_that_is_configured_or_set_hides_the_audit_log() {
+        use tracing_subscriber::layer::SubscriberExt as _;
+        for configured in ["off", "info,audit=off", "audit=error,warn", "off,tributary[task{name=a}]=trace"] {
+            let (filters, layer) = Filters::new(configured).unwrap();
+            let subscriber = tracing_subscriber::registry().with(layer);
+
+            tracing::subscriber::with_default(subscriber, || {
+                let shown = || tracing::enabled!(target: "audit", tracing::Level::INFO);
+                assert!(shown(), "{configured}");
+                filters.set(ROOT, LevelFilter::OFF).unwrap();
+                assert!(shown(), "{configured}, then root off");
+                for name in ["audit", "audit.change"] {
+                    assert_eq!(filters.set(name, LevelFilter::OFF), Err(LoggerError::Audit));
+                }
+                assert!(shown(), "{configured}, then audit off");
+                assert!(!tracing::enabled!(target: "elsewhere", tracing::Level::ERROR));
+            });
+        }
     }
 
     #[test]
     fn a_filter_by_spans_keeps_them_and_its_level() {
         let mut levels = levels("warn,tributary[task{name=a}]=trace");
 
-        levels.set("tributary::kafka", LevelFilter::DEBUG, 1);
+        levels.set("tributary::kafka", LevelFilter::DEBUG, 1).unwrap();
 
         assert_eq!(shown(&levels, "root"), Some(LevelFilter::WARN));
-        assert_eq!(levels.directives(), "warn,tributary[task{name=a}]=trace,warn,tributary::kafka=debug");
+        let directives = "warn,tributary[task{name=a}]=trace,warn,tributary::kafka=debug,audit=info";
+        assert_eq!(levels.directives(), directives);
         assert!(EnvFilter::try_new(levels.directives()).is_ok());
     }
 
@@ -234,9 +341,9 @@ mod tests {
                 (root, ours)
             };
             let before = shows();
-            filters.set("tributary", LevelFilter::DEBUG);
+            filters.set("tributary", LevelFilter::DEBUG).unwrap();
             let one = shows();
-            filters.set(ROOT, LevelFilter::ERROR);
+            filters.set(ROOT, LevelFilter::ERROR).unwrap();
             let none = shows();
 
             assert_eq!((before, one, none), ((false, false), (false, true), (false, false)));

@@ -13,7 +13,7 @@ use std::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
-pub use self::filters::{Filters, Shown};
+pub use self::filters::{Filters, LoggerError, Shown};
 
 use crate::{
     config::worker::LogFormat,

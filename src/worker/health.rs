@@ -1,8 +1,16 @@
 //! `/health`, `/health/live`, `/health/ready` and `/metrics`: whether this worker does its work, not whether it exists.
+//!
+//! Path of data: the service tells its [`Phase`] and, once started, what it is made of; every question asks those parts.
+//!
+//! - `/health` has Kafka Connect's three words: 503 starting, 200 healthy, 500 unhealthy, always with the same body.
+//! - Healthy is a worker that hears Kafka and is a member of its group: only then does anything run here. Until it is one for
+//!   the first time it is starting, though the API answers by then.
+//! - Requests to the API that come while there is none wait for it up to [`PATIENCE`]; who then still has none is told why.
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use axum::{
@@ -10,12 +18,19 @@ use axum::{
     extract::State as Shared,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{MethodRouter, get},
 };
 use serde_json::json;
+use tokio::{sync::watch, time::timeout};
 
-use super::{state::State, supervisor::Handle};
-use crate::config;
+use super::{rest, scrape::Scrape, state::State};
+use crate::{
+    config,
+    kafka::{Lapse, Membership},
+};
+
+/// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
+const PATIENCE: Duration = Duration::from_millis(8000);
 
 /// Where a worker stands.
 #[derive(Debug, Clone)]
@@ -24,6 +39,8 @@ pub(super) enum Phase {
     Starting(String),
     /// It answers and works.
     Running,
+    /// A part it cannot do without has ended, and so will it.
+    Failed(String),
     /// It is going away.
     Stopping,
 }
@@ -32,42 +49,66 @@ pub(super) enum Phase {
 pub(super) struct Health {
     worker: Arc<config::Worker>,
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    inner: RwLock<Inner>,
+    /// What the worker itself has to show, once it runs.
+    scrape: OnceLock<Scrape>,
+    inner: watch::Sender<Inner>,
 }
 
 struct Inner {
     phase: Phase,
-    api: Option<Router>,
-    state: Option<State>,
-    handle: Option<Handle>,
+    parts: Option<Parts>,
+}
+
+/// What a started worker is made of.
+pub(super) struct Parts {
+    pub(super) api: Router,
+    pub(super) state: State,
+    pub(super) membership: Membership,
 }
 
 impl Health {
     pub(super) fn new(worker: Arc<config::Worker>, metrics: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
         let phase = Phase::Starting("connecting to Kafka".to_owned());
-        Self { worker, metrics, inner: RwLock::new(Inner { phase, api: None, state: None, handle: None }) }
+        let inner = watch::Sender::new(Inner { phase, parts: None });
+        Self { worker, metrics, scrape: OnceLock::new(), inner }
     }
 
     pub(super) fn router(&self) -> Router<Arc<Self>> {
-        Router::new()
-            .route("/health", get(health))
-            .route("/health/live", get(async || "alive"))
-            .route("/health/ready", get(ready))
-            .route("/metrics", get(metrics))
+        let routes: [(&str, MethodRouter<Arc<Self>>); 4] = [
+            ("/health", get(health)),
+            ("/health/live", get(async || "alive")),
+            ("/health/ready", get(ready)),
+            ("/metrics", get(metrics)),
+        ];
+        let mut router = Router::new();
+        for (path, methods) in routes {
+            router = router.route(&format!("{path}/"), methods.clone()).route(path, methods);
+        }
+        router.method_not_allowed_fallback(rest::not_allowed)
     }
 
     pub(super) fn set(&self, phase: Phase) {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner).phase = phase;
+        self.inner.send_modify(|inner| inner.phase = phase);
     }
 
     /// From here on the API is answered.
-    pub(super) fn serve(&self, api: Router, state: State, handle: Handle) {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        *inner = Inner { phase: Phase::Running, api: Some(api), state: Some(state), handle: Some(handle) };
+    pub(super) fn serve(&self, parts: Parts) {
+        self.inner.send_replace(Inner { phase: Phase::Running, parts: Some(parts) });
     }
 
-    pub(super) fn api(&self) -> Option<Router> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner).api.clone()
+    /// From here on `/metrics` shows this too.
+    pub(super) fn measure(&self, scrape: Scrape) {
+        // A worker starts once, so there is never a second.
+        self.scrape.set(scrape).ok();
+    }
+
+    /// The API, as soon as there is one; `None` where it does not come in time, or not at all.
+    pub(super) async fn api(&self) -> Option<Router> {
+        let mut changes = self.inner.subscribe();
+        let settled = |inner: &Inner| inner.parts.is_some() || !matches!(inner.phase, Phase::Starting(_));
+        // The sender lives as long as we do.
+        timeout(PATIENCE, changes.wait_for(settled)).await.ok();
+        self.inner.borrow().parts.as_ref().map(|parts| parts.api.clone())
     }
 
     /// The answer to everything else while there is no API.
@@ -80,29 +121,64 @@ impl Health {
 
     /// Kafka Connect's three words, and why.
     fn verdict(&self) -> (&'static str, String) {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.borrow();
         match &inner.phase {
             Phase::Starting(what) => ("starting", format!("Worker is still starting up: {what}")),
+            Phase::Failed(why) => ("unhealthy", format!("Worker is about to end: {why}")),
             Phase::Stopping => ("unhealthy", "Worker is shutting down".to_owned()),
-            Phase::Running => {
-                // A session is how long the group itself would believe in a worker that says nothing.
-                let longest = self.worker.group.session_timeout;
-                let silent = inner.state.as_ref().and_then(|state| {
-                    let tails =
-                        [state.configs.silent_for(), state.offsets.silent_for(), state.statuses.silent_for()];
-                    tails.into_iter().flatten().max().filter(|silence| *silence > longest)
-                });
-                match silent {
-                    Some(silence) => {
-                        let seconds = silence.as_secs();
-                        ("unhealthy", format!("Kafka has not answered this worker for {seconds} s"))
-                    }
-                    None => (
-                        "healthy",
-                        "Worker has completed startup and is ready to handle requests.".to_owned(),
-                    ),
+            Phase::Running => match inner.parts.as_ref().map_or(Standing::Well, |parts| self.standing(parts))
+            {
+                Standing::Joining(what) => ("starting", format!("Worker is still starting up: {what}")),
+                Standing::Troubled(trouble) => ("unhealthy", trouble),
+                Standing::Well => {
+                    ("healthy", "Worker has completed startup and is ready to handle requests.".to_owned())
                 }
-            }
+            },
+        }
+    }
+
+    /// What keeps a started worker from its work.
+    fn standing(&self, parts: &Parts) -> Standing {
+        // A session is how long the group itself would believe in a worker that says nothing.
+        let longest = self.worker.group.session_timeout;
+        let State { configs, offsets, statuses } = &parts.state;
+        let silences = [configs.silent_for(), offsets.silent_for(), statuses.silent_for()];
+        if let Some(silence) = silences.into_iter().flatten().max().filter(|silence| *silence > longest) {
+            let seconds = silence.as_secs();
+            return Standing::Troubled(format!("Kafka has not answered this worker for {seconds} s"));
+        }
+        parts.membership.lapse().map_or(Standing::Well, |lapse| Standing::of(lapse, 2 * longest))
+    }
+}
+
+/// How a started worker stands.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    /// It does its work.
+    Well,
+    /// It has not been a working member of its group yet.
+    Joining(String),
+    /// It was, and is not any more.
+    Troubled(String),
+}
+
+impl Standing {
+    /// `patience` is for lapses after the first: a moment without a lease is part of every rebalance, and the group takes a
+    /// session to notice who is gone.
+    fn of(lapse: Lapse, patience: Duration) -> Self {
+        let what = match (lapse.joined, lapse.unclaimed) {
+            (false, _) => "is not a member of its group".to_owned(),
+            (true, 0) => "has no lease on its partitions".to_owned(),
+            (true, unclaimed) => format!("cannot claim {unclaimed} of its partitions"),
+        };
+        let reason = lapse.reason.map_or_else(String::new, |reason| format!(": {reason}"));
+        let seconds = lapse.lasted.as_secs();
+        if lapse.is_first {
+            Self::Joining(format!("for {seconds} s it {what}{reason}"))
+        } else if lapse.lasted > patience {
+            Self::Troubled(format!("Nothing new can run here: for {seconds} s this worker {what}{reason}"))
+        } else {
+            Self::Well
         }
     }
 }
@@ -133,5 +209,39 @@ async fn ready(Shared(health): Shared<Arc<Health>>) -> Response {
 
 async fn metrics(Shared(health): Shared<Arc<Health>>) -> Response {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (kind, (health.metrics)()).into_response()
+    let own = health.scrape.get().map(Scrape::text).unwrap_or_default();
+    (kind, (health.metrics)() + &own).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_is_starting_until_its_first_lease_and_troubled_only_by_a_long_lapse_after_it() {
+        let lapse = |seconds, is_first, reason: Option<&str>| Lapse {
+            lasted: Duration::from_secs(seconds),
+            since: SystemTime::UNIX_EPOCH,
+            reason: reason.map(str::to_owned),
+            unclaimed: 0,
+            joined: false,
+            is_first,
+        };
+        let standing = |lapse| Standing::of(lapse, Duration::from_secs(12));
+
+        let joining = standing(lapse(0, true, None));
+        let refused = standing(lapse(60, true, Some("not authorized")));
+        let moment = standing(lapse(12, false, None));
+        let long = standing(lapse(13, false, None));
+
+        assert_eq!(joining, Standing::Joining("for 0 s it is not a member of its group".to_owned()));
+        assert!(
+            matches!(&refused, Standing::Joining(told) if told.contains("not authorized")),
+            "{refused:?}"
+        );
+        assert_eq!(moment, Standing::Well);
+        assert!(matches!(&long, Standing::Troubled(told) if told.contains("13 s")), "{long:?}");
+    }
 }

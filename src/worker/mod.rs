@@ -10,6 +10,7 @@
 //!
 //! - There is no leader and no forwarding: every worker tails the same topics and answers from them; a write is arbitrated
 //!   by Kafka (one transactional id for the config topic), and its own worker answers once the write has come back to it.
+//! - A set of topics belongs to one group of workers, which its config topic names; others are refused.
 //! - A connector belongs to partition `murmur2(name) mod n` of the work topic, its task `i` to the `i`-th after it; who owns
 //!   the partition runs it.
 //! - Two instances of a task may overlap for a moment; what they write is fenced, status records carry the claim of the
@@ -18,10 +19,14 @@
 //!   person, and says which and what to do.
 
 pub mod arbiter;
+pub mod cluster;
+pub mod declared;
+mod fresh;
 mod health;
 pub mod herder;
 pub mod plugins;
 pub mod rest;
+mod scrape;
 pub mod service;
 pub mod state;
 pub mod supervisor;

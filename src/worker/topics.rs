@@ -7,6 +7,10 @@
 //! On failure nothing has been created or changed where an existing topic does not fit, and the error says for each what
 //! is wrong and the command that mends it.
 
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
 use crate::{
     config::worker::{Topic, Topics},
     kafka::{Admin, Error, TopicSpec},
@@ -49,6 +53,11 @@ pub async fn inspect(admin: &Admin, topics: &Topics) -> Result<Vec<String>, Erro
 /// Partitions of a new topic in the in-process cluster where the broker was to choose: it has no default of its own.
 const EMBEDDED_PARTITIONS: i32 = 1;
 
+/// The most we wait for all brokers to have heard of a new topic.
+const KNOWN_LIMIT: Duration = Duration::from_secs(10);
+/// Pause between two looks.
+const KNOWN_PAUSE: Duration = Duration::from_millis(100);
+
 fn all(topics: &Topics) -> [&Topic; 5] {
     let Topics { config, offset, status, work, grant } = topics;
     [config, offset, status, work, grant]
@@ -71,19 +80,32 @@ async fn specs(admin: &Admin, topics: &Topics) -> Result<Vec<TopicSpec>, Error> 
     Ok(all(topics).into_iter().map(spec).collect())
 }
 
+/// Asks until all are known: the broker that answers may not have heard yet of a topic that another has just created.
 async fn counts(admin: &Admin, topics: &Topics) -> Result<Partitions, Error> {
-    let found = admin.partition_counts(&all(topics).map(|topic| topic.name.as_str())).await?;
-    let count = |topic: &Topic| {
-        let missing = || Error::Stopped { action: format!("count the partitions of {}", topic.name) };
-        found.get(&topic.name).copied().ok_or_else(missing)
-    };
-    Ok(Partitions {
-        config: count(&topics.config)?,
-        offset: count(&topics.offset)?,
-        status: count(&topics.status)?,
-        work: count(&topics.work)?,
-        grant: count(&topics.grant)?,
-    })
+    let end = Instant::now() + KNOWN_LIMIT;
+    loop {
+        let found = admin.partition_counts(&all(topics).map(|topic| topic.name.as_str())).await?;
+        let missing: Vec<&str> = all(topics)
+            .map(|topic| &*topic.name)
+            .into_iter()
+            .filter(|name| !found.contains_key(*name))
+            .collect();
+        if missing.is_empty() {
+            let count = |topic: &Topic| found.get(&topic.name).copied().unwrap_or_default();
+            return Ok(Partitions {
+                config: count(&topics.config),
+                offset: count(&topics.offset),
+                status: count(&topics.status),
+                work: count(&topics.work),
+                grant: count(&topics.grant),
+            });
+        }
+        if Instant::now() >= end {
+            let action = format!("count the partitions of {}", missing.join(", "));
+            return Err(Error::Deadline { action, limit: KNOWN_LIMIT });
+        }
+        sleep(KNOWN_PAUSE).await;
+    }
 }
 
 /// For a topic with a count of its own choice the general remedy is to take that count; here there is no choice.

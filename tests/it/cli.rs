@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::support::{self, Shared, run_directory};
+use crate::support::{self, Shared, run_directory, tributary::Tributary};
 
 crate::tests! {
     plain the_demo_reads_back_all_it_publishes;
@@ -21,7 +21,8 @@ crate::tests! {
     plain a_broker_that_is_away_fails_the_check_with_exit_code_1 within 90;
     real a_check_of_a_fresh_cluster_passes_and_creates_nothing;
     real a_secret_is_in_no_output_of_any_command;
-    real a_check_fails_for_missing_topics_that_must_not_be_created;
+    real a_check_fails_for_missing_topics_that_must_not_be_created_and_a_bad_certificate;
+    real a_check_tells_whose_the_topics_of_the_worker_are within 120;
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
@@ -236,6 +237,8 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
     for output in [first, second] {
         let report = stdout(&output);
         assert!(output.status.success(), "{report}{}", stderr(&output));
+        assert!(report.contains("topics of the worker: 0 exist and fit, 5 would be created: "), "{report}");
+        assert!(report.contains("owner of the topics: nobody has written to them yet"), "{report}");
         // Events and records of customers, payroll, certificates, state, fences, dead letters.
         assert!(report.contains("topics of records: 0 exist and fit, 7 would be created"), "{report}");
         assert!(report.contains("topics of webhooks: 0 exist and fit, 3 would be created"), "{report}");
@@ -243,17 +246,74 @@ async fn a_check_of_a_fresh_cluster_passes_and_creates_nothing(shared: &'static 
     }
 }
 
-async fn a_check_fails_for_missing_topics_that_must_not_be_created(shared: &'static Shared) {
+async fn a_check_fails_for_missing_topics_that_must_not_be_created_and_a_bad_certificate(
+    shared: &'static Shared,
+) {
     let files = Files::write("cli-missing", shared.bootstrap(), shared.registry());
     let lines = fs::read_to_string(&files.worker).unwrap();
-    fs::write(&files.worker, format!("{lines}topic.creation.enable=false\n")).unwrap();
+    let garbage = files.directory.join("garbage.pem");
+    fs::write(&garbage, "no certificate\n").unwrap();
+    let garbage = garbage.display();
+    let certificate = format!(
+        "listeners=https://127.0.0.1:0\nlisteners.https.ssl.certificate.location={garbage}\n\
+         listeners.https.ssl.key.location={garbage}\n"
+    );
+    fs::write(&files.worker, format!("{lines}topic.creation.enable=false\n{certificate}")).unwrap();
 
     let output = files.run(&["check"]).await;
 
     let report = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{report}");
     assert!(report.contains("FAILED   topics of records: missing"), "{report}");
+    assert!(
+        report.contains("FAILED   certificate of the admin listeners: set up TLS"),
+        "a start would end with this: {report}"
+    );
     assert!(report.contains(".accounting.customers.events") && report.contains("create them"), "{report}");
+}
+
+async fn a_check_tells_whose_the_topics_of_the_worker_are(shared: &'static Shared) {
+    let registry = ("value.converter.schema.registry.url", shared.registry());
+    let worker = Tributary::start(shared.bootstrap(), "cli-owner", &[registry]).await.unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let created = client
+        .put(format!("{}/connectors/counts/config", worker.url()))
+        .json(&serde_json::json!({ "connector.class": "TestSource", "topic": support::prefix("cli-owner") }))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(created.status(), 201);
+    let config = worker.config().to_str().unwrap();
+
+    let own = tributary(&["check", "--config", config], &[("TRIBUTARY_TEST_PLUGINS", "true")]).await;
+    let lacking = tributary(&["check", "--config", config], &[]).await;
+    let renamed = worker.config().with_file_name("renamed.properties");
+    let other = fs::read_to_string(config).unwrap().replace("group.id=", "group.id=other-");
+    fs::write(&renamed, other).unwrap();
+    let foreign = tributary(&["check", "--config", renamed.to_str().unwrap()], &[]).await;
+    let spoilt = worker.config().with_file_name("spoilt.properties");
+    let lines = fs::read_to_string(config).unwrap();
+    // The status topic has two partitions.
+    let two = lines.replace("-status\n", "-new\n").replace("-config\n", "-status\n");
+    fs::write(&spoilt, two).unwrap();
+    let wrong = tributary(&["check", "--config", spoilt.to_str().unwrap()], &[]).await;
+
+    let report = stdout(&own);
+    assert!(own.status.success(), "{report}{}", stderr(&own));
+    assert!(report.contains("topics of the worker: all five exist and fit"), "{report}");
+    assert!(report.contains("ok       owner of the topics: "), "{report}");
+    let report = stdout(&lacking);
+    assert!(lacking.status.success(), "one class that is missing keeps nobody from starting: {report}");
+    assert!(
+        report.contains("warning  owner of the topics: ") && report.contains("counts: TestSource"),
+        "{report}"
+    );
+    let report = stdout(&foreign);
+    assert_eq!(foreign.status.code(), Some(1), "{report}");
+    assert!(report.contains("FAILED   owner of the topics: ") && report.contains("--adopt"), "{report}");
+    let report = stdout(&wrong);
+    assert_eq!(wrong.status.code(), Some(1), "{report}");
+    assert!(report.contains("FAILED   topics of the worker: ") && report.contains("1 partition"), "{report}");
 }
 
 async fn a_secret_is_in_no_output_of_any_command(shared: &'static Shared) {

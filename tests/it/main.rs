@@ -9,7 +9,7 @@
 //! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.
 //! Where neither is to be had, the tests are ignored, and a block at the end of the run says which and what
 //! to install; with `CI` set they fail. `TRIBUTARY_TEST_CYCLES` sets how often repeating tests repeat
-//! themselves, `TRIBUTARY_TEST_OUTAGE_SECONDS` how long outages last. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` sets it),
+//! themselves, `TRIBUTARY_TEST_SEED` what drawn tests draw, `TRIBUTARY_TEST_OUTAGE_SECONDS` how long outages last. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` sets it),
 //! `TRIBUTARY_TEST_CONNECT` a real Kafka Connect (`tests/conformance/connect` sets it).
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
@@ -26,6 +26,7 @@ mod support;
 
 mod cli;
 mod conformance;
+mod declared;
 mod dependencies;
 mod driver;
 mod fencing;
@@ -42,9 +43,11 @@ mod rig;
 mod security;
 #[cfg(feature = "simulator")]
 mod simulator;
+mod spool;
 mod state;
 mod telemetry;
 mod topics;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -58,6 +61,9 @@ fn main() -> ExitCode {
     if std::env::var_os(group::MEMBER).is_some() {
         return group::member();
     }
+    if std::env::var_os(spool::SPOOLER).is_some() {
+        return spool::spooler();
+    }
     if std::env::var_os(state::EDITOR).is_some() {
         return state::editor();
     }
@@ -70,6 +76,7 @@ fn main() -> ExitCode {
     let tests = [
         cli::tests(),
         conformance::tests(),
+        declared::tests(),
         dependencies::tests(),
         driver::tests(),
         fencing::tests(),
@@ -86,9 +93,11 @@ fn main() -> ExitCode {
         security::tests(),
         #[cfg(feature = "simulator")]
         simulator::tests(),
+        spool::tests(),
         state::tests(),
         telemetry::tests(),
         topics::tests(),
+        worker::tests(),
     ];
     support::harness::run(tests.into_iter().flatten().collect())
 }

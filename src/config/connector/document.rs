@@ -6,14 +6,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, io,
     path::Path,
 };
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
-use super::TargetState;
+use super::{TargetState, keys::NAME};
 use crate::config::{
     problem::{Problem, Problems, Warning},
     properties::read_bounded,
@@ -43,7 +44,12 @@ impl Document {
             problems.about(shown.clone(), rule, remedy);
             problems
         };
-        let bytes = read_bounded(path, FILE_LIMIT)
+        // Opening a pipe would wait for somebody to write into it.
+        let read = |path: &Path| match std::fs::metadata(path)?.is_file() {
+            true => read_bounded(path, FILE_LIMIT),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file")),
+        };
+        let bytes = read(path)
             .map_err(|error| {
                 problem(format!("cannot be read ({})", error.kind()), "correct its permissions")
             })?
@@ -106,6 +112,29 @@ impl Document {
         }
         if problems.is_empty() { Ok(Self { name, config, initial_state }) } else { Err(problems) }
     }
+
+    /// The same with its name in the configuration, as it is stored.
+    #[must_use]
+    pub fn named(mut self) -> Self {
+        // One that differs is left for the check that refuses it.
+        if self.config.get(NAME.name).is_none_or(|inner| inner.trim() == self.name) {
+            self.config.insert(NAME.name.to_owned(), self.name.clone());
+        }
+        self
+    }
+
+    /// The same for every file that means the same: formatting, the order of keys and comments make no difference.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        let state = self.initial_state.map(TargetState::name);
+        // A list, so that no order of members can ever change it; the configuration is sorted by itself.
+        let whole = json!([self.name, self.config, state]);
+        hex(&Sha256::digest(whole.to_string()))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A flat map of texts out of a JSON object, as Kafka Connect coerces it.
@@ -224,8 +253,6 @@ fn target_state(value: &Value, problems: &mut Problems) -> Option<TargetState> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -280,5 +307,39 @@ mod tests {
         let told = Document::load(&path).unwrap_err().to_string();
 
         assert!(told.contains("line 1, column") && !told.contains("hunter2"), "{told}");
+    }
+
+    #[test]
+    fn the_hash_is_of_what_a_file_means_and_of_all_it_means() {
+        let hash = |text: &str| {
+            Document::from_json(serde_json::from_str(text).unwrap(), "a").unwrap().named().hash()
+        };
+        let plain = hash(r#"{"name": "a", "config": {"k": "1", "l": "2"}}"#);
+
+        for same in [
+            r#"{"config": {"l": 2, "name": "a", "k": 1}, "name": " a ", "_comment": "x"}"#,
+            r#"{"l": "2", "k": "1"}"#,
+        ] {
+            assert_eq!(hash(same), plain, "{same}");
+        }
+        for other in [
+            r#"{"name": "b", "config": {"k": "1", "l": "2"}}"#,
+            r#"{"name": "a", "config": {"k": "1", "l": "3"}}"#,
+            r#"{"name": "a", "config": {"k": "1"}}"#,
+            r#"{"name": "a", "initial_state": "RUNNING", "config": {"k": "1", "l": "2"}}"#,
+        ] {
+            assert_ne!(hash(other), plain, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe.json");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+
+        let told = Document::load(&path).unwrap_err().to_string();
+
+        assert!(told.contains("cannot be read"), "{told}");
     }
 }

@@ -21,7 +21,9 @@ keys! {
         PLUGIN_VERSION = Key::new(String, "connector.plugin.version",
             "Taken for compatibility; there is one version, that of the worker.").low();
         TASKS_MAX = Key::new(Int, "tasks.max",
-            "Most tasks to run. A WebhookSource always runs one; a RecordSource at most one for each partition.")
+            "Most tasks to run. A WebhookSource always runs one; a RecordSource at most one for each of \
+             topic.creation.default.partitions (12 if that is unset, whatever topics that exist have: each task then has \
+             several partitions, or the last have none) and never more than 128.")
             .or("1").high().rule(Rule::Range(1, 10_000));
         TASKS_MAX_ENFORCE = Key::new(Boolean, "tasks.max.enforce", "Always true: tasks.max is never passed.")
             .or("true").low().rule(ALWAYS_TRUE);

@@ -9,10 +9,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 pub(crate) use self::validate::answer;
 pub use self::{
     common::{Common, Errors, TopicCreation},
+    directory::{FILE_COUNT_LIMIT, declared_twice, files},
     document::{Document, coerce},
     provider::{OAuth, Provider},
     record::{List, Mode, RecordSource, Rows, Snapshot},
-    together::conflicts,
+    together::{Sole, conflicts},
     validate::{definitions, validate},
     webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
 };
@@ -25,6 +26,7 @@ use super::{
 mod choice;
 mod common;
 mod dialect;
+mod directory;
 mod document;
 pub(crate) mod keys;
 mod provider;
@@ -99,6 +101,16 @@ impl TargetState {
     pub fn parse(text: &str) -> Option<Self> {
         let states = [("RUNNING", Self::Running), ("PAUSED", Self::Paused), ("STOPPED", Self::Stopped)];
         states.into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, state)| state)
+    }
+
+    /// Kafka Connect's word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "RUNNING",
+            Self::Paused => "PAUSED",
+            Self::Stopped => "STOPPED",
+        }
     }
 }
 

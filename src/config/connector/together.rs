@@ -2,45 +2,109 @@
 
 use std::collections::BTreeMap;
 
-use super::Connector;
-use crate::config::Problems;
+use super::{Class, Connector, keys, webhook};
+use crate::config::{Problems, key::Key, providers::Providers, reader::Reader};
+
+/// What a connector has for itself: no other of its class may have the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sole {
+    /// The class.
+    pub class: Class,
+    /// The key that says what.
+    pub key: &'static str,
+    /// What it says.
+    pub value: String,
+}
+
+impl Sole {
+    /// Reads it from a flat configuration, and nothing else. `None` where there is none, or where it cannot be read. Where
+    /// it is written as a reference that may read a file; see [`Sole::refers`].
+    #[must_use]
+    pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
+        let class = class(config)?;
+        let mut reader = Reader::new(config, providers);
+        let key = match class {
+            Class::RecordSource => &keys::TOPIC_PREFIX,
+            Class::WebhookSource => {
+                let receives = !reader.list(&webhook::keys::INVOICING_HOOKS).is_empty();
+                receives.then_some(&webhook::keys::SEGMENT)?
+            }
+        };
+        let value = reader.text(key)?;
+        Some(Self { class, key: key.name, value })
+    }
+
+    /// Whether reading it means to resolve a reference.
+    #[must_use]
+    pub fn refers(config: &BTreeMap<String, String>) -> bool {
+        let refers = |key: &Key| config.get(key.name).is_some_and(|text| text.contains("${"));
+        match class(config) {
+            Some(Class::RecordSource) => refers(&keys::TOPIC_PREFIX),
+            Some(Class::WebhookSource) => {
+                refers(&webhook::keys::INVOICING_HOOKS) || refers(&webhook::keys::SEGMENT)
+            }
+            None => false,
+        }
+    }
+
+    /// The rule and the remedy, where another connector has the same.
+    #[must_use]
+    pub fn taken(&self, other: &str) -> (String, &'static str) {
+        let value = &self.value;
+        match self.class {
+            Class::RecordSource => (
+                format!("is {value}, which RecordSource {other} writes; a key must have one writer"),
+                "give it another prefix, or make one connector of the two",
+            ),
+            Class::WebhookSource => (
+                format!("is {value}, which {other} receives under"),
+                "give it another segment, or make one connector of the two",
+            ),
+        }
+    }
+}
+
+impl Connector {
+    fn sole(&self) -> Option<Sole> {
+        let class = self.class();
+        match self {
+            Self::RecordSource(source) => {
+                let value = source.common.topic_prefix.to_string();
+                Some(Sole { class, key: keys::TOPIC_PREFIX.name, value })
+            }
+            Self::WebhookSource(source) => {
+                let value = source.invoicing.as_ref()?.segment.clone();
+                Some(Sole { class, key: webhook::keys::SEGMENT.name, value })
+            }
+        }
+    }
+}
 
 /// Everything that keeps these connectors from running side by side; empty if nothing does.
 #[must_use]
 pub fn conflicts<'a>(connectors: impl IntoIterator<Item = &'a Connector>) -> Problems {
     let mut problems = Problems::default();
-    let mut names: BTreeMap<String, ()> = BTreeMap::new();
-    let mut writers: BTreeMap<String, String> = BTreeMap::new();
-    let mut segments: BTreeMap<String, String> = BTreeMap::new();
+    let mut names: BTreeMap<&str, ()> = BTreeMap::new();
+    let mut taken: BTreeMap<Sole, &str> = BTreeMap::new();
     for connector in connectors {
-        let name = &connector.common().name;
-        if names.insert(name.clone(), ()).is_some() {
-            problems.about(name.clone(), "is the name of two connectors", "rename one of them");
+        let name = connector.common().name.as_str();
+        if names.insert(name, ()).is_some() {
+            problems.about(name, "is the name of two connectors", "rename one of them");
         }
-        match connector {
-            Connector::RecordSource(source) => {
-                let prefix = source.common.topic_prefix.to_string();
-                if let Some(other) = writers.insert(prefix.clone(), name.clone()) {
-                    problems.about(
-                        format!("{name}: topic.prefix"),
-                        format!("is {prefix}, which RecordSource {other} writes; a key must have one writer"),
-                        "give it another prefix, or make one connector of the two",
-                    );
-                }
+        let Some(sole) = connector.sole() else { continue };
+        match taken.get(&sole) {
+            Some(other) => {
+                let (rule, remedy) = sole.taken(other);
+                problems.about(format!("{name}: {}", sole.key), rule, remedy);
             }
-            Connector::WebhookSource(source) => {
-                let Some(invoicing) = &source.invoicing else { continue };
-                if let Some(other) = segments.insert(invoicing.segment.clone(), name.clone()) {
-                    problems.about(
-                        format!("{name}: invoicing.segment"),
-                        format!("is {}, which {other} receives under", invoicing.segment),
-                        "give it another segment, or make one connector of the two",
-                    );
-                }
-            }
+            None => drop(taken.insert(sole, name)),
         }
     }
     problems
+}
+
+fn class(config: &BTreeMap<String, String>) -> Option<Class> {
+    Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)
 }
 
 #[cfg(test)]
@@ -72,6 +136,33 @@ mod tests {
             twice.to_string().contains("b: topic.prefix") && twice.to_string().contains("one writer"),
             "{twice}"
         );
+    }
+
+    #[test]
+    fn what_a_connector_has_for_itself_is_read_alone_and_as_the_whole_is() {
+        let variables = [("PREFIX".to_owned(), "acme".to_owned())];
+        let providers = Providers::new(variables);
+        let config = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let of =
+            |pairs: &[(&str, &str)]| Sole::of(&config(pairs), &providers).map(|sole| (sole.key, sole.value));
+        let (records, webhooks) = (("connector.class", "RecordSource"), ("connector.class", "WebhookSource"));
+        let unreadable = ("oauth.client.secret", "${file:/nowhere:secret}");
+
+        assert_eq!(
+            of(&[records, ("topic.prefix", " one "), unreadable]),
+            Some(("topic.prefix", "one".into()))
+        );
+        assert_eq!(of(&[records, ("topic.prefix", "${env:PREFIX}")]), Some(("topic.prefix", "acme".into())));
+        assert_eq!(of(&[webhooks]), None, "it receives nothing of invoicing");
+        let hooks = ("invoicing.hooks", "Customer:Created");
+        assert_eq!(of(&[webhooks, hooks]), Some(("invoicing.segment", "Invoicing".into())), "by default");
+        assert_eq!(of(&[("connector.class", "Other"), ("topic.prefix", "one")]), None);
+        assert!(Sole::refers(&config(&[records, ("topic.prefix", "${env:PREFIX}")])));
+        assert!(!Sole::refers(&config(&[records, ("topic.prefix", "one"), unreadable])));
+        let whole = record_source("a", "one").sole();
+        assert_eq!(whole, Sole::of(&config(&[records, ("topic.prefix", "one")]), &providers));
     }
 
     #[test]

@@ -212,7 +212,6 @@ impl Key {
             (Rule::Custom { remedy, .. }, _) if !remedy.is_empty() => remedy.to_owned(),
             (Rule::OneOf(words), _) => format!("write {}", words.join(" or ")),
             (Rule::File, _) => "create the file, or correct the path or its permissions".to_owned(),
-            (Rule::Directory, _) => "create the directory, or correct the path".to_owned(),
             (Rule::Size(..), _) => "make a new one, for example with `openssl rand -hex 32`".to_owned(),
             (_, Fallback::Text(default)) => format!("correct it, or remove the key to get {default}"),
             (_, Fallback::Unset) => "correct it, or remove the key".to_owned(),

@@ -1,7 +1,5 @@
 //! What a value has to satisfy, and how a breach is told.
 
-use std::path::Path;
-
 use super::Type;
 
 /// A rule beyond the type. For a list it holds for each item.
@@ -21,8 +19,6 @@ pub(crate) enum Rule {
     Size(usize, usize),
     /// A file that can be opened.
     File,
-    /// A directory that exists.
-    Directory,
     /// Anything else.
     Custom {
         /// What the value must be, as it follows "must be".
@@ -62,7 +58,6 @@ impl Rule {
             Self::Size(low, usize::MAX) => format!("at least {low} bytes long"),
             Self::Size(low, high) => format!("{low} to {high} bytes long"),
             Self::File => "the path of a readable file".to_owned(),
-            Self::Directory => "the path of a directory".to_owned(),
             Self::Custom { says, .. } => (*says).to_owned(),
         }
     }
@@ -89,7 +84,6 @@ impl Rule {
                 let is_file = std::fs::metadata(value).map_err(told)?.is_file();
                 is_file && std::fs::File::open(value).map(|_| true).map_err(told)?
             }
-            Self::Directory => Path::new(value).is_dir(),
             Self::Custom { check, .. } => {
                 check(value).map_err(|detail| format!("{} ({detail})", must()))?;
                 true

@@ -104,6 +104,11 @@ keys! {
             "Whether everybody who reaches a listener beyond this machine may change connectors. Only for networks in \
              which something else decides who reaches it.")
             .or("false").low();
+        AUTH_HOSTS = Key::new(List, "admin.auth.anonymous.hosts",
+            "Names that callers may use for this worker while nobody is asked who they are, besides addresses, localhost, \
+             the hosts of listeners and rest.advertised.host.name; * for any. Other names are answered 421: a page that \
+             makes its own name point here could otherwise use a browser on this machine.")
+            .low().rule(name::HOST_OR_ANY);
         AUTH_OPEN_PATHS = Key::new(List, "admin.auth.open.paths",
             "What is answered without a name and password even so; what stands below a path belongs to it.")
             .or("/health,/metrics").low().rule(Rule::OneOf(&["/health", "/metrics"]));
@@ -188,7 +193,10 @@ keys! {
         CONNECTORS_DIR = Key::new(String, "connectors.dir",
             "Directory of connector files (*.json), applied at start and when they change. Unset: connectors come \
              from the REST API alone.")
-            .rule(Rule::Directory);
+            .rule(name::CONNECTORS_DIR).dependents(&["connectors.dir.interval.ms"]);
+        CONNECTORS_DIR_INTERVAL = Key::new(Int, "connectors.dir.interval.ms",
+            "Milliseconds between two looks at the connector files.")
+            .or("5000").low().rule(Rule::Range(100, 60 * MINUTE));
         STATE_DIR = Key::new(String, "state.dir",
             "Directory for the spool, the fence store and what a start without Kafka needs. Deliveries that were \
              answered may exist only here: put it on a disk that survives a restart.")

@@ -26,7 +26,10 @@ use crate::secret::Secret;
 
 mod dialect;
 pub(crate) mod keys;
+mod password;
 mod read;
+
+pub use self::password::{PasswordDigest, PasswordHash};
 
 /// Everything a worker needs to know before it starts.
 #[derive(Debug, Clone)]
@@ -53,6 +56,10 @@ pub struct Worker {
     pub webhook: Webhook,
     /// `connectors.dir`.
     pub connectors_dir: Option<PathBuf>,
+    /// `connectors.dir.interval.ms`.
+    pub connectors_dir_interval: Duration,
+    /// Connector files of the command line, which stand beside those of the directory.
+    pub connector_files: Vec<PathBuf>,
     /// `state.dir`; may not exist yet.
     pub state_dir: PathBuf,
     /// `pipeline.in.flight.bytes`.
@@ -121,6 +128,9 @@ pub struct Rest {
     pub reader: Option<Login>,
     /// `admin.auth.open.paths`: what is answered without a name.
     pub open_paths: Vec<String>,
+    /// Names this worker may be called by while nobody is asked who they are: those of its listeners, its advertised one
+    /// and `admin.auth.anonymous.hosts`; `*` for any.
+    pub hosts: Vec<String>,
     /// `access.control.allow.origin`; empty when no other origin is answered.
     pub allowed_origins: Vec<String>,
     /// `access.control.allow.methods`.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Group, LogFormat, Login, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker, dialect, keys};
+use super::{
+    Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker, dialect,
+    keys,
+};
 use crate::config::{
     Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry, unknown,
 };
@@ -34,6 +37,8 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         listeners,
         webhook: webhook(reader),
         connectors_dir: reader.path(&keys::CONNECTORS_DIR),
+        connectors_dir_interval: reader.milliseconds(&keys::CONNECTORS_DIR_INTERVAL),
+        connector_files: Vec::new(),
         state_dir: reader.path(&keys::STATE_DIR).unwrap_or_default(),
         pipeline_in_flight_bytes: reader.number(&keys::PIPELINE_BYTES),
         clock_skew_max: reader.milliseconds(&keys::CLOCK_SKEW),
@@ -156,10 +161,13 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
             "is not set, and the first listener has no host of its own: every worker would have the same id",
         );
     }
+    let advertised_host =
+        advertised_host.or_else(|| first.map(|first| first.host.clone())).unwrap_or_default();
+    let mut hosts = reader.list(&keys::AUTH_HOSTS);
+    hosts.extend(listeners.iter().map(|listener| listener.host.clone()));
+    hosts.push(advertised_host.clone());
     Rest {
-        advertised_host: advertised_host
-            .or_else(|| first.map(|first| first.host.clone()))
-            .unwrap_or_default(),
+        advertised_host,
         advertised_port: match reader.number(&keys::ADVERTISED_PORT) {
             0 => first.map_or(0, |first| first.port),
             port => port,
@@ -172,6 +180,7 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
         administrator: administrator.filter(|_| basic),
         reader: read_only.filter(|_| basic),
         open_paths: reader.list(&keys::AUTH_OPEN_PATHS),
+        hosts,
         allowed_origins: reader.list(&keys::ALLOW_ORIGIN),
         allowed_methods: reader.list(&keys::ALLOW_METHODS),
     }
@@ -183,8 +192,14 @@ fn login(reader: &mut Reader<'_>, user: &Key, password: &Key) -> Option<Login> {
     } else if reader.is_set(password) {
         reader.demand(user, &format!("beside {}", password.name));
     }
-    let (user, password) = (reader.text(user), reader.secret(password));
-    Some(Login { user: user?, password: password? })
+    let (user, secret) = (reader.text(user), reader.secret(password));
+    if let Some(Err(fault)) = secret.as_ref().map(|secret| PasswordHash::parse(secret.reveal())) {
+        let rule = format!("looks like a hash and is none: {fault}");
+        let remedy = "write it as $pbkdf2-sha256$i=600000$salt$hash, salt and hash in base64";
+        reader.refuse(password, rule, remedy);
+        return None;
+    }
+    Some(Login { user: user?, password: secret? })
 }
 
 fn tls(reader: &mut Reader<'_>, certificate: &Key, key: &Key) -> Option<Tls> {

@@ -180,6 +180,15 @@ fn rules_across_keys_are_held() {
         ("admin.auth.open.paths=/health,/connectors", "must be one of /health, /metrics"),
         ("admin.auth.method=basic", "admin.auth.password: is required"),
         (
+            "admin.auth.method=basic\nadmin.auth.user=a\nadmin.auth.password=$argon2id$v=19$m=65536$c2FsdA$aGFzaA",
+            "admin.auth.password = [hidden]: looks like a hash and is none: its algorithm is not pbkdf2-sha256",
+        ),
+        (
+            "admin.auth.readonly.password=$pbkdf2-sha256$i=9$c2FsdHNhbHQ$aGFzaA",
+            "admin.auth.readonly.password = [hidden]: looks like a hash and is none: its count of iterations",
+        ),
+        ("admin.auth.anonymous.hosts=a.example.com:8083", "must be host names, without port, or *"),
+        (
             "admin.auth.user=me\nadmin.auth.password=${env:SECRET}",
             "no effect while admin.auth.method is none",
         ),

@@ -34,6 +34,8 @@ use crate::{
 
 /// How long to wait for an answer before we look whether something is wrong for good.
 const STEP: Duration = Duration::from_secs(2);
+/// The wait between two of them.
+const NEXT_STEP: Duration = Duration::from_millis(20);
 
 /// The largest record a producer takes, in bytes. What a topic takes is often less, and the broker's to judge; a dead
 /// letter, which carries what another topic refused, may be this large.
@@ -314,7 +316,8 @@ pub(super) fn in_steps<T>(
     loop {
         let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         match ask(left.min(STEP)) {
-            Err(error) if error.retry() != Retry::Never && Instant::now() < end => {}
+            // Some say no at once, such as a broker that has not heard of a new topic yet.
+            Err(error) if error.retry() != Retry::Never && Instant::now() < end => thread::sleep(NEXT_STEP),
             answer => return answer,
         }
     }

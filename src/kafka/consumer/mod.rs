@@ -282,8 +282,42 @@ pub async fn read_from(
     topic: &str,
     starts: &BTreeMap<i32, Start>,
     limit: Duration,
+    each: impl FnMut(Received),
+) -> Result<BTreeMap<i32, i64>, Error> {
+    read_decided(kafka, topic, starts, &Waits::up_to(limit), each).await
+}
+
+/// A partition of a topic.
+pub type Place = (Arc<str>, i32);
+
+/// How long a reading to the end waits for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Waits<'a> {
+    /// Partitions that are not read, whose open transactions have to be decided too.
+    pub also: &'a [Place],
+    /// For transactions that are open, once Kafka answers; then they are told: [`Error::Undecided`].
+    pub patience: Duration,
+    /// For all of it.
+    pub limit: Duration,
+}
+
+impl Waits<'_> {
+    /// For what is read alone, as long as the limit allows.
+    #[must_use]
+    pub fn up_to(limit: Duration) -> Self {
+        Self { also: &[], patience: limit, limit }
+    }
+}
+
+/// As [`read_from`], with a say in what is waited for and how long.
+pub async fn read_decided(
+    kafka: &Kafka,
+    topic: &str,
+    starts: &BTreeMap<i32, Start>,
+    waits: &Waits<'_>,
     mut each: impl FnMut(Received),
 ) -> Result<BTreeMap<i32, i64>, Error> {
+    let limit = waits.limit;
     let topic: Arc<str> = topic.into();
     let mut open: BTreeSet<i32> = starts.keys().copied().collect();
     let assignments = starts
@@ -295,11 +329,12 @@ pub async fn read_from(
         })
         .collect();
     let options = Options { connect_limit: limit, ..Options::default() };
+    let decided = AskEnds::Decided { also: waits.also.to_vec(), patience: waits.patience };
     let read = async {
-        let (mut consumer, ends) = Consumer::open(kafka, assignments, &options, AskEnds::Decided).await?;
+        let (mut consumer, ends) = Consumer::open(kafka, assignments, &options, decided).await?;
         // The end as the broker told it before the first fetch: whatever is below has come before the end was reported.
         let mut positions: BTreeMap<i32, i64> =
-            ends.into_iter().map(|((_, partition), (_, high))| (partition, high)).collect();
+            starts.keys().filter_map(|one| Some((*one, ends.get(&(Arc::clone(&topic), *one))?.1))).collect();
         while !open.is_empty() {
             match consumer.next().await? {
                 Event::End { partition, .. } => drop(open.remove(&partition)),
@@ -336,17 +371,20 @@ pub async fn watermarks(
 }
 
 /// Whether the ends of partitions are asked for before the first fetch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum AskEnds {
     No,
     /// As far as can be read now.
     Committed,
-    /// Once every transaction before them is decided.
-    Decided,
+    /// Once every transaction before them is decided, and those of other partitions too.
+    Decided {
+        also: Vec<Place>,
+        patience: Duration,
+    },
 }
 
 /// First and next offset of partitions.
-type Ends = BTreeMap<(Arc<str>, i32), (i64, i64)>;
+type Ends = BTreeMap<Place, (i64, i64)>;
 
 /// What caller and thread both see of a partition.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -19,11 +19,11 @@ use rdkafka::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::{AskEnds, Assignment, Ends, Event, Options, Partition, Received, Shared, Start};
+use super::{AskEnds, Assignment, Ends, Event, Options, Partition, Place, Received, Shared, Start};
 use crate::{
     config::Kafka,
     kafka::{
-        Error,
+        Error, OpenTransaction,
         client::{Role, Settings, in_steps},
         context::Context,
         error::Cause,
@@ -43,6 +43,12 @@ const WATERMARK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The least time a question gets.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// The most it may take to find out how old an open transaction is.
+const LOOK_LIMIT: Duration = Duration::from_millis(500);
+/// Open transactions whose age is looked up.
+const LOOKED_AT: usize = 4;
+/// The most of a limit that is kept for telling what has been waited for in vain.
+const TELLING: Duration = Duration::from_secs(3);
 /// Wait between two questions whether transactions have been decided.
 const BETWEEN_ASKING: Duration = Duration::from_millis(20);
 
@@ -100,10 +106,14 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let end = Instant::now() + options.connect_limit;
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
     find_topics(&client, assignments, left)?;
-    let ends = match order.ends {
+    let own = assignments.iter().map(|assignment| (Arc::clone(&assignment.topic), assignment.partition));
+    let ends = match &order.ends {
         AskEnds::No => Ends::new(),
-        AskEnds::Committed => ask_all(&client, assignments, left)?,
-        AskEnds::Decided => decided_ends(order, &client, left)?,
+        AskEnds::Committed => ask_all(&client, &own.collect::<Vec<_>>(), left)?,
+        AskEnds::Decided { also, patience } => {
+            let places: Vec<Place> = own.chain(also.iter().cloned()).collect();
+            decided_ends(order, &client, &places, *patience, left)?
+        }
     };
 
     let mut list = TopicPartitionList::with_capacity(assignments.len());
@@ -129,34 +139,73 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     Ok((Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) }, ends))
 }
 
-fn ask_all(client: &Client, assignments: &[Assignment], left: impl Fn() -> Duration) -> Result<Ends, Error> {
-    let asked = assignments.iter().map(|Assignment { topic, partition, .. }| {
-        Ok(((Arc::clone(topic), *partition), ask(client, topic, *partition, left())?))
+fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
+    let asked = places.iter().map(|(topic, partition)| {
+        Ok(((Arc::clone(topic), *partition), in_steps(left(), |step| ask(client, topic, *partition, step))?))
     });
     asked.collect()
 }
 
 /// The ends, once they are behind everything that was in the log before this call. What is committed behind a transaction
 /// that is still open cannot be read yet, and the broker then tells an end before it.
-fn decided_ends(order: &Order, client: &Client, left: impl Fn() -> Duration) -> Result<Ends, Error> {
+fn decided_ends(
+    order: &Order,
+    client: &Client,
+    places: &[Place],
+    patience: Duration,
+    left: impl Fn() -> Duration,
+) -> Result<Ends, Error> {
     let settings = Settings::new(&order.kafka, &Role::Ends)?;
     let asking: Arc<Client> = settings.create(|context| context)?;
     settings.hand_token(asking.client())?;
-    let last = ask_all(&asking, &order.assignments, &left)?;
-    // Ending it takes its time. Without a thread to do it on, the closure and with it the client is dropped right here.
-    thread::Builder::new().name("kafka-close".into()).spawn(move || drop(asking)).ok();
-    loop {
-        let ends = ask_all(client, &order.assignments, &left)?;
-        let open = ends
+    let last = ask_all(&asking, places, &left)?;
+    let telling = (order.options.connect_limit / 4).min(TELLING);
+    let begun = Instant::now();
+    let ends = loop {
+        let ends = ask_all(client, places, &left)?;
+        let open: Vec<(&Place, i64)> = ends
             .iter()
-            .find(|(partition, (_, end))| last.get(*partition).is_some_and(|(_, last)| end < last));
-        let Some(((topic, partition), _)) = open else { return Ok(ends) };
-        if left() <= SHORTEST || order.events.is_closed() {
-            let action = format!("wait for the transactions that are open in {topic} partition {partition}");
-            return Err(Error::Deadline { action, limit: order.options.connect_limit });
+            .filter(|(place, (_, end))| last.get(*place).is_some_and(|(_, last)| end < last))
+            .map(|(place, (_, end))| (place, *end))
+            .collect();
+        if open.is_empty() {
+            break Ok(ends);
+        }
+        let waited = begun.elapsed();
+        if waited >= patience || left() <= telling || order.events.is_closed() {
+            let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
+            let open = open.into_iter().enumerate();
+            let open = open.map(|(at, (place, end))| open_transaction(&asking, place, end, look(at)));
+            break Err(Error::Undecided { open: open.collect(), waited });
         }
         thread::sleep(BETWEEN_ASKING.min(left()));
+    };
+    // Ending it takes its time. Without a thread to do it on, the closure and with it the client is dropped right here.
+    thread::Builder::new().name("kafka-close".into()).spawn(move || drop(asking)).ok();
+    ends
+}
+
+/// What there is to say about the transaction that is open from this offset on. Its age is that of its first record, which
+/// only this client sees.
+fn open_transaction(asking: &Client, place: &Place, offset: i64, limit: Duration) -> OpenTransaction {
+    let (topic, partition) = place;
+    let end = Instant::now() + limit;
+    let mut list = TopicPartitionList::with_capacity(1);
+    let assigned = list
+        .add_partition_offset(topic, *partition, Offset::Offset(offset))
+        .and_then(|()| asking.assign(&list));
+    let mut open_for = None;
+    while assigned.is_ok() && open_for.is_none() && Instant::now() < end {
+        // Compaction takes no record of an open transaction, so it is the first from there on.
+        let Some(Ok(record)) = asking.poll(end.saturating_duration_since(Instant::now())) else { continue };
+        // One of the partition before may still be on its way.
+        if record.partition() == *partition && record.topic() == &**topic {
+            let written = record.timestamp().to_millis().and_then(|millis| u64::try_from(millis).ok());
+            let written = written.map(|millis| UNIX_EPOCH + Duration::from_millis(millis));
+            open_for = Some(written.and_then(|written| SystemTime::now().duration_since(written).ok()));
+        }
     }
+    OpenTransaction { topic: Arc::clone(topic), partition: *partition, offset, open_for: open_for.flatten() }
 }
 
 /// Checks that each topic and partition exists.

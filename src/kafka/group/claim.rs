@@ -18,7 +18,7 @@ use crate::{
     config::Kafka,
     kafka::{Error, Producer, ProducerOptions},
     model::EncodedRecord,
-    retry::{Backoff, Policy, Retry},
+    retry::{Backoff, Chain, Policy, Retry},
 };
 
 /// Claims are small; one for every partition of a large topic fits.
@@ -64,14 +64,14 @@ impl Claims {
     }
 
     async fn claim(&self, holdings: &Holdings, partition: i32, revoked: CancellationToken) {
-        let claimed = revoked.run_until_cancelled(self.write(partition)).await;
+        let claimed = revoked.run_until_cancelled(self.write(holdings, partition)).await;
         if let Some(claim) = claimed {
             holdings.claimed(partition, &revoked, claim);
         }
     }
 
     /// The offset of the claim, however long that takes.
-    async fn write(&self, partition: i32) -> i64 {
+    async fn write(&self, holdings: &Holdings, partition: i32) -> i64 {
         let mut backoff = Backoff::new(POLICY, u64::from(partition.unsigned_abs()));
         loop {
             let producer = self.producer();
@@ -85,6 +85,7 @@ impl Claims {
             };
             let topic = &*self.topic;
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            holdings.failed(format!("claim partition {partition} of {topic}: {}", Chain(&error)));
             if backoff.is_fresh() {
                 tracing::warn!(topic, partition, error = %error, source, "partition not claimed yet");
             } else {

@@ -44,10 +44,15 @@ pub(super) fn run(
         if committed.is_ok() && !client.assignment_lost() {
             holdings.renewed(&renewal, begun);
         }
-        if let Err(error) = &committed
-            && Cause::from(error.clone()).code() == Some(Code::UnknownMemberId)
-        {
-            holdings.lapse();
+        if let Err(error) = &committed {
+            match Cause::from(error.clone()).code() {
+                Some(Code::UnknownMemberId) => holdings.lapse(),
+                Some(Code::RebalanceInProgress | Code::IllegalGeneration) => {
+                    holdings.rebalancing(renewal.completed);
+                }
+                _ => {}
+            }
+            holdings.failed(format!("renew the lease by a commit to {topic}: {error}"));
         }
         let running = !holdings.left(clock::now()).is_zero();
         if running != renewing {

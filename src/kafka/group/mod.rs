@@ -18,22 +18,26 @@
 //!   claim before it. Whoever compares claims knows who came later. A partition is owned only once a commit after its
 //!   claim has succeeded, so that a claim which was delayed beyond the session is never anybody's.
 //!
-//! On failure: a lost broker or coordinator ends leases by time, and the group goes on by itself once it is back.
+//! On failure: a lost broker or coordinator ends leases by time, and the group goes on by itself once it is back;
+//! [`Membership::lapse`] tells since when and why. A fault of the program in any of the three leaves the group.
 
 mod claim;
 mod clock;
 mod holdings;
 mod lease;
 mod poll;
+mod standing;
 
 use std::{
     collections::BTreeMap,
     fmt,
+    panic::AssertUnwindSafe,
     sync::{Arc, LockResult, PoisonError},
     thread,
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use tokio::{
     sync::{oneshot, watch},
     time::timeout,
@@ -43,6 +47,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use claim::Claims;
 use holdings::Holdings;
 use rdkafka::consumer::Consumer as _;
+pub use standing::{Lapse, Rebalances};
 
 use super::Error;
 use crate::config::Kafka;
@@ -88,7 +93,7 @@ impl Membership {
     /// The client cannot be built, or the topic cannot be found in time.
     pub async fn join(kafka: &Kafka, options: Options) -> Result<Self, Error> {
         let claims = Claims::new(kafka, &options.topic, &options.member)?;
-        let holdings = Arc::new(Holdings::new(options.session));
+        let holdings = Arc::new(Holdings::new(options.session, clock::now()));
         let (slot, stop) = (poll::Slot::default(), CancellationToken::new());
         // From here on whatever ends this call ends the rest.
         let last = Arc::new(stop.clone().drop_guard());
@@ -114,7 +119,13 @@ impl Membership {
         let found = async { joining.await.map_err(|_| stopped())? };
         let (partitions, ()) = tokio::try_join!(found, claims.warm_up(CONNECT_LIMIT))?;
         let (wanted, until) = (Arc::clone(&holdings), stop.clone());
-        tokio::spawn(async move { claims.run(&wanted, &until).await });
+        tokio::spawn(async move {
+            // With a fault nothing would ever be claimed again: better not be a member, and say why.
+            if AssertUnwindSafe(claims.run(&wanted, &until)).catch_unwind().await.is_err() {
+                wanted.failed("the task that writes claims has a fault, see the log".to_owned());
+                until.cancel();
+            }
+        });
         Ok(Self { holdings, slot, partitions, stop, ended, _last: last })
     }
 
@@ -140,6 +151,25 @@ impl Membership {
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         if self.is_member() { self.holdings.left(clock::now()) } else { Duration::ZERO }
+    }
+
+    /// That this member cannot act on all it was given: since when, and why. `None` while it can, and while it is a member
+    /// that was given nothing. A rebalance is a lapse of a moment; one that lasts longer than a session needs a look.
+    #[must_use]
+    pub fn lapse(&self) -> Option<Lapse> {
+        self.holdings.lapse_of(self.is_member(), clock::now())
+    }
+
+    /// Rebalances of the group that this member has been through.
+    #[must_use]
+    pub fn rebalances(&self) -> Rebalances {
+        self.holdings.rebalances()
+    }
+
+    /// Waits until this is no membership any more: it was left, or a fault has ended it.
+    pub async fn ended(&self) {
+        // Without its sender the thread is gone as well.
+        self.ended.clone().wait_for(|ended| *ended).await.ok();
     }
 
     /// Leaves the group, so that others take over at once. Other clones own nothing any more either.

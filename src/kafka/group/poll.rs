@@ -23,8 +23,9 @@ use crate::{
         consumer::partitions_of,
         context::{Context, Rebalances},
         error::Cause,
+        sys,
     },
-    retry::Retry,
+    retry::{Chain, Retry},
 };
 
 /// The longest one poll waits: how late a stop may be noticed.
@@ -52,6 +53,8 @@ pub(super) struct Order {
 
 /// Joins, tells how many partitions the topic has, and polls until stopped.
 pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<i32, Error>>) {
+    // Whatever ends this thread, a fault of the program too: nothing may be held by a member that does not poll.
+    let over = Over(order);
     let (client, partitions) = match join(order) {
         Err(error) => return drop(joined.send(Err(error))),
         Ok(opened) => opened,
@@ -60,14 +63,33 @@ pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<i32, Error>>) {
         match renew(order, &client) {
             Ok(renewing) => poll(order, &client, &renewing),
             // Without leases nothing may be held: better not be a member.
-            Err(error) => tracing::error!(%error, "no thread to renew the lease on"),
+            Err(error) => {
+                tracing::error!(%error, "no thread to renew the lease on");
+                order.holdings.failed(format!("no thread to renew the lease on: {error}"));
+            }
         }
     }
     // In any case, or whoever lets go of the slot last would end the client.
     locked(order.slot.write()).take();
     // Tells the group, after a last call of ours to give everything back.
     drop(client);
-    order.holdings.end();
+    drop(over);
+}
+
+/// The end of the thread.
+struct Over<'a>(&'a Order);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let Order { slot, holdings, stop, .. } = self.0;
+        // Still there after a fault only: the group then learns of it by the session.
+        locked(slot.write()).take();
+        if thread::panicking() {
+            holdings.failed("the thread that polls for the group has a fault, see the log".to_owned());
+        }
+        holdings.end();
+        stop.cancel();
+    }
 }
 
 fn join(order: &Order) -> Result<(Arc<Client>, i32), Error> {
@@ -98,14 +120,19 @@ fn renew(order: &Order, client: &Arc<Client>) -> std::io::Result<thread::JoinHan
 }
 
 fn poll(order: &Order, client: &Client, renewing: &thread::JoinHandle<()>) {
-    let Order { holdings, options, stop, .. } = order;
+    let Order { holdings, stop, .. } = order;
     let mut last = None;
-    while !stop.is_cancelled() {
+    // Without leases nothing may be held, so neither may the group count on us.
+    while !stop.is_cancelled() && !renewing.is_finished() {
         holdings.polling(clock::now());
         if let Some(Err(error)) = client.poll(STEP) {
-            report(options, error, &mut last);
+            report(order, error, &mut last);
         }
         // What is read before a partition is paused is nobody's.
+    }
+    if !stop.is_cancelled() {
+        tracing::error!(group = order.options.group, "the thread that renews the lease has ended by itself");
+        holdings.failed("the thread that renews the lease has a fault, see the log".to_owned());
     }
     holdings.wake();
     // Its commit must not be the last to know the client. Commits have limits of their own.
@@ -115,8 +142,8 @@ fn poll(order: &Order, client: &Client, renewing: &thread::JoinHandle<()>) {
 }
 
 /// librdkafka goes on by itself after all of them; the same one again is no news.
-fn report(options: &Options, error: KafkaError, last: &mut Option<Code>) {
-    let Options { group, topic, .. } = options;
+fn report(order: &Order, error: KafkaError, last: &mut Option<Code>) {
+    let Options { group, topic, .. } = &order.options;
     let code = Cause::from(error.clone()).code();
     let error = Error::request(format!("take part in group {group}"), error);
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -126,6 +153,7 @@ fn report(options: &Options, error: KafkaError, last: &mut Option<Code>) {
         tracing::error!(group, topic, error = %error, source, "the group cannot share its work");
     }
     *last = code;
+    order.holdings.failed(Chain(&error).to_string());
 }
 
 /// Hears what the group gives and takes.
@@ -136,19 +164,21 @@ struct Changes {
 
 impl Rebalances for Changes {
     fn assigned(&self, consumer: &Client, partitions: &TopicPartitionList) {
-        if partitions.count() == 0 {
-            return;
+        if partitions.count() > 0 {
+            tracing::info!(group = self.group, partitions = ?numbers(partitions), "partitions assigned");
+            // Only who owns them matters. Those that are not paused are read in vain, nothing more.
+            if let Err(error) = consumer.pause(partitions) {
+                tracing::debug!(group = self.group, %error, "partitions are not paused");
+            }
         }
-        tracing::info!(group = self.group, partitions = ?numbers(partitions), "partitions assigned");
-        // Only who owns them matters. Those that are not paused are read in vain, nothing more.
-        if let Err(error) = consumer.pause(partitions) {
-            tracing::debug!(group = self.group, %error, "partitions are not paused");
-        }
-        self.holdings.assigned(numbers(partitions));
+        self.holdings.settled(sys::group_generation(consumer.client()), numbers(partitions));
     }
 
-    fn revoked(&self, partitions: &TopicPartitionList) {
+    fn revoked(&self, consumer: &Client, partitions: &TopicPartitionList) {
         self.holdings.revoked(numbers(partitions));
+        if consumer.assignment_lost() {
+            self.holdings.lost();
+        }
         if partitions.count() > 0 {
             tracing::info!(group = self.group, partitions = ?numbers(partitions), "partitions revoked");
         }

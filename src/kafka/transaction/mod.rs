@@ -11,6 +11,14 @@
 //!   may be in the log.
 //! - Calls that block run on the shard's thread; one that hangs past the watchdog is left behind with its producer.
 //!
+//! Now and then a broker loses track of a transaction: its coordinator calls it ended, and partitions never hear of it.
+//! Taking the id over does not end it, and readers see nothing behind it for ever. [`ShardProducer::settle`] does: the id has
+//! kept its producer's number, so that the end of a new transaction in the same partition ends the old one as well. That
+//! new one is aborted, never committed, and what was left hanging with it: also a batch whose commit was acknowledged
+//! in the moment before the broker died. Where the broker had told some partitions of the commit and not the others, the
+//! batch stays visible in those alone: no later transaction can make it whole again, and the client does not learn what had
+//! been decided.
+//!
 //! A transaction the broker itself aborted because it was open longer than `transaction.timeout.ms` (a frozen process) is
 //! reported as fencing too: librdkafka cannot tell the two apart, and ending the instance is right for both.
 
@@ -18,20 +26,24 @@ mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::{
     sync::{Semaphore, oneshot},
     time::{sleep, timeout},
 };
 
-use worker::{Ended, Worker};
+use worker::{Ended, Purpose, Worker};
 
-use super::Error;
+use super::{Error, Place};
 use crate::{
     config::Kafka,
     metrics,
     model::EncodedRecord,
     retry::{Backoff, Policy, Retry},
 };
+
+/// How often settling is tried with a new producer.
+const SETTLE_TRIES: u32 = 3;
 
 /// Says whether the shard is still the caller's. Asked before and after each attempt to build a producer.
 pub type Lease = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -160,7 +172,53 @@ impl ShardProducer {
     /// If this call is dropped before it returns, the batch may or may not be committed; the next call then writes nothing
     /// and answers [`Failure::Rebuilt`].
     pub async fn commit(&mut self, batch: Vec<EncodedRecord>) -> Result<(), Failure> {
-        let action = || format!("commit a batch with transactional id {}", self.transactional_id);
+        let action = format!("commit a batch with transactional id {}", self.transactional_id);
+        self.hand_over(batch, Purpose::Commit, &action).await
+    }
+
+    /// Ends for good what an earlier owner of the id may have left hanging in these partitions, and what nobody would ever
+    /// end otherwise; see the module's head. Where there is nothing it leaves a record nobody sees.
+    ///
+    /// To be called before the first [`ShardProducer::commit`]: that would make visible what was left in its partitions.
+    ///
+    /// # Errors
+    /// Another owner has come, the lease has ended, or Kafka did not take it.
+    pub async fn settle(&mut self, places: &[Place]) -> Result<(), Error> {
+        let action = format!("end what was left open with transactional id {}", self.transactional_id);
+        let record = |(topic, partition): &Place| EncodedRecord {
+            topic: Arc::clone(topic),
+            partition: *partition,
+            key: Bytes::copy_from_slice(self.transactional_id.as_bytes()),
+            value: None,
+            headers: Vec::new(),
+            timestamp_ms: None,
+        };
+        let records: Vec<EncodedRecord> = places.iter().map(record).collect();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.hand_over(records.clone(), Purpose::Settle, &action).await {
+                Ok(()) => return Ok(()),
+                // A new producer stands ready, and nothing has to be read before this is done again.
+                Err(Failure::Rebuilt { .. }) if tries < SETTLE_TRIES => {}
+                Err(Failure::Over { .. }) if !(self.lease)() => {
+                    return Err(Error::LeaseEnded { transactional_id: Arc::clone(&self.transactional_id) });
+                }
+                Err(Failure::Rebuilt { .. } | Failure::Over { .. }) => {
+                    return Err(Error::Deadline { action, limit: self.shards.options.watchdog });
+                }
+                Err(Failure::Aborted { source } | Failure::Fenced { source }) => return Err(source),
+            }
+        }
+    }
+
+    async fn hand_over(
+        &mut self,
+        batch: Vec<EncodedRecord>,
+        purpose: Purpose,
+        action: &str,
+    ) -> Result<(), Failure> {
+        let action = || action.to_owned();
         let Some(worker) = &self.worker else {
             return Err(Failure::Over { source: Error::Stopped { action: action() } });
         };
@@ -173,7 +231,7 @@ impl ShardProducer {
         }
 
         let (answer, answered) = oneshot::channel();
-        worker.commit(batch, answer);
+        worker.hand_over(batch, purpose, answer);
         self.open = true;
         let watchdog = self.shards.options.watchdog;
         let ended = match timeout(watchdog, answered).await {
@@ -185,6 +243,11 @@ impl ShardProducer {
             Ended::Committed => {
                 self.open = false;
                 metrics::transaction_ended(metrics::Transaction::Committed);
+                Ok(())
+            }
+            Ended::Settled => {
+                self.open = false;
+                metrics::transaction_ended(metrics::Transaction::Settled);
                 Ok(())
             }
             Ended::Aborted(source) => {

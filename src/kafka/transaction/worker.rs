@@ -40,6 +40,8 @@ const SETTLE_LIMIT: Duration = Duration::from_millis(20);
 /// How a batch ended.
 pub(super) enum Ended {
     Committed,
+    /// Nothing is visible, neither of the batch nor of what stood open before it.
+    Settled,
     /// Nothing is visible and the producer goes on, unless a record was sent and refused: then the thread has ended.
     Aborted(Error),
     /// Another owner has come.
@@ -53,8 +55,18 @@ pub(super) struct Worker {
     batches: mpsc::Sender<Batch>,
 }
 
+/// What a batch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To be seen.
+    Commit,
+    /// To be aborted, and with it what stands open in its partitions.
+    Settle,
+}
+
 struct Batch {
     records: Vec<EncodedRecord>,
+    purpose: Purpose,
     answer: oneshot::Sender<Ended>,
 }
 
@@ -97,8 +109,13 @@ impl Worker {
     }
 
     /// Hands a batch over. When the thread has ended, the answer is dropped unanswered.
-    pub(super) fn commit(&self, records: Vec<EncodedRecord>, answer: oneshot::Sender<Ended>) {
-        self.batches.send(Batch { records, answer }).ok();
+    pub(super) fn hand_over(
+        &self,
+        records: Vec<EncodedRecord>,
+        purpose: Purpose,
+        answer: oneshot::Sender<Ended>,
+    ) {
+        self.batches.send(Batch { records, purpose, answer }).ok();
     }
 }
 
@@ -132,10 +149,10 @@ impl Shard {
     }
 
     fn run(&self, inbox: &mpsc::Receiver<Batch>) {
-        while let Ok(Batch { records, answer }) = inbox.recv() {
-            let ended = self.commit(&records);
+        while let Ok(Batch { records, purpose, answer }) = inbox.recv() {
+            let ended = self.write(&records, purpose);
             let over = match ended {
-                Ended::Committed => false,
+                Ended::Committed | Ended::Settled => false,
                 // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
                 // transaction's timeout: not with this client again.
                 Ended::Aborted(_) => self.reports.has_failures(),
@@ -149,13 +166,20 @@ impl Shard {
         }
     }
 
-    fn commit(&self, records: &[EncodedRecord]) -> Ended {
+    fn write(&self, records: &[EncodedRecord], purpose: Purpose) -> Ended {
         let batch = self.reports.begin();
         if let Err(error) = self.producer.begin_transaction() {
             return self.over(self.error("begin a transaction", error));
         }
         if let Err(error) = self.send(batch, records).and_then(|()| self.drain()) {
             return self.abort(error);
+        }
+        // The records are in the log by now, without which there would be nothing to abort there.
+        if purpose == Purpose::Settle {
+            return match self.producer.abort_transaction(ABORT_LIMIT) {
+                Ok(()) => Ended::Settled,
+                Err(error) => self.over(self.error("abort", error)),
+            };
         }
         if let Some(hook) = &self.before_commit {
             hook();

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{Budget, CLASS, Error, Herder, PluginInfo};
+use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo};
 use crate::{
     config::{KeyDef, Validation},
-    worker::{plugins::Plugin, state::configs::Properties},
+    worker::{
+        plugins::Plugin,
+        state::configs::{self, Properties},
+    },
 };
 
 /// What configurations may name beside connectors, with Kafka Connect's word for its kind. They have no keys of their own
@@ -56,14 +59,20 @@ impl Herder {
             }
         }
         let plugin = self.class_of(&config)?;
-        validation(plugin, Arc::new(config), Budget::start()).await
+        self.validation(plugin, Arc::new(config), Budget::start()).await
     }
 
     /// Takes a configuration only if its class finds nothing wrong with it.
     pub(super) async fn accept(&self, config: &Arc<Properties>, budget: Budget) -> Result<(), Error> {
         let plugin = self.class_of(config)?;
         let class = plugin.class().to_owned();
-        let answer = validation(plugin, Arc::clone(config), budget).await?;
+        let size = configs::connector("", Some(config)).1.map_or(0, |record| record.to_string().len());
+        if size > LARGEST_RECORD {
+            let told =
+                format!("the configuration has {size} bytes where {LARGEST_RECORD} are the most that fit");
+            return Err(Error::Invalid { class, errors: vec![told] });
+        }
+        let answer = self.validation(plugin, Arc::clone(config), budget).await?;
         let errors: Vec<String> = answer.configs.into_iter().flat_map(|entry| entry.value.errors).collect();
         if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class, errors }) }
     }
@@ -85,23 +94,31 @@ impl Herder {
             ))
         })
     }
-}
 
-/// References are read from files, which may be slow: not on a thread of the runtime.
-async fn validation(
-    plugin: Arc<dyn Plugin>,
-    config: Arc<Properties>,
-    budget: Budget,
-) -> Result<Validation, Error> {
-    let class = plugin.class();
-    match timeout(budget.left(), spawn_blocking(move || plugin.validate(&config))).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => {
-            // The text of a panic may hold a value of the configuration.
-            tracing::error!(class, panicked = error.is_panic(), "validate a configuration");
-            Err(Error::Internal { doing: "validate the configuration" })
+    /// References are read from files, which may be slow: not on a thread of the runtime, and not on any number of others.
+    async fn validation(
+        &self,
+        plugin: Arc<dyn Plugin>,
+        config: Arc<Properties>,
+        budget: Budget,
+    ) -> Result<Validation, Error> {
+        let doing = "validating the configuration";
+        let turn = self.limits.thread(budget, doing).await?;
+        let class = plugin.class();
+        let validate = move || {
+            // Held by the thread: one that hangs on a file after its request was answered still counts.
+            let _turn = turn;
+            plugin.validate(&config)
+        };
+        match timeout(budget.left(), spawn_blocking(validate)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                // The text of a panic may hold a value of the configuration.
+                tracing::error!(class, panicked = error.is_panic(), "validate a configuration");
+                Err(Error::Internal { doing: "validate the configuration" })
+            }
+            Err(_) => Err(Error::TimedOut { doing }),
         }
-        Err(_) => Err(Error::TimedOut { doing: "validating the configuration" }),
     }
 }
 

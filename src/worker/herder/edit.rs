@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Budget, CLASS, Error, FRESH, Herder, Info, NAME, Status, shapes::connector_state};
 use crate::{
-    config::{
-        self,
-        connector::{Class, TargetState, conflicts},
-    },
-    worker::state::{
-        configs::{self, Configs, Connector, Properties, Write},
-        statuses::RunState,
+    config::connector::TargetState,
+    worker::{
+        fresh::read_configs,
+        state::{
+            configs::{self, Configs, Connector, Properties, Write},
+            statuses::RunState,
+        },
     },
 };
 
@@ -33,11 +33,12 @@ impl Herder {
         let name = name.trim();
         let config = Arc::new(named(name, config)?);
         self.accept(&config, budget).await?;
+        let rivals = self.rivals(name, &config, budget).await;
         let decide = |configs: &Configs| {
             if configs.connectors().contains_key(name) {
                 return Err(Error::AlreadyExists(name.to_owned()));
             }
-            self.alone(name, &config, configs)?;
+            rivals.check(configs)?;
             let target = initial.map(|state| configs::target_state(name, Some(state)));
             let writes = [configs::connector(name, Some(&config))].into_iter().chain(target);
             Ok(((), writes.collect()))
@@ -81,7 +82,7 @@ impl Herder {
             if !configs.connectors().contains_key(name) {
                 return Err(Error::no_connector(name));
             }
-            Ok(((), configs.deletion(name)))
+            Ok(((), self.deletion(name, configs)))
         };
         Ok(self.parts.arbiter.write(Budget::start().left(), decide).await?)
     }
@@ -139,8 +140,12 @@ impl Herder {
 
     /// The connector as it stands in the topic at this moment: what another worker has finished writing is in it.
     pub(super) async fn newest(&self, name: &str, budget: Budget) -> Result<Option<Connector>, Error> {
+        let _turn = self.limits.client(budget, "waiting to read the config topic").await?;
         self.ready().await?;
-        let read = self.parts.state.configs.read_to_end(budget.left().min(FRESH)).await;
+        let (configs, arbiter) = (&self.parts.state.configs, &self.parts.arbiter);
+        // The cure of a write that hangs has as long again: half of what is left leaves room for the change itself.
+        let limit = FRESH.min(budget.left() / 2);
+        let read = read_configs(configs, arbiter, limit).await;
         read.map_err(Error::kafka("read the config topic to its end"))?;
         Ok(self.known(name))
     }
@@ -153,13 +158,14 @@ impl Herder {
         before: Option<Connector>,
         budget: Budget,
     ) -> Result<(Info, bool), Error> {
+        let rivals = self.rivals(name, &config, budget).await;
         let seen = before.as_ref().map(|connector| connector.revision);
         let decide = |configs: &Configs| {
             let now = configs.connectors().get(name);
             if now.map(|connector| connector.revision) != seen {
                 return Err(Error::Stale);
             }
-            self.alone(name, &config, configs)?;
+            rivals.check(configs)?;
             let mut after = now.cloned().unwrap_or_else(|| fresh(Arc::clone(&config)));
             after.config = Arc::clone(&config);
             Ok((after, vec![configs::connector(name, Some(&config))]))
@@ -167,36 +173,10 @@ impl Herder {
         let after = self.parts.arbiter.write(budget.left(), decide).await?;
         Ok((self.info_of(name, &after), before.is_none()))
     }
-
-    /// Holds what no two connectors may share. Those whose configuration this worker cannot read count as different.
-    fn alone(&self, name: &str, config: &Properties, configs: &Configs) -> Result<(), Error> {
-        let class = |config: &Properties| config.get(CLASS).and_then(|class| Class::parse(class));
-        let Some(own) = class(config) else { return Ok(()) };
-        let parse = |name: &str, config: &Properties| {
-            config::Connector::parse(name, config, &self.parts.providers).ok().map(|(parsed, _)| parsed)
-        };
-        let rivals = configs
-            .connectors()
-            .iter()
-            .filter(|(other, connector)| *other != name && class(&connector.config) == Some(own));
-        // The new one last: what it cannot share is then told about it and not about the other.
-        let mut all: Vec<_> =
-            rivals.filter_map(|(other, connector)| parse(other, &connector.config)).collect();
-        all.extend(parse(name, config));
-        let about = format!("{name}: ");
-        let errors: Vec<String> = conflicts(&all)
-            .iter()
-            .filter_map(|problem| {
-                let key = problem.key.strip_prefix(&about)?;
-                Some(format!("{key} {}; {}", problem.rule, problem.remedy))
-            })
-            .collect();
-        if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class: own.name().to_owned(), errors }) }
-    }
 }
 
 /// The configuration with its name in it.
-fn named(name: &str, mut config: Properties) -> Result<Properties, Error> {
+pub(super) fn named(name: &str, mut config: Properties) -> Result<Properties, Error> {
     match config.get(NAME) {
         Some(inner) if inner != name => {
             return Err(Error::BadRequest(format!(
@@ -212,6 +192,12 @@ fn named(name: &str, mut config: Properties) -> Result<Properties, Error> {
         "name must not be empty"
     } else if name.chars().any(char::is_control) {
         "name must not contain control characters"
+    } else if name.trim() != name {
+        // Kafka Connect takes it on PUT, and its user then has two connectors that look the same.
+        "name must not begin or end with blanks"
+    } else if matches!(name, "." | "..") {
+        // Clients take them out of a path before they send it, so such a connector could not be reached again.
+        "name must not be . or .., which clients remove from paths"
     } else {
         return Ok(config);
     };
@@ -269,7 +255,7 @@ mod tests {
     }
 
     fn connector(target: TargetState, tasks: usize) -> Connector {
-        Connector { target, tasks: vec![Properties::new(); tasks].into(), ..fresh(Arc::default()) }
+        Connector { target, tasks: vec![Arc::default(); tasks].into(), ..fresh(Arc::default()) }
     }
 
     fn status(connector: &'static str, tasks: &[&'static str]) -> Status {
@@ -297,11 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_letters_or_with_a_line_break_is_an_invalid_configuration() {
-        for name in ["", "a\nb", "\u{0}"] {
+    fn a_name_that_cannot_be_told_or_reached_is_an_invalid_configuration() {
+        for name in ["", "a\nb", "\u{0}", " a", "a\u{a0}", ".", ".."] {
             let error = named(name, Properties::new()).unwrap_err();
 
             assert!(matches!(error, Error::Invalid { .. }), "{name:?}: {error}");
+        }
+        for name in ["a b", "...", ".a", "ä/ö"] {
+            assert!(named(name, Properties::new()).is_ok(), "{name:?}");
         }
     }
 

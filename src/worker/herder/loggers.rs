@@ -14,7 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
 use super::{Budget, Error, Herder};
-use crate::{telemetry, worker::state::configs};
+use crate::{
+    telemetry::{self, LoggerError},
+    worker::state::configs,
+};
 
 /// The logger that stands for all others.
 pub(super) const ROOT: &str = "root";
@@ -108,11 +111,13 @@ pub trait Loggers: Send + Sync + fmt::Debug {
     /// Every logger known, `root` among them.
     fn levels(&self) -> BTreeMap<String, LoggerLevel>;
 
-    /// Sets a logger and those below it, known or not, and names those it changed; none if it cannot be a logger's name.
-    fn set(&self, logger: &str, level: Level) -> Vec<String>;
+    /// Sets a logger and those below it, known or not, and names those it changed.
+    ///
+    /// # Errors
+    /// It cannot be set, and why.
+    fn set(&self, logger: &str, level: Level) -> Result<Vec<String>, LoggerError>;
 }
 
-/// The dots of Kafka Connect's names stand for the colons of ours.
 impl Loggers for telemetry::Filters {
     fn levels(&self) -> BTreeMap<String, LoggerLevel> {
         let shown = Self::levels(self).into_iter().map(|(name, shown)| {
@@ -121,8 +126,8 @@ impl Loggers for telemetry::Filters {
         shown.collect()
     }
 
-    fn set(&self, logger: &str, level: Level) -> Vec<String> {
-        Self::set(self, &logger.replace('.', "::"), level.into())
+    fn set(&self, logger: &str, level: Level) -> Result<Vec<String>, LoggerError> {
+        Self::set(self, logger, level.into())
     }
 }
 
@@ -147,22 +152,26 @@ impl Herder {
     /// Changes a logger of this worker, and names all it changed.
     ///
     /// # Errors
-    /// The level does not exist.
+    /// The level does not exist, or the logger cannot be set.
     pub fn set_logger(&self, name: &str, level: &str) -> Result<Vec<String>, Error> {
         let level = parse(level)?;
-        let affected = self.parts.loggers.set(name, level);
-        if affected.is_empty() { Err(no_logger(name)) } else { Ok(affected) }
+        Ok(self.parts.loggers.set(name, level)?)
     }
 
     /// Changes a logger of every worker.
     ///
     /// # Errors
-    /// The level does not exist, or Kafka did not take it.
+    /// The level does not exist, the logger cannot be set, or Kafka did not take it.
     pub async fn set_cluster_logger(&self, name: &str, level: &str) -> Result<(), Error> {
         let level = parse(level)?;
+        LoggerError::check(name, [])?;
         self.ready().await?;
         let write = configs::logger(name, &level.to_string());
-        let decide = |_: &configs::Configs| Ok::<_, Error>(((), vec![write.clone()]));
+        let decide = |configs: &configs::Configs| {
+            // The topic keeps every name for ever, so there is a limit to them there too.
+            LoggerError::check(name, configs.loggers().keys().map(String::as_str))?;
+            Ok::<_, Error>(((), vec![write.clone()]))
+        };
         self.parts.arbiter.write(Budget::start().left(), decide).await?;
         self.apply_cluster_levels();
         Ok(())
@@ -194,10 +203,15 @@ impl Herder {
         });
         for (name, level) in self.followed.unseen(levels) {
             match Level::parse(&level) {
-                Some(level) => {
-                    let affected = self.parts.loggers.set(&name, level);
-                    tracing::info!(logger = name, %level, affected = affected.len(), "log level set for all workers");
-                }
+                Some(level) => match self.parts.loggers.set(&name, level) {
+                    Ok(affected) => {
+                        let affected = affected.len();
+                        tracing::info!(logger = name, %level, affected, "log level set for all workers");
+                    }
+                    Err(error) => {
+                        tracing::warn!(logger = name, %error, "a log level for all workers is not set here");
+                    }
+                },
                 None => tracing::warn!(logger = name, "a log level for all workers is none"),
             }
         }
@@ -227,8 +241,21 @@ impl Followed {
     }
 }
 
+impl From<LoggerError> for Error {
+    fn from(error: LoggerError) -> Self {
+        match error {
+            LoggerError::Gone => Self::Internal { doing: "change what is logged" },
+            refused => Self::BadRequest(refused.to_string()),
+        }
+    }
+}
+
 fn parse(level: &str) -> Result<Level, Error> {
-    Level::parse(level).ok_or_else(|| Error::NotFound(format!("invalid log level '{level}'.")))
+    Level::parse(level).ok_or_else(|| {
+        // It may be a misplaced value; its length bounds what is repeated.
+        let level: String = level.chars().take(32).collect();
+        Error::NotFound(format!("invalid log level '{level}'."))
+    })
 }
 
 fn no_logger(name: &str) -> Error {

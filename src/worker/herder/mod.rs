@@ -11,15 +11,21 @@
 //! - What was changed is seen by the next read on this worker.
 //! - A connector has a status from the moment it has a configuration: UNASSIGNED until its owner says otherwise, so no
 //!   list loses one. Its tasks are those of its configuration, whatever older records the status topic holds.
-//! - Every operation ends within [`ANSWER`], done or not.
+//! - What this worker has ended because its lease ran out is UNASSIGNED in its own answers, though the topic cannot be told
+//!   before Kafka is back.
+//! - Every operation ends within [`ANSWER`], done or not. What takes a thread or a client of Kafka's waits for its turn
+//!   (`limits`), so that many requests at once take no more of either than some.
 //!
 //! On failure an [`Error`] has the status and the words Kafka Connect would answer with.
 
 mod classes;
+mod declarations;
 mod edit;
 mod error;
+mod limits;
 mod loggers;
 mod offsets;
+mod rivals;
 mod shapes;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -27,7 +33,14 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures::future::join3;
 use tokio::time::{Instant, timeout};
 
+use self::{
+    declarations::Sight,
+    limits::Limits,
+    loggers::Followed,
+    shapes::{connector_state, task_state},
+};
 pub use self::{
+    declarations::{Declaration, DeclarationInfo, Drift, Finding, Sighting},
     edit::Patch,
     error::Error,
     loggers::{Level, LoggerLevel, Loggers},
@@ -35,10 +48,6 @@ pub use self::{
         ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
         TaskInfo, TaskState, TopicNames, Topics,
     },
-};
-use self::{
-    loggers::Followed,
-    shapes::{connector_state, task_state},
 };
 use super::{
     arbiter::Arbiter,
@@ -49,6 +58,7 @@ use super::{
         statuses::{RunState, Statuses},
         writer::{OffsetWriter, StatusWriter},
     },
+    supervisor::Handle,
 };
 use crate::{config, kafka};
 
@@ -58,6 +68,10 @@ pub const ANSWER: Duration = Duration::from_secs(7);
 const START: Duration = Duration::from_secs(5);
 /// The longest it takes to learn what other workers have written, while Kafka is well.
 const FRESH: Duration = Duration::from_secs(3);
+
+/// The most a record may have that an edit writes. What a topic takes at least, less room for what is around the record: its
+/// key, the batch, and what a class adds for its tasks.
+const LARGEST_RECORD: usize = kafka::SMALLEST_LIMIT as usize - (64 << 10);
 
 /// Kafka's release whose REST API this is.
 const KAFKA_VERSION: &str = "4.3.1-tributary";
@@ -83,6 +97,8 @@ pub struct Parts {
     pub loggers: Arc<dyn Loggers>,
     /// Who this worker is in status records: `host:port`.
     pub worker_id: String,
+    /// What runs on this worker, for answers about that while Kafka is away.
+    pub running: Handle,
     /// Where this worker is reached, as in `http://host:port`, for `Location` headers.
     pub url: String,
     /// The cluster this worker works on, where the broker told.
@@ -94,13 +110,20 @@ pub struct Parts {
 pub struct Herder {
     parts: Arc<Parts>,
     followed: Arc<Followed>,
+    sight: Arc<Sight>,
+    limits: Arc<Limits>,
 }
 
 impl Herder {
     /// Made of these parts.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts), followed: Arc::default() }
+        Self {
+            parts: Arc::new(parts),
+            followed: Arc::default(),
+            sight: Arc::default(),
+            limits: Arc::default(),
+        }
     }
 
     /// Version and cluster.
@@ -183,7 +206,7 @@ impl Herder {
         let connector = self.connector(name).await?;
         let infos = connector.tasks.iter().zip(0..).map(|(config, task)| TaskInfo {
             id: TaskId { connector: name.to_owned(), task },
-            config: config.clone(),
+            config: Arc::clone(config),
         });
         Ok(infos.collect())
     }
@@ -261,13 +284,18 @@ impl Herder {
 
     fn status_of(&self, name: &str, connector: &Connector, statuses: &Statuses) -> Status {
         let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
-        let told = |status: &super::state::statuses::Status| {
-            (status.state, status.worker_id.clone(), status.trace.clone().filter(|trace| !trace.is_empty()))
+        let told = |task: Option<u32>| match statuses.of(name, task) {
+            // The topic could not be told; this worker knows better.
+            Some(status) if self.parts.running.ended(name, task, status) => unassigned(),
+            Some(status) => {
+                let trace = status.trace.clone().filter(|trace| !trace.is_empty());
+                (status.state, status.worker_id.clone(), trace)
+            }
+            None => unassigned(),
         };
-        let (state, worker_id, trace) = statuses.connector(name).map_or_else(unassigned, told);
-        let of_tasks = statuses.tasks(name);
+        let (state, worker_id, trace) = told(None);
         let tasks = (0..).zip(connector.tasks.iter()).map(|(id, _)| {
-            let (state, worker_id, trace) = of_tasks.get(&id).map_or_else(unassigned, |status| told(status));
+            let (state, worker_id, trace) = told(Some(id));
             TaskState { id, state: task_state(state), worker_id, trace }
         });
         Status {

@@ -1,19 +1,32 @@
 //! Offsets of a connector and the topics it is seen to use: read, changed, forgotten.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use futures::future::try_join_all;
-use serde_json::{Map, Value};
-use tokio::time::timeout;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
+use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{Budget, Error, FRESH, Herder, Message, Offset, Offsets};
+use super::{Budget, Error, FRESH, Herder, LARGEST_RECORD, Message, Offset, Offsets};
 use crate::{
     config::connector::TargetState,
-    kafka,
-    worker::{plugins::Plugin, state::configs::Connector},
+    kafka::{self, Place, ShardProducer, Waits},
+    model::EncodedRecord,
+    worker::{
+        arbiter::Changes,
+        plugins::{Past, Plugin},
+        state::{
+            configs::{self, Configs, Connector},
+            offsets::Edit,
+        },
+    },
 };
 
-type Edits = Vec<(Map<String, Value>, Option<Map<String, Value>>)>;
+type Edits = Vec<Edit>;
+
+/// Transactional ids that are taken at the same time for one request: each is a client of Kafka's with threads of its own.
+const TAKEN_AT_ONCE: usize = 8;
+/// How long transactions in the offset topic, which all tasks write to, are given to end.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Herder {
     /// Offsets a connector has stored.
@@ -45,7 +58,17 @@ impl Herder {
         let (connector, plugin) = self.editable(name, budget).await?;
         let edits: Edits = offsets.offsets.into_iter().map(|one| (one.partition, one.offset)).collect();
         plugin.check_offsets(&edits).map_err(Error::BadRequest)?;
-        self.edit_offsets(name, &connector, plugin, edits, budget).await?;
+        let written = self.parts.offsets.records(name, &edits);
+        let size = |record: &EncodedRecord| record.key.len() + record.value.as_ref().map_or(0, Bytes::len);
+        if written.records.iter().any(|record| size(record) > LARGEST_RECORD) {
+            let told = format!("A partition and its offset may have {LARGEST_RECORD} bytes at most");
+            return Err(Error::BadRequest(told));
+        }
+        let partitions: BTreeSet<i32> = written.records.iter().map(|record| record.partition).collect();
+        let partitions: Vec<i32> = partitions.into_iter().collect();
+        let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
+        self.read_offsets(&partitions, &mut writers, budget).await?;
+        self.edit_offsets(name, &connector, &edits, budget).await?;
         Ok(Message { message: "The offsets for this connector have been altered successfully".to_owned() })
     }
 
@@ -56,15 +79,18 @@ impl Herder {
     pub async fn reset_offsets(&self, name: &str) -> Result<Message, Error> {
         let budget = Budget::start();
         let (connector, plugin) = self.editable(name, budget).await?;
-        // What a task wrote last, on whichever worker, has to go too.
-        let read = self.parts.state.offsets.read_to_end(budget.left().min(FRESH)).await;
-        read.map_err(Error::kafka("read the offset topic to its end"))?;
+        let mut writers = self.fence_writers(name, &connector, plugin, budget).await?;
+        // What a task wrote last, on whichever worker, has to go too; from here on none can. It may be in any partition.
+        let partitions: Vec<i32> = (0..self.parts.state.offsets.partitions()).collect();
+        let turn = self.limits.client(budget, "waiting to read the offset topic").await?;
+        self.read_offsets(&partitions, &mut writers, budget).await?;
+        drop(turn);
         let edits: Edits = self
             .parts
             .state
             .offsets
             .read(|offsets| offsets.of(name).map(|(partition, _)| (partition.clone(), None)).collect());
-        self.edit_offsets(name, &connector, plugin, edits, budget).await?;
+        self.edit_offsets(name, &connector, &edits, budget).await?;
         Ok(Message { message: "The offsets for this connector have been reset successfully".to_owned() })
     }
 
@@ -102,33 +128,100 @@ impl Herder {
         Ok((connector, plugin))
     }
 
-    /// Takes the writers' transactional ids, so that no task left behind on a frozen worker can write over the edit, then
-    /// writes it.
-    async fn edit_offsets(
+    /// Takes the writers' transactional ids, so that no task left behind on a frozen worker can write over an edit.
+    async fn fence_writers(
         &self,
         name: &str,
         connector: &Connector,
         plugin: Arc<dyn Plugin>,
-        edits: Edits,
+        budget: Budget,
+    ) -> Result<Vec<ShardProducer>, Error> {
+        let state = &self.parts.state;
+        let past = Past {
+            tasks: state.configs.read(|configs| configs.highest_task(name)),
+            partitions: state
+                .offsets
+                .read(|offsets| offsets.of(name).map(|(partition, _)| partition.clone()).collect()),
+        };
+        let doing = "take over from tasks of the connector that may still be writing; no offset was changed";
+        let (name, config) = (name.to_owned(), Arc::clone(&connector.config));
+        let ours: kafka::Lease = Arc::new(|| true);
+        let taken = async {
+            // References are read from files, which may be slow: not on a thread of the runtime.
+            let turn = self.limits.thread(budget, doing).await?;
+            let writers = spawn_blocking(move || {
+                let _turn = turn;
+                plugin.writers(&name, &config, &past)
+            });
+            let writers = writers.await;
+            let writers =
+                writers.map_err(|_| Error::Internal { doing: "find the writers of the connector" })?;
+            let taking = stream::iter(writers).map(|id| async {
+                let _turn = self.limits.client(budget, doing).await?;
+                self.parts.shards.take(id, Arc::clone(&ours)).await.map_err(Error::kafka(doing))
+            });
+            taking.buffer_unordered(TAKEN_AT_ONCE).try_collect::<Vec<_>>().await
+        };
+        timeout(budget.left(), taken).await.unwrap_or(Err(Error::TimedOut { doing }))
+    }
+
+    /// Reads partitions of the offset topic to their end. What the connector's tasks, or edits before this one, have left
+    /// hanging there is ended.
+    async fn read_offsets(
+        &self,
+        partitions: &[i32],
+        writers: &mut [ShardProducer],
         budget: Budget,
     ) -> Result<(), Error> {
-        let writers = plugin.writers(name, &connector.config);
-        let ours: kafka::Lease = Arc::new(|| true);
-        let taken = try_join_all(writers.into_iter().map(|id| self.parts.shards.take(id, Arc::clone(&ours))));
-        let doing = "take over from tasks of the connector that may still be writing; no offset was changed";
-        // The producers are not used: to have been initialised is all they are for.
-        match timeout(budget.left(), taken).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(source)) => return Err(Error::kafka(doing)(source)),
-            Err(_) => return Err(Error::TimedOut { doing }),
+        let doing = "read the offset topic to its end";
+        let tail = &self.parts.state.offsets;
+        let limit = budget.left().min(FRESH);
+        let waits = Waits { also: &[], patience: PATIENCE.min(limit / 2), limit };
+        let open = match tail.read_partitions_to_end(partitions, waits).await {
+            Err(kafka::Error::Undecided { open, .. }) => open,
+            other => return other.map_err(Error::kafka(doing)),
+        };
+        let places: Vec<Place> = open.into_iter().map(|one| (one.topic, one.partition)).collect();
+        let settling = try_join_all(writers.iter_mut().map(|writer| writer.settle(&places)));
+        let settled = timeout(budget.left(), settling).await.map_err(|_| Error::TimedOut { doing })?;
+        settled.map(drop).map_err(Error::kafka(doing))?;
+        let settled = self.parts.arbiter.settle(budget.left()).await;
+        settled.map_err(|error| match error.passing(budget.left()) {
+            Ok(source) => Error::kafka(doing)(source),
+            Err(never) => match never {},
+        })?;
+        let read = tail.read_partitions_to_end(partitions, Waits::up_to(budget.left().min(FRESH))).await;
+        read.map_err(Error::kafka(doing))
+    }
+
+    /// Writes an edit, all of it or nothing, in the order of all changes of connectors: whoever resumes the connector does
+    /// so before, and the edit is refused, or after, and its tasks find the edit.
+    async fn edit_offsets(
+        &self,
+        name: &str,
+        seen: &Connector,
+        edits: &[Edit],
+        budget: Budget,
+    ) -> Result<(), Error> {
+        let written = self.parts.offsets.records(name, edits);
+        if written.records.is_empty() {
+            return Ok(());
         }
-        // Meanwhile somebody may have resumed it, and its tasks would go on from the old offsets.
-        let now = self.newest(name, budget).await?;
-        if now.is_none_or(|now| now.target != TargetState::Stopped) {
-            return Err(Error::Stale);
-        }
-        let doing = "write the offsets (ask for them to see whether they were taken)";
-        let written = self.parts.offsets.write(name, &edits, budget.left()).await;
-        written.map_err(Error::kafka(doing))
+        let decide = |configs: &Configs| {
+            // Resumed and stopped again, or configured anew: its tasks may have written since we looked.
+            let same = configs.connectors().get(name).is_some_and(|now| {
+                let marks = |one: &Connector| (one.target, one.revision, one.task_revision);
+                marks(now) == marks(seen)
+            });
+            if !same {
+                return Err(Error::Stale);
+            }
+            // The state once more: every transaction of the arbiter has a record in the config topic.
+            let writes = vec![configs::target_state(name, Some(seen.target))];
+            Ok(((), Changes { writes, along: written.records.clone() }))
+        };
+        self.parts.arbiter.change(budget.left(), decide).await?;
+        let read = self.parts.offsets.read_back(&written, budget.left()).await;
+        read.map_err(Error::kafka("read the offsets back, which have been written"))
     }
 }

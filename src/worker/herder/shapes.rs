@@ -103,7 +103,7 @@ pub struct TaskInfo {
     /// Which.
     pub id: TaskId,
     /// Its configuration, references unresolved.
-    pub config: Properties,
+    pub config: Arc<Properties>,
 }
 
 /// Offsets of a connector, as read and as written.

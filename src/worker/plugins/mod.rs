@@ -10,16 +10,26 @@
 
 mod failure;
 mod record;
+pub mod recorder;
+mod resume;
 mod test_source;
 mod webhook;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use async_trait::async_trait;
-use tokio::sync::watch;
+use serde_json::{Map, Value};
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use self::{failure::Failure, record::RecordSource, test_source::TestSource, webhook::WebhookSource};
+pub use self::{
+    failure::Failure, record::RecordSource, recorder::Recorder, test_source::TestSource,
+    webhook::WebhookSource,
+};
 use super::state::{
     Tail,
     configs::Properties,
@@ -29,6 +39,10 @@ use crate::{
     config::{self, KeyDef, Validation},
     kafka,
 };
+
+/// Tasks of one connector, at most, whatever `tasks.max` allows. Each task that writes has a transactional client of its own
+/// with about five threads, so one request could otherwise exhaust a worker; a task that has several shards loses nothing.
+pub(in crate::worker) const MOST_TASKS: u32 = 128;
 
 /// Environment variable that, set to `true`, gives a worker the class [`TestSource`].
 pub const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
@@ -51,15 +65,16 @@ pub trait Plugin: Send + Sync + fmt::Debug {
     /// The configuration cannot be used.
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure>;
 
-    /// Runs one task until it is cancelled. Panics are caught by the caller.
+    /// Runs one task until it is cancelled. It tells [`Task::started`] once it has all it needs to do its work; until then
+    /// nobody is shown that it runs. Panics are caught by the caller.
     ///
     /// # Errors
     /// Why it cannot go on: the verdict decides whether it is started again by itself.
     async fn run(&self, task: Task) -> Result<(), Failure>;
 
     /// Transactional ids that must be taken before the offsets of a stopped connector are edited, so that no task left
-    /// behind can write over the edit.
-    fn writers(&self, name: &str, config: &Properties) -> Vec<String>;
+    /// behind can write over the edit: of the tasks it has had as well as of those it would have.
+    fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String>;
 
     /// Checks offsets that somebody wants to set; `None` as an offset resets its partition.
     ///
@@ -85,6 +100,70 @@ pub struct Task {
     pub paused: watch::Receiver<bool>,
     /// What it may use.
     pub tools: Tools,
+    /// Where it tells that it has started.
+    pub startup: Startup,
+    /// Where it tells that it waits.
+    pub rest: Rest,
+}
+
+impl Task {
+    /// Tells that it has started: it holds what it needs, and does its work from now on. Told again it changes nothing.
+    pub fn started(&self) {
+        self.startup.tell();
+    }
+
+    /// Tells that it has seen that it shall wait, and does: it is PAUSED only from here on, since nothing it did before is
+    /// under way any more.
+    pub fn rests(&self) {
+        self.rest.tell();
+    }
+}
+
+/// Tells that a task waits, each time anew.
+#[derive(Debug)]
+pub struct Rest(watch::Sender<()>);
+
+impl Rest {
+    /// One, and where it is heard.
+    #[must_use]
+    pub fn new() -> (Self, watch::Receiver<()>) {
+        let (told, heard) = watch::channel(());
+        (Self(told), heard)
+    }
+
+    /// Tells it.
+    pub fn tell(&self) {
+        self.0.send_replace(());
+    }
+}
+
+/// Tells once that something has started.
+#[derive(Debug)]
+pub struct Startup(Mutex<Option<oneshot::Sender<()>>>);
+
+impl Startup {
+    /// One, and where it is heard.
+    #[must_use]
+    pub fn new() -> (Self, oneshot::Receiver<()>) {
+        let (started, heard) = oneshot::channel();
+        (Self(Mutex::new(Some(started))), heard)
+    }
+
+    /// Tells it.
+    pub fn tell(&self) {
+        let started = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Nobody listens to a start that has been given up.
+        started.map(|started| started.send(()).ok());
+    }
+}
+
+/// What a connector has left behind.
+#[derive(Debug, Clone, Default)]
+pub struct Past {
+    /// One above the highest task that has had a configuration.
+    pub tasks: u32,
+    /// Partitions that have an offset.
+    pub partitions: Vec<Map<String, Value>>,
 }
 
 /// What tasks share.
@@ -100,11 +179,13 @@ pub struct Tools {
     pub worker: Arc<config::Worker>,
     /// Whether this instance may act on the outside world right now.
     pub lease: kafka::Lease,
-    /// Offsets stored by every connector. A task reads them to the end once it has taken its transactional id: until then
-    /// the instance before it may commit others.
+    /// Offsets stored by every connector. A task asks [`Task::stored_offsets`] for its own once it has taken its transactional
+    /// id: until then the instance before it may commit others.
     pub offsets: Tail<Offsets>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
+    /// What the task tells its measurements to, for the metrics of Kafka Connect.
+    pub recorder: Recorder,
 }
 
 impl fmt::Debug for Tools {

@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{Edit, Failure, Plugin, Properties, Task};
+use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task};
 use crate::config::{
     self, KeyDef, Providers, Validation,
     connector::{Class, Common, definitions, keys},
@@ -48,11 +48,8 @@ impl Plugin for RecordSource {
     /// last tasks without a shard, with more give each task several: either way every shard has one task.
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
         let source = self.parse(name, config).map_err(super::unusable)?;
-        let count = match shards(&source.common) {
-            Some(shards) => source.common.tasks_max.min(shards),
-            None => source.common.tasks_max,
-        };
-        Ok((0..count).map(|_| config.clone()).collect())
+        let most = shards(&source.common).unwrap_or(MOST_TASKS).min(MOST_TASKS);
+        Ok((0..source.common.tasks_max.min(most)).map(|_| config.clone()).collect())
     }
 
     async fn run(&self, _task: Task) -> Result<(), Failure> {
@@ -60,7 +57,7 @@ impl Plugin for RecordSource {
     }
 
     /// One for each shard: it names what is written, so a renamed connector is fenced too.
-    fn writers(&self, name: &str, config: &Properties) -> Vec<String> {
+    fn writers(&self, name: &str, config: &Properties, _past: &Past) -> Vec<String> {
         let Ok(source) = self.parse(name, config) else { return Vec::new() };
         let (prefix, shards) = (&source.common.topic_prefix, shards(&source.common).unwrap_or(0));
         (0..shards).map(|shard| format!("tributary-{prefix}-shard-{shard}")).collect()
@@ -113,6 +110,8 @@ mod tests {
         assert_eq!(task_count("40", None), 12);
         assert_eq!(task_count("40", Some("24")), 24);
         assert_eq!(task_count("40", Some("-1")), 40);
+        assert_eq!(task_count("10000", Some("-1")), MOST_TASKS as usize);
+        assert_eq!(task_count("10000", Some("1000")), MOST_TASKS as usize);
     }
 
     #[test]
@@ -120,7 +119,10 @@ mod tests {
         let mut config = record_config();
         config.insert("topic.creation.default.partitions".into(), "2".into());
 
-        assert_eq!(plugin().writers("any", &config), ["tributary-acme-shard-0", "tributary-acme-shard-1"]);
+        assert_eq!(
+            plugin().writers("any", &config, &Past::default()),
+            ["tributary-acme-shard-0", "tributary-acme-shard-1"]
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use async_trait::async_trait;
 
-use super::{Edit, Failure, Plugin, Properties, Task};
+use super::{Edit, Failure, Past, Plugin, Properties, Task};
 use crate::config::{
     self, KeyDef, Providers, Validation,
     connector::{Class, definitions},
@@ -49,7 +49,7 @@ impl Plugin for WebhookSource {
     }
 
     /// It stores no offsets.
-    fn writers(&self, _name: &str, _config: &Properties) -> Vec<String> {
+    fn writers(&self, _name: &str, _config: &Properties, _past: &Past) -> Vec<String> {
         Vec::new()
     }
 

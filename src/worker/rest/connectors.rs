@@ -14,10 +14,7 @@ use super::{
 };
 use crate::{
     config::connector::TargetState,
-    worker::{
-        herder::{Herder, Info},
-        state::configs::Properties,
-    },
+    worker::herder::{Herder, Info},
 };
 
 type Answer = Result<Response, Refusal>;
@@ -71,7 +68,7 @@ pub(super) async fn tasks(State(herder): State<Herder>, Name(name): Name) -> Ans
 /// Kafka Connect dropped this one with 4.0; older tools still ask.
 pub(super) async fn task_configs(State(herder): State<Herder>, Name(name): Name) -> Answer {
     let tasks = herder.tasks(&name).await?.into_iter();
-    let configs: BTreeMap<String, Properties> =
+    let configs: BTreeMap<String, _> =
         tasks.map(|task| (format!("{}-{}", task.id.connector, task.id.task), task.config)).collect();
     Ok(json(200, &configs))
 }

@@ -16,6 +16,7 @@
 
 mod answer;
 mod connectors;
+mod declarations;
 mod loggers;
 mod plugins;
 mod request;
@@ -27,7 +28,7 @@ use axum::{
     Router,
     extract::State,
     middleware::from_fn,
-    response::Response,
+    response::{IntoResponse as _, Response},
     routing::{MethodRouter, delete, get, post, put},
 };
 
@@ -37,13 +38,14 @@ use self::{
     request::acceptable,
 };
 use super::herder::Herder;
+use crate::metrics;
 
 /// When a request is answered at the latest: clients in wide use give up after ten seconds.
 pub const DEADLINE: Duration = Duration::from_millis(9500);
 
 /// The paths of the API.
 pub fn router(herder: Herder) -> Router {
-    let routes: [(&str, MethodRouter<Herder>); 21] = [
+    let routes: [(&str, MethodRouter<Herder>); 22] = [
         ("/connectors", get(connectors::list).post(connectors::create)),
         ("/connectors/{name}", get(connectors::info).delete(connectors::delete)),
         (
@@ -70,12 +72,14 @@ pub fn router(herder: Herder) -> Router {
         ("/connector-plugins", get(plugins::list)),
         ("/connector-plugins/{plugin}/config", get(plugins::config)),
         ("/connector-plugins/{plugin}/config/validate", put(plugins::validate)),
+        ("/admin/declarations", get(declarations::list)),
         ("/admin/loggers", get(loggers::list)),
         ("/admin/loggers/{logger}", get(loggers::one).put(loggers::set)),
         ("/", get(server)),
     ];
     let mut router = Router::new();
     for (path, methods) in routes {
+        debug_assert!(metrics::knows_route(path), "{path} is not counted");
         if path != "/" {
             router = router.route(&format!("{path}/"), methods.clone());
         }
@@ -83,9 +87,15 @@ pub fn router(herder: Herder) -> Router {
     }
     router
         .route_layer(from_fn(acceptable))
-        .method_not_allowed_fallback(async || Refusal::not_allowed())
+        .route_layer(from_fn(security::noted))
+        .method_not_allowed_fallback(not_allowed)
         .fallback(async || Refusal::no_path())
         .with_state(herder)
+}
+
+/// The answer to a method that a path does not have.
+pub(super) async fn not_allowed() -> Response {
+    Refusal::not_allowed().into_response()
 }
 
 async fn server(State(herder): State<Herder>) -> Response {

@@ -1,10 +1,10 @@
-//! What the three topics say, as this worker has read them: configs, offsets, statuses; and the ways to write the last
-//! two. (Configs are written by the [`super::arbiter`] alone.)
+//! What the three topics say, as this worker has read them: configs, offsets, statuses. Configs and, for edits through
+//! REST, offsets are written by the [`super::arbiter`] alone; statuses by their own writer.
 //!
 //! ```text
-//! config topic ─▶ Tail<Configs>                       offset topic ─▶ Tail<Offsets> ◀── OffsetWriter waits for it
-//! status topic ─▶ Tail<Statuses>                          ▲                                   │
-//!      ▲                                                  └───────────────────────────────────┘
+//! config topic ─▶ Tail<Configs>       offset topic ─▶ Tail<Offsets> ◀── OffsetWriter (makes records, waits for them)
+//! status topic ─▶ Tail<Statuses>
+//!      ▲
 //!      └── StatusWriter (latest of each key, for ever)
 //! ```
 //!
@@ -19,6 +19,13 @@ mod tail;
 pub mod writer;
 
 pub use tail::{Apply, Tail};
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
 
 use self::{configs::Configs, offsets::Offsets, statuses::Statuses};
 use super::topics::Partitions;
@@ -67,9 +74,17 @@ impl State {
     }
 }
 
+/// An id no other write has, of this process or of another.
+pub(in crate::worker) fn write_id() -> Bytes {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{:x}-{now:x}-{number}", std::process::id()).into()
+}
+
 /// Records as they come, for the tests of what they add up to.
 #[cfg(test)]
-mod samples {
+pub(in crate::worker) mod samples {
     use bytes::Bytes;
 
     use super::Apply;
@@ -89,7 +104,7 @@ mod samples {
         file.lines().map(line).collect()
     }
 
-    pub(super) fn received(offset: i64, key: &str, value: Option<&str>) -> Received {
+    pub(in crate::worker) fn received(offset: i64, key: &str, value: Option<&str>) -> Received {
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         Received {
             topic: "topic".into(),

@@ -1,4 +1,7 @@
-//! What runs here, for health and metrics.
+//! What runs here: for health, for metrics, and for answers about this worker's own instances.
+//!
+//! The status topic is what everyone sees. While Kafka is away it cannot be written, and this worker knows better: what it
+//! has ended since then it shows as [`Handle::ended`], until the topic has a newer word on it.
 
 use std::{
     collections::BTreeMap,
@@ -6,11 +9,16 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
+use tokio::time::Instant;
+
 use super::Id;
-use crate::worker::state::statuses::RunState;
+use crate::worker::{
+    plugins::Recorder,
+    state::statuses::{RunState, Status},
+};
 
 /// A view of a supervisor. Cheap to clone and to ask.
 #[derive(Debug, Clone, Default)]
@@ -18,18 +26,45 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// A connector or task this worker runs.
+/// A connector or task this worker runs, at the moment it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
     /// Which.
     pub id: Id,
+    /// What it does. UNASSIGNED before it has started for the first time.
+    pub state: RunState,
+    /// Claim of the partition it runs by: which instance of the cluster this is.
+    pub generation: i64,
     /// When it was started last; `None` before the first time.
     pub started_at: Option<SystemTime>,
-    /// What it does.
-    pub state: RunState,
+    /// How often it was started, by an order or by itself after a failure.
+    pub starts: u64,
+    /// How long its state has been what it is.
+    pub since: Duration,
+    /// How long this worker has had it: its life, through all its starts.
+    pub age: Duration,
+    /// How much of that it was RUNNING.
+    pub ran: Duration,
+    /// How much of that it was PAUSED.
+    pub paused: Duration,
 }
 
-/// How often something was started, and what came of it. A start that is under way is only an attempt yet.
+impl Running {
+    /// The part of its life that it was RUNNING, from 0 to 1: Kafka Connect's `running-ratio`.
+    #[must_use]
+    pub fn running_ratio(&self) -> f64 {
+        ratio(self.ran, self.age)
+    }
+
+    /// The part of its life that it was PAUSED, from 0 to 1: Kafka Connect's `pause-ratio`.
+    #[must_use]
+    pub fn pause_ratio(&self) -> f64 {
+        ratio(self.paused, self.age)
+    }
+}
+
+/// How often something was started, and what came of it. A start that is under way is only an attempt yet, and one that
+/// was given up by an order before it was done stays one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Startups {
     /// Starts begun.
@@ -44,37 +79,60 @@ impl Handle {
     /// Everything that runs here, ordered by name and number.
     #[must_use]
     pub fn running(&self) -> Vec<Running> {
-        self.shown().values().cloned().collect()
+        let now = Instant::now();
+        self.known().here.iter().map(|(id, entry)| entry.at(id, now)).collect()
     }
 
-    /// Starts of connectors on this worker.
+    /// What a task that runs here has measured of itself.
+    #[must_use]
+    pub fn recorder(&self, id: &Id) -> Option<Recorder> {
+        self.known().here.get(id).map(|entry| entry.recorder.clone())
+    }
+
+    /// Starts of connectors on this worker since the process began.
     #[must_use]
     pub fn connector_startups(&self) -> Startups {
         self.shared.connectors.get()
     }
 
-    /// Starts of tasks on this worker.
+    /// Starts of tasks on this worker since the process began.
     #[must_use]
     pub fn task_startups(&self) -> Startups {
         self.shared.tasks.get()
     }
 
-    pub(super) fn is(&self, id: &Id, state: RunState) {
-        let mut shown = self.shown();
-        shown.entry(id.clone()).and_modify(|running| running.state = state).or_insert_with(|| Running {
-            id: id.clone(),
-            started_at: None,
-            state,
-        });
+    /// Whether a status is the last word of an instance of this worker that it has ended since then without being able to
+    /// say so, as it does when its lease runs out. Nobody runs it, or somebody whose word has not come yet.
+    #[must_use]
+    pub fn ended(&self, connector: &str, task: Option<u32>, shown: &Status) -> bool {
+        let known = self.known();
+        // Hardly ever is there anything: not worth an id for each question.
+        !known.ended.is_empty() && {
+            let id = Id { connector: connector.into(), task };
+            known
+                .ended
+                .get(&id)
+                .is_some_and(|end| end.generation == shown.generation && *end.worker_id == *shown.worker_id)
+        }
     }
 
-    pub(super) fn starts(&self, id: &Id) {
+    /// Where a task that is about to run here shall measure.
+    pub(super) fn recorder_of(&self, id: &Id, generation: i64) -> Recorder {
+        self.known().entry(id, generation).recorder.clone()
+    }
+
+    pub(super) fn is(&self, id: &Id, generation: i64, state: RunState) {
+        let mut known = self.known();
+        // What it says from now on is on its way to the topic.
+        known.ended.remove(id);
+        known.entry(id, generation).turn(state, Instant::now());
+    }
+
+    pub(super) fn starts(&self, id: &Id, generation: i64) {
         self.counts(id).attempts.fetch_add(1, Ordering::Relaxed);
-        let now = Some(SystemTime::now());
-        self.shown()
-            .entry(id.clone())
-            .and_modify(|running| running.started_at = now)
-            .or_insert_with(|| Running { id: id.clone(), started_at: now, state: RunState::Unassigned });
+        let mut known = self.known();
+        let entry = known.entry(id, generation);
+        (entry.started_at, entry.starts) = (Some(SystemTime::now()), entry.starts + 1);
     }
 
     pub(super) fn started(&self, id: &Id) {
@@ -85,24 +143,121 @@ impl Handle {
         self.counts(id).failures.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// It has ended, and has said so or has nothing to say.
     pub(super) fn forget(&self, id: &Id) {
-        self.shown().remove(id);
+        self.known().here.remove(id);
+    }
+
+    /// It has ended and could not say so: what it said last still stands in the topic.
+    pub(super) fn forget_unsaid(&self, id: &Id, last: &Status) {
+        let mut known = self.known();
+        known.here.remove(id);
+        let end = Ended { generation: last.generation, worker_id: last.worker_id.as_str().into() };
+        known.ended.insert(id.clone(), end);
+    }
+
+    /// Forgets what ended without a word where `stands` says that the topic no longer shows it.
+    pub(super) fn forget_ended(&self, stands: impl Fn(&Id, i64) -> bool) {
+        self.known().ended.retain(|id, end| stands(id, end.generation));
     }
 
     fn counts(&self, id: &Id) -> &Counts {
         if id.task.is_some() { &self.shared.tasks } else { &self.shared.connectors }
     }
 
-    fn shown(&self) -> MutexGuard<'_, BTreeMap<Id, Running>> {
-        self.shared.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    shown: Mutex<BTreeMap<Id, Running>>,
+    known: Mutex<Known>,
     connectors: Counts,
     tasks: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    here: BTreeMap<Id, Entry>,
+    /// What ended without a word, until the topic has another.
+    ended: BTreeMap<Id, Ended>,
+}
+
+impl Known {
+    fn entry(&mut self, id: &Id, generation: i64) -> &mut Entry {
+        let entry = self.here.entry(id.clone()).or_insert_with(|| Entry::new(Instant::now()));
+        entry.generation = generation;
+        entry
+    }
+}
+
+#[derive(Debug)]
+struct Ended {
+    generation: i64,
+    worker_id: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: RunState,
+    generation: i64,
+    started_at: Option<SystemTime>,
+    starts: u64,
+    born: Instant,
+    since: Instant,
+    /// RUNNING and PAUSED before the present state.
+    ran: Duration,
+    paused: Duration,
+    recorder: Recorder,
+}
+
+impl Entry {
+    fn new(now: Instant) -> Self {
+        Self {
+            state: RunState::Unassigned,
+            generation: -1,
+            started_at: None,
+            starts: 0,
+            born: now,
+            since: now,
+            ran: Duration::ZERO,
+            paused: Duration::ZERO,
+            recorder: Recorder::default(),
+        }
+    }
+
+    fn turn(&mut self, state: RunState, now: Instant) {
+        if state != self.state {
+            (self.ran, self.paused) = self.spent(now);
+            (self.state, self.since) = (state, now);
+        }
+    }
+
+    /// How long it was RUNNING and PAUSED until now.
+    fn spent(&self, now: Instant) -> (Duration, Duration) {
+        let lasted = now.saturating_duration_since(self.since);
+        match self.state {
+            RunState::Running => (self.ran + lasted, self.paused),
+            RunState::Paused => (self.ran, self.paused + lasted),
+            _ => (self.ran, self.paused),
+        }
+    }
+
+    fn at(&self, id: &Id, now: Instant) -> Running {
+        let (ran, paused) = self.spent(now);
+        Running {
+            id: id.clone(),
+            state: self.state,
+            generation: self.generation,
+            started_at: self.started_at,
+            starts: self.starts,
+            since: now.saturating_duration_since(self.since),
+            age: now.saturating_duration_since(self.born),
+            ran,
+            paused,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -119,5 +274,95 @@ impl Counts {
             successes: self.successes.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
         }
+    }
+}
+
+fn ratio(part: Duration, whole: Duration) -> f64 {
+    if whole.is_zero() { 0.0 } else { part.as_secs_f64() / whole.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task() -> Id {
+        Id { connector: "c".into(), task: Some(0) }
+    }
+
+    fn status(generation: i64) -> Status {
+        Status { state: RunState::Running, trace: None, worker_id: "w:1".into(), generation }
+    }
+
+    #[test]
+    fn ratios_count_what_a_task_did_over_its_whole_life() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut entry = Entry::new(begun);
+        for (second, state) in [
+            (1, RunState::Running),
+            (3, RunState::Running),
+            (5, RunState::Paused),
+            (8, RunState::Restarting),
+            (10, RunState::Running),
+        ] {
+            entry.turn(state, at(second));
+        }
+
+        let seen = entry.at(&task(), at(16));
+
+        assert_eq!((seen.running_ratio(), seen.pause_ratio()), (10.0 / 16.0, 3.0 / 16.0), "{seen:?}");
+        assert_eq!((seen.since, seen.age), (Duration::from_secs(6), Duration::from_secs(16)));
+    }
+
+    #[test]
+    fn one_that_has_not_lived_yet_has_ratios_that_can_be_shown() {
+        let now = Instant::now();
+
+        let seen = Entry::new(now).at(&task(), now);
+
+        assert_eq!((seen.running_ratio(), seen.pause_ratio()), (0.0, 0.0));
+    }
+
+    #[test]
+    fn every_start_is_counted_with_its_instance() {
+        let handle = Handle::default();
+
+        handle.starts(&task(), 5);
+        handle.starts(&task(), 5);
+        handle.did_not_start(&task());
+        handle.started(&task());
+
+        let seen = handle.running().remove(0);
+        assert_eq!((seen.starts, seen.generation, seen.state), (2, 5, RunState::Unassigned));
+        assert_eq!(handle.task_startups(), Startups { attempts: 2, successes: 1, failures: 1 });
+        assert_eq!(handle.connector_startups(), Startups::default());
+    }
+
+    #[test]
+    fn what_ended_without_a_word_is_known_by_its_last_one_until_it_or_a_successor_speaks() {
+        let handle = Handle::default();
+        handle.is(&task(), 5, RunState::Running);
+        handle.forget_unsaid(&task(), &status(5));
+
+        assert!(handle.running().is_empty());
+        assert!(handle.ended("c", Some(0), &status(5)));
+        assert!(!handle.ended("c", Some(0), &status(6)), "a successor has spoken");
+        assert!(!handle.ended("c", Some(0), &Status { worker_id: "w:2".into(), ..status(5) }));
+        assert!(!handle.ended("c", Some(1), &status(5)) && !handle.ended("c", None, &status(5)));
+
+        handle.is(&task(), 5, RunState::Running);
+        assert!(!handle.ended("c", Some(0), &status(5)), "it runs again, under the same claim");
+    }
+
+    #[test]
+    fn what_the_topic_no_longer_shows_is_forgotten() {
+        let handle = Handle::default();
+        handle.forget_unsaid(&task(), &status(5));
+
+        handle.forget_ended(|id, generation| *id == task() && generation == 5);
+        assert!(handle.ended("c", Some(0), &status(5)));
+        handle.forget_ended(|_, _| false);
+
+        assert!(!handle.ended("c", Some(0), &status(5)));
     }
 }

@@ -17,13 +17,16 @@
 //! - Nothing is started on a partition before configs and statuses have been read to their end after its claim: the newest
 //!   configuration and every command up to then are known, and served by the start itself. Offsets are the task's to read,
 //!   once the transactional id is its own.
+//! - Where something runs follows from its name and the cluster's own count of partitions, not from what the topic has
+//!   today: two workers that counted differently would run it twice, or not at all.
 //! - Of each task there is at most one instance on a worker; on two workers there may be two for a moment, of which the
 //!   later has the higher claim. A partition that is given up ends its instances within their grace, and tells so; one that
 //!   is lost, or whose lease has ended, ends them at once and without a word.
 //! - A restart that was asked for is served once by every instance it concerns, and not by one that was started after it.
 //! - Statuses of what no longer exists are removed by the connector's owner (`sweep`).
 //!
-//! On failure: without a broker leases end, and with them the instances; all of it comes back by itself.
+//! On failure: without a broker leases end, and with them the instances; all of it comes back by itself. What cannot come
+//! back, a fault in what it works with, ends it with an [`Error`].
 
 mod connector;
 mod duty;
@@ -52,7 +55,33 @@ use super::{
     plugins::Plugins,
     state::{State, writer::StatusWriter},
 };
-use crate::{config, kafka::Membership, retry::Policy};
+use crate::{
+    config,
+    kafka::Membership,
+    retry::{Policy, Retry},
+};
+
+/// Why a supervisor ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something it works with has a fault, of which the log has the words.
+    #[error("what {does} has ended by itself")]
+    Broken {
+        /// What that does.
+        does: &'static str,
+    },
+}
+
+impl Error {
+    /// Whether trying again may help: not in this process.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Broken { .. } => Retry::Never,
+        }
+    }
+}
 
 /// What a supervisor needs.
 #[derive(Debug)]
@@ -67,6 +96,9 @@ pub struct Parts {
     pub statuses: StatusWriter,
     /// What this worker owns.
     pub membership: Membership,
+    /// Partitions of the work topic among which everything is placed: the same number on every worker of the cluster, for
+    /// ever. A topic that has grown since then has partitions that carry nothing.
+    pub partitions: u32,
     /// Who this worker is in status records: `host:port`.
     pub worker_id: Arc<str>,
     /// The worker's configuration.
@@ -139,9 +171,15 @@ impl Supervisor {
 
     /// Runs until cancelled, then ends all instances, tasks before connectors, and tells the status topic, all within
     /// `grace`. Leaving the group is the caller's, afterwards: others take over at once.
-    pub async fn run(self, cancel: CancellationToken, grace: Duration) {
+    ///
+    /// A panic of its own is not caught here; those of connectors, tasks and their keepers are.
+    ///
+    /// # Errors
+    /// It has ended by itself, in the same order, because it could no longer do its work: the worker should end too.
+    pub async fn run(self, cancel: CancellationToken, grace: Duration) -> Result<(), Error> {
         let mut duty = Duty::new(self.parts, self.handle);
-        duty.run(&cancel).await;
+        let ended = duty.run(&cancel).await;
         duty.stop(grace).await;
+        ended
     }
 }

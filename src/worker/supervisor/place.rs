@@ -15,12 +15,13 @@ pub struct Id {
 
 impl Id {
     /// Its partition among `partitions`: a connector's by the hash of its name, task `i`'s the `i`-th after that. So the
-    /// tasks of one connector spread over the workers, and everyone computes the same.
+    /// tasks of one connector spread over the workers, and everyone who counts the same partitions computes the same.
     #[must_use]
-    pub fn partition(&self, partitions: i32) -> i32 {
-        let partitions = i64::from(partitions.max(1));
-        let home = i64::from(partition_of(self.connector.as_bytes(), partitions as i32));
-        ((home + i64::from(self.task.unwrap_or(0))) % partitions) as i32
+    pub fn partition(&self, partitions: u32) -> i32 {
+        // Kafka counts partitions so.
+        let partitions = i32::try_from(partitions).unwrap_or(i32::MAX).max(1);
+        let home = i64::from(partition_of(self.connector.as_bytes(), partitions));
+        ((home + i64::from(self.task.unwrap_or(0))) % i64::from(partitions)) as i32
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Wanted {
 
 /// Every instance that should run on a worker with these partitions, out of so many. A connector has an instance whatever
 /// its target; its tasks have one each unless it is stopped.
-pub(super) fn plan(configs: &Configs, held: &BTreeMap<i32, i64>, partitions: i32) -> BTreeMap<Id, Wanted> {
+pub(super) fn plan(configs: &Configs, held: &BTreeMap<i32, i64>, partitions: u32) -> BTreeMap<Id, Wanted> {
     let mut wanted = BTreeMap::new();
     for (name, connector) in configs.connectors() {
         let name: Arc<str> = name.as_str().into();
@@ -89,7 +89,7 @@ impl Standing {
 fn order(configs: &Configs, connector: &Connector, id: &Id) -> Option<Order> {
     let (config, revision) = match id.task {
         None => (Arc::clone(&connector.config), connector.revision),
-        Some(task) => (Arc::new(connector.tasks.get(task as usize)?.clone()), connector.task_revision),
+        Some(task) => (Arc::clone(connector.tasks.get(task as usize)?), connector.task_revision),
     };
     let mut restarts = Restarts::default();
     for restart in configs.restarts(&id.connector).filter(|restart| concerns(restart, id.task)) {

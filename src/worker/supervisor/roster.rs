@@ -10,7 +10,7 @@ use tokio::{sync::watch, task::JoinSet};
 use super::{
     Id,
     keeper::Keeper,
-    order::{End, Order},
+    order::{End, Meaning, Order},
     plan::Wanted,
     voice::Voice,
 };
@@ -30,7 +30,7 @@ pub(super) struct Instance {
     pub(super) claim: i64,
     pub(super) voice: Arc<Voice>,
     orders: watch::Sender<Order>,
-    /// Its keeper has panicked: it stays failed until its partition goes.
+    /// Its keeper has panicked: it stays failed until an order gives it another chance, or its partition goes.
     dead: bool,
 }
 
@@ -46,10 +46,6 @@ impl Roster {
         self.instances.iter()
     }
 
-    pub(super) fn contains(&self, id: &Id) -> bool {
-        self.instances.contains_key(id)
-    }
-
     /// Starts an instance that is not there yet.
     pub(super) fn start(&mut self, id: Id, wanted: Wanted, keeper: Keeper, voice: Arc<Voice>) {
         let Wanted { partition, claim, order } = wanted;
@@ -59,9 +55,20 @@ impl Roster {
         self.instances.insert(id, Instance { partition, claim, voice, orders, dead: false });
     }
 
-    /// Tells an instance something new. One that is ending has heard its last.
-    pub(super) fn tell(&self, id: &Id, order: &Order) {
-        let Some(instance) = self.instances.get(id) else { return };
+    /// Tells an instance something new; false if there is none, and one should be started. One that is ending has heard its
+    /// last.
+    pub(super) fn tell(&mut self, id: &Id, order: &Order) -> bool {
+        let Some(instance) = self.instances.get(id) else { return false };
+        if instance.dead {
+            let current = instance.orders.borrow();
+            let anew =
+                current.end.is_none() && current.meaning(order, current.restarts, true) == Meaning::Anew;
+            drop(current);
+            if anew {
+                self.instances.remove(id);
+            }
+            return !anew;
+        }
         instance.orders.send_if_modified(|current| {
             let known = current.end.is_some()
                 || (current.revision == order.revision
@@ -73,13 +80,14 @@ impl Roster {
             }
             !known
         });
+        true
     }
 
     /// Tells an instance to end, or to end sooner or more quietly than it was told before.
     pub(super) fn end(&mut self, id: &Id, end: End) {
         let Some(instance) = self.instances.get(id) else { return };
         if instance.dead {
-            instance.voice.fall_silent();
+            instance.voice.fall_silent(end.told);
             self.instances.remove(id);
             return;
         }
@@ -111,8 +119,12 @@ impl Roster {
                     "the keeper of an instance panicked"
                 );
                 let Failure { message, .. } = trace::panicked(&*payload);
-                let failure = Failure::permanent("Panicked", message, "restart the worker, and report it");
-                let next = "nothing happens until another worker takes over";
+                let failure = Failure::permanent(
+                    "Panicked",
+                    message,
+                    "report it with the worker's log, then restart it",
+                );
+                let next = "nothing happens until it is restarted or its configuration is written";
                 instance.voice.say(RunState::Failed, Some(trace::of(&failure, next)));
                 instance.dead = true;
             }
@@ -123,5 +135,65 @@ impl Roster {
     /// Whether all instances of tasks, or of connectors, have ended.
     pub(super) fn has_none(&self, tasks: bool) -> bool {
         !self.instances.iter().any(|(id, instance)| id.task.is_some() == tasks && !instance.dead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::{
+        config::connector::TargetState,
+        worker::{
+            plugins::samples::properties,
+            supervisor::{Settings, keeper::Body, order::Restarts, voice},
+        },
+    };
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn order(restart: i64) -> Order {
+        let restarts = Restarts { always: restart, if_failed: -1 };
+        let config = Arc::new(properties(&[("topic", "a")]));
+        Order { config, revision: 0, target: TargetState::Running, restarts, end: None }
+    }
+
+    /// One instance of which the body runs, or whose keeper panics instead.
+    fn start(roster: &mut Roster, id: &Id, order: Order, sound: bool) {
+        let body: Body = Arc::new(move |run| {
+            assert!(sound, "not even a body");
+            Box::pin(async move {
+                run.startup.tell();
+                run.cancel.cancelled().await;
+                Ok(())
+            })
+        });
+        let (voice, ..) = voice::tests::voice(None);
+        let voice = Arc::new(voice);
+        let may_act = Arc::new(|| true);
+        let keeper = Keeper::new(id.clone(), body, Arc::clone(&voice), may_act, Settings::default());
+        roster.start(id.clone(), Wanted { partition: 0, claim: 5, order }, keeper, voice);
+    }
+
+    #[tokio::test]
+    async fn one_whose_keeper_panicked_waits_for_an_order_and_is_then_started_anew() {
+        let id = Id { connector: "c".into(), task: Some(0) };
+        let mut roster = Roster::default();
+        assert!(!roster.tell(&id, &order(1)), "there is none yet");
+        start(&mut roster, &id, order(1), false);
+        timeout(LIMIT, roster.ended()).await.unwrap();
+
+        assert!(roster.tell(&id, &order(1)), "nothing new, and no reason to start it");
+        assert!(!roster.tell(&id, &order(2)), "somebody restarts it");
+        start(&mut roster, &id, order(2), true);
+
+        assert!(roster.tell(&id, &order(3)));
+        assert!(!roster.has_none(true));
+        roster.end(&id, End { by: Instant::now() + LIMIT, told: false });
+        timeout(LIMIT, roster.ended()).await.unwrap();
+        assert!(roster.has_none(true));
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn body(
 ) -> Body {
     let (connector, number) = (Arc::clone(&id.connector), id.task.unwrap_or_default());
     let (plugins, tools, may_act) = (plugins.clone(), tools.clone(), Arc::clone(may_act));
-    Arc::new(move |mut run: Run| {
+    Arc::new(move |run: Run| {
         let (plugins, mut tools, may_act) = (plugins.clone(), tools.clone(), Arc::clone(&may_act));
         let connector = Arc::clone(&connector);
         Box::pin(async move {
@@ -41,7 +41,6 @@ pub(super) fn body(
             let cancelled = run.cancel.clone();
             // An instance that was told to end, but has not yet, must not begin anything.
             tools.lease = Arc::new(move || !cancelled.is_cancelled() && may_act());
-            run.up.tell();
             let task = Task {
                 connector,
                 number,
@@ -50,6 +49,8 @@ pub(super) fn body(
                 cancel: run.cancel,
                 paused: run.paused,
                 tools,
+                startup: run.startup,
+                rest: run.rest,
             };
             plugin.run(task).await
         })

@@ -82,6 +82,26 @@ mod tests {
     }
 
     #[test]
+    fn an_offset_behind_somebodys_open_transaction_is_a_cause_that_passes_and_says_what_ends_it() {
+        let open = kafka::OpenTransaction {
+            topic: "offsets".into(),
+            partition: 2,
+            offset: 6,
+            open_for: Some(std::time::Duration::from_secs(83)),
+        };
+        let waited = std::time::Duration::from_secs(27);
+        let error = kafka::Error::Undecided { open: vec![open], waited };
+        let failure = Failure::kafka("read the task's offset", error);
+
+        let trace = of(&failure, "it is tried again");
+
+        assert_eq!(failure.retry, Retry::Later);
+        assert!(trace.contains("offsets partition 2 from offset 6 (for 83 s)"), "{trace}");
+        assert!(trace.contains("kafka-transactions.sh find-hanging"), "{trace}");
+        assert!(trace.contains("abort --topic offsets --partition 2 --start-offset 6\n"), "{trace}");
+    }
+
+    #[test]
     fn no_line_has_an_end_that_tools_drop_nor_a_length_that_readers_suffer_from() {
         let failure = Failure {
             kind: "Odd",

@@ -13,13 +13,14 @@
 //! - A check that fails does not end the run. When the time is over, what was not reached has failed.
 //!
 //! `TRIBUTARY_CONFORMANCE_URL` and `TRIBUTARY_CONFORMANCE_CONFIG` (a file as [`Subject`] documents it) name a
-//! worker to ask. `tests/conformance/connect` asks Apache Kafka Connect itself, with and without the settings
+//! worker to ask. [`ours`] starts the worker of this repository; `tests/conformance/connect` asks Apache Kafka Connect itself, with and without the settings
 //! that 81 and 82 need.
 
 mod address;
 mod checks;
 mod client;
 mod kafka_connect;
+mod ours;
 mod report;
 mod scene;
 mod shape;
@@ -43,7 +44,7 @@ use crate::support::harness::Test;
 const LIMIT: Duration = Duration::from_secs(150);
 
 pub(crate) fn tests() -> Vec<Test> {
-    [address::tests(), kafka_connect::tests(), tests::tests()].into_iter().flatten().collect()
+    [address::tests(), kafka_connect::tests(), ours::tests(), tests::tests()].into_iter().flatten().collect()
 }
 
 /// Goes through all checks and cleans up.

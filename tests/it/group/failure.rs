@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+
 use super::member::{Member, Span};
 use super::work::{Claims, PARTITIONS, SESSION, TAKEOVER, Work, complete, owned, settled, until};
 use crate::support::topics::LIMIT;
@@ -10,6 +13,7 @@ use crate::support::{Proxy, Result, Shared, breakable, cycles};
 crate::tests! {
     real the_partitions_of_a_killed_member_are_owned_elsewhere_within_the_session_and_five_seconds within 120;
     real a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_than_its_successors within 120;
+    real a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let_in;
     disturbing a_member_cut_off_stops_holding_before_others_begin_and_comes_back within 180;
     disturbing members_go_on_by_themselves_when_the_broker_has_been_away within 180;
     disturbing at_no_moment_do_two_members_hold_the_same_partition within 1200;
@@ -161,6 +165,45 @@ async fn at_no_moment_do_two_members_hold_the_same_partition() -> Result<()> {
     let fallen: Vec<_> = spans.windows(2).filter(|pair| !rises(&pair[0], &pair[1])).collect();
     assert!(fallen.is_empty(), "{fallen:#?}");
     Ok(())
+}
+
+async fn a_member_that_the_group_refuses_says_since_when_and_why_until_it_is_let_in(shared: &'static Shared) {
+    let work = Work::create(shared.bootstrap(), "group-refused").await;
+    let other = intruder(shared.bootstrap(), &work.topic);
+    let (gone, still_there) = std::sync::mpsc::channel::<()>();
+    let (ready, holds) = tokio::sync::oneshot::channel();
+    let polling = std::thread::spawn(move || {
+        let mut ready = Some(ready);
+        while still_there.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            drop(other.poll(Duration::from_millis(20)));
+            if other.assignment().is_ok_and(|assignment| assignment.count() > 0) {
+                ready.take().map(|ready| ready.send(()).ok());
+            }
+        }
+    });
+    tokio::time::timeout(LIMIT, holds).await.expect("the other member is given something").unwrap();
+
+    let refused = work.join(shared.bootstrap(), "refused").await;
+    let told =
+        |lapse: &tributary::kafka::Lapse| lapse.reason.as_deref().is_some_and(|why| why.contains("rotocol"));
+    let lapse = until("it says why", LIMIT, || refused.lapse().filter(told)).await;
+    assert!(!lapse.joined && lapse.since <= std::time::SystemTime::now(), "{lapse:?}");
+    assert_eq!(refused.rebalances().completed, 0);
+    drop(gone);
+    tokio::task::spawn_blocking(move || polling.join().unwrap()).await.unwrap();
+
+    settled(&[&refused]).await;
+    until("all is well", LIMIT, || refused.lapse().is_none().then_some(())).await;
+    assert!(refused.rebalances().completed >= 1 && refused.rebalances().last.is_some());
+}
+
+/// A consumer of the same group that shares work in a way no worker does.
+fn intruder(bootstrap: &str, topic: &str) -> BaseConsumer {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", bootstrap).set("group.id", topic);
+    let consumer: BaseConsumer = config.set("partition.assignment.strategy", "range").create().unwrap();
+    consumer.subscribe(&[topic]).unwrap();
+    consumer
 }
 
 /// Whether the later of two spans has the higher claim. A member whose lease ran again goes on with the one it had.

@@ -1,5 +1,7 @@
 //! One worker, and people who change their minds.
 
+use std::sync::Arc;
+
 use tributary::config::connector::TargetState;
 use tributary::worker::state::configs;
 use tributary::worker::state::statuses::RunState;
@@ -105,7 +107,7 @@ async fn a_new_configuration_starts_tasks_anew_and_removes_those_it_has_no_more(
     cluster.until_running("edits", 1).await;
     cluster.until_counted("edits", 0, 5).await;
     let tasks = cluster.state.configs.read(|configs| configs.connectors()["edits"].tasks.to_vec());
-    assert_eq!(tasks, [cluster.test_source("edits", &[("tasks.max", "1"), ("messages", "200")])]);
+    assert_eq!(tasks, [Arc::new(cluster.test_source("edits", &[("tasks.max", "1"), ("messages", "200")]))]);
     worker.stop().await;
     cluster.check_numbers("edits").await;
 }

@@ -17,6 +17,12 @@ use tributary::worker::topics;
 use crate::support::prefix;
 use crate::support::topics::LIMIT;
 
+/// Of every cluster's work topic.
+pub(super) const WORK_PARTITIONS: usize = 8;
+
+/// Of every cluster's offset topic.
+pub(super) const OFFSET_PARTITIONS: i32 = 3;
+
 /// A group of workers, from outside.
 pub(super) struct Cluster {
     pub(super) prefix: String,
@@ -32,7 +38,13 @@ pub(super) fn config(bootstrap: &str, prefix: &str) -> Arc<config::Worker> {
         ("CONNECT_GROUP_ID".to_owned(), prefix.to_owned()),
         ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
     ];
-    for (topic, partitions) in [("CONFIG", 1), ("OFFSET", 3), ("STATUS", 2), ("WORK", 8), ("GRANT", 1)] {
+    for (topic, partitions) in [
+        ("CONFIG", 1),
+        ("OFFSET", OFFSET_PARTITIONS as usize),
+        ("STATUS", 2),
+        ("WORK", WORK_PARTITIONS),
+        ("GRANT", 1),
+    ] {
         let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
         settings.push((key("TOPIC"), format!("{prefix}-{}", topic.to_lowercase())));
         settings.push((key("PARTITIONS"), partitions.to_string()));
@@ -51,9 +63,18 @@ impl Cluster {
         let partitions = topics::ensure(&admin, &config.topics).await.unwrap();
         let state = State::follow(&config.kafka, &config.topics, &partitions).await.unwrap();
         state.caught_up().await;
-        let topic = &config.topics.config.name;
-        let arbiter = Arbiter::new(&config.kafka, topic, &config.group.id, state.configs.clone());
+        let arbiter = Arbiter::new(&config.kafka, state.configs.clone(), state.offsets.places());
         Self { prefix, config, state, arbiter }
+    }
+
+    /// What edits for one more worker.
+    pub(super) fn another_arbiter(&self) -> Arbiter {
+        Arbiter::new(&self.config.kafka, self.state.configs.clone(), self.state.offsets.places())
+    }
+
+    /// The transactional id that whoever edits the config topic takes.
+    pub(super) fn arbiter_id(&self) -> String {
+        format!("{}-arbiter", self.config.topics.config.name)
     }
 
     /// A connector that counts, in a topic of its own name.

@@ -24,6 +24,10 @@ async fn tasks_end_with_their_lease_while_the_broker_is_away_and_go_on_when_it_i
 
     broker.kill();
     worker.until("nothing runs without a lease", |running| running.is_empty()).await;
+    // The topic cannot be told, and shows what was; this worker knows that nobody runs it.
+    let ended = |task| worker.handle.ended("lasts", Some(task), &cluster.task("lasts", task));
+    assert_eq!(cluster.task("lasts", 0).state, RunState::Running);
+    assert!(ended(0) && ended(1));
     broker.restart().await?;
     let begun = Instant::now();
     worker
@@ -32,6 +36,7 @@ async fn tasks_end_with_their_lease_while_the_broker_is_away_and_go_on_when_it_i
         })
         .await;
 
+    assert!(!ended(0) && !ended(1), "they have spoken since");
     println!("{} ms after the broker was back its tasks ran again", begun.elapsed().as_millis());
     cluster.until_counted("lasts", 0, 5).await;
     cluster.until_counted("lasts", 1, 5).await;

@@ -7,6 +7,7 @@ use tributary::worker::state::statuses::{RunState, Statuses};
 
 use super::cluster::Cluster;
 use super::worker::Remote;
+use crate::support::topics::LIMIT;
 use crate::support::{Result, Shared, cycles};
 
 crate::tests! {
@@ -34,6 +35,26 @@ fn run_on<'a>(names: &'a [&'a str], workers: &'a [&'a Remote]) -> impl Fn(&Statu
 
 fn workers_of(cluster: &Cluster, name: &str) -> BTreeSet<String> {
     cluster.state.statuses.read(|all| all.tasks(name).values().map(|one| one.worker_id.clone()).collect())
+}
+
+/// Waits until every task runs in exactly one of these workers, by what the workers themselves say: the status topic has one
+/// record of each, whatever runs.
+async fn until_each_runs_once(names: &[&str], workers: &[Remote]) -> Result<()> {
+    let each = |name| (0..TASKS).map(move |task| format!("{name}/{task}"));
+    let wanted: Vec<String> = names.iter().flat_map(each).collect();
+    let begun = Instant::now();
+    loop {
+        let mut running = Vec::new();
+        for worker in workers {
+            running.extend(worker.running().await?);
+        }
+        running.sort();
+        if running == wanted {
+            return Ok(());
+        }
+        assert!(begun.elapsed() < LIMIT, "not every task runs once:\n{running:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 async fn tasks_spread_over_workers_and_move_at_once_when_one_leaves(shared: &'static Shared) -> Result<()> {
@@ -121,6 +142,7 @@ async fn kills_and_freezes_leave_one_instance_of_each_task_and_every_number_once
                 cluster.until_counted(name, task, 5).await;
             }
         }
+        until_each_runs_once(&names, &workers).await?;
     }
 
     let all: Vec<&Remote> = workers.iter().collect();

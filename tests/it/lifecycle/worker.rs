@@ -1,10 +1,12 @@
 //! A worker, in this process or in one of its own.
 //!
-//! The process is a copy of this binary. It says `joined`, runs what it is given, and at the end of its input, or at any
-//! line, ends everything in order, leaves the group and says `stopped`.
+//! The process is a copy of this binary. It says `joined` and runs what it is given. Asked `running N` it says which tasks
+//! run in it at that moment, after the same words; at the end of its input, or at any other line, it ends everything in
+//! order, leaves the group and says `stopped`.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -15,8 +17,9 @@ use tributary::kafka::{Admin, GroupOptions, Membership};
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::plugins::Plugins;
 use tributary::worker::state::State;
+use tributary::worker::state::statuses::RunState;
 use tributary::worker::state::writer::StatusWriter;
-use tributary::worker::supervisor::{Handle, Parts, Running, Settings, Supervisor};
+use tributary::worker::supervisor::{self, Handle, Parts, Running, Settings, Supervisor};
 use tributary::worker::topics;
 
 use super::cluster::{self, Cluster};
@@ -31,6 +34,9 @@ const PREFIX: &str = "TRIBUTARY_TEST_WORKER_PREFIX";
 /// Set for the copy: its id.
 const ID: &str = "TRIBUTARY_TEST_WORKER_ID";
 
+/// Asks the copy what runs in it.
+const RUNNING: &str = "running ";
+
 /// How long a worker may take to stop.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often a condition is looked at that gives no sign.
@@ -44,8 +50,16 @@ pub(crate) fn worker() -> ExitCode {
         let config = cluster::config(&of(WORKER), &of(PREFIX));
         let local = Local::start(&config, &of(ID), Settings::default()).await;
         println!("joined");
-        let heard = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-        heard.await.unwrap().unwrap();
+        let handle = local.handle.clone();
+        let heard = tokio::task::spawn_blocking(move || {
+            let questions = std::io::stdin().lines().map_while(std::result::Result::ok);
+            for question in questions.take_while(|line| line.starts_with(RUNNING)) {
+                let tasks = handle.running().into_iter().filter(|one| one.state == RunState::Running);
+                let tasks = tasks.filter_map(|one| Some(format!("{}/{}", one.id.connector, one.id.task?)));
+                println!("{question}: {}", tasks.collect::<Vec<_>>().join(" "));
+            }
+        });
+        heard.await.unwrap();
         local.stop().await;
         println!("stopped");
     });
@@ -57,7 +71,7 @@ pub(super) struct Local {
     pub(super) handle: Handle,
     membership: Membership,
     cancel: CancellationToken,
-    running: JoinHandle<()>,
+    running: JoinHandle<std::result::Result<(), supervisor::Error>>,
 }
 
 impl Local {
@@ -76,9 +90,11 @@ impl Local {
         let membership = Membership::join(kafka, options).await.unwrap();
         let supervisor = Supervisor::new(Parts {
             plugins: Plugins::of(config, true),
-            arbiter: Arbiter::new(kafka, &own.config.name, &config.group.id, state.configs.clone()),
+            arbiter: Arbiter::new(kafka, state.configs.clone(), state.offsets.places()),
             statuses: StatusWriter::start(kafka, &own.status.name, partitions.status).unwrap(),
             state,
+            // As a cluster remembers them, whatever the topic has by now.
+            partitions: u32::try_from(cluster::WORK_PARTITIONS).unwrap(),
             membership: membership.clone(),
             worker_id: id.into(),
             worker: Arc::clone(config),
@@ -104,7 +120,11 @@ impl Local {
     /// Ends it in order, within its grace.
     pub(super) async fn stop(self) {
         self.cancel.cancel();
-        tokio::time::timeout(GRACE + Duration::from_secs(2), self.running).await.expect("it stops").unwrap();
+        tokio::time::timeout(GRACE + Duration::from_secs(2), self.running)
+            .await
+            .expect("it stops")
+            .unwrap()
+            .unwrap();
         self.membership.leave().await;
     }
 }
@@ -113,6 +133,7 @@ impl Local {
 pub(super) struct Remote {
     process: Process,
     pub(super) id: String,
+    asked: AtomicU32,
 }
 
 impl Remote {
@@ -123,7 +144,7 @@ impl Remote {
         let log = run_directory::create("worker")?.join("log");
         let process = Process::spawn_listening(id, command, &log)?;
         process.until_said("joined", LIMIT).await?;
-        Ok(Self { process, id: id.to_owned() })
+        Ok(Self { process, id: id.to_owned(), asked: AtomicU32::new(0) })
     }
 
     pub(super) async fn stop(&self) -> Result<()> {
@@ -133,6 +154,21 @@ impl Remote {
             return Ok(());
         }
         Err(self.process.error(&format!("{} did not stop in order ({status})", self.id)))
+    }
+
+    /// The tasks that run in it, as `connector/task`.
+    pub(super) async fn running(&self) -> Result<Vec<String>> {
+        let question = format!("{RUNNING}{}", self.asked.fetch_add(1, Ordering::Relaxed));
+        self.process.tell(&question)?;
+        let mut tasks = None;
+        let answered = async || {
+            let (said, begin) = (self.process.said(), format!("{question}: "));
+            let answer = said.lines().find_map(|line| line.strip_prefix(&begin));
+            tasks = answer.map(|tasks| tasks.split_whitespace().map(str::to_owned).collect());
+            tasks.is_some()
+        };
+        self.process.ready(LIMIT, answered).await?;
+        Ok(tasks.unwrap_or_default())
     }
 
     pub(super) fn kill(&self) {

@@ -2,22 +2,28 @@
 //! two.
 
 mod edits;
+mod fuzz;
+mod offsets;
 mod outage;
 mod plugin;
 mod requests;
-mod worker;
+pub(crate) mod worker;
 
 use serde_json::{Value, json};
 use tributary::kafka::{Failure, Shards, TransactionOptions};
 use tributary::worker::state::statuses::{RunState, Status};
 
 use self::plugin::writer;
+pub(crate) use self::worker::Levels;
 use self::worker::{Group, Outcome, SECRET, config};
 use crate::support::Shared;
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [own::tests(), edits::tests(), outage::tests(), requests::tests()].into_iter().flatten().collect()
+    [own::tests(), edits::tests(), fuzz::tests(), offsets::tests(), outage::tests(), requests::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 mod own {

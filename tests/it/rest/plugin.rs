@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use tributary::config::connector::{Class, definitions};
 use tributary::config::{self, KeyDef, Providers, Validation};
-use tributary::worker::plugins::{Failure, Plugin, Task};
+use tributary::worker::plugins::{Failure, Past, Plugin, Task};
 use tributary::worker::state::configs::Properties;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Plugin for Records {
         Ok(())
     }
 
-    fn writers(&self, name: &str, _: &Properties) -> Vec<String> {
+    fn writers(&self, name: &str, _: &Properties, _: &Past) -> Vec<String> {
         vec![writer(name)]
     }
 

@@ -100,6 +100,22 @@ async fn every_refusal_has_connects_status_words_and_body(shared: &'static Share
             "invalid log level",
         ),
         ("GET", "/connectors/%ff", None, 400, "the path is not UTF-8"),
+        ("PUT", "/connectors/%20n%20/config", Some(config("other")), 400, "begin or end with blanks"),
+        ("POST", "/connectors", Some(with("..", &|_| {})), 400, "name must not be . or .."),
+        (
+            "PUT",
+            "/admin/loggers/a%3Db?scope=cluster",
+            Some(json!({"level": "DEBUG"})),
+            400,
+            "a logger's name has 1 to 255",
+        ),
+        (
+            "PUT",
+            "/admin/loggers/audit?scope=cluster",
+            Some(json!({"level": "OFF"})),
+            400,
+            "the audit log is always written",
+        ),
     ];
 
     for (method, path, body, status, words) in table {

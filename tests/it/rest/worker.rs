@@ -14,6 +14,7 @@ use tributary::config::worker::{Rest, Topic, Topics};
 use tributary::config::{Kafka, Providers};
 use tributary::kafka::{Admin, Shards, TransactionOptions};
 use tributary::server::{Options, Server};
+use tributary::telemetry::LoggerError;
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::herder::{Herder, Level, LoggerLevel, Loggers, Parts};
 use tributary::worker::plugins::{Plugin, Plugins};
@@ -22,6 +23,7 @@ use tributary::worker::state::State;
 use tributary::worker::state::configs::{self, Configs};
 use tributary::worker::state::statuses::{RunState, Status};
 use tributary::worker::state::writer::{OffsetWriter, StatusWriter};
+use tributary::worker::supervisor::Handle;
 use tributary::worker::topics;
 
 use super::plugin::Records;
@@ -72,7 +74,7 @@ impl Group {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
         let state = State::follow(kafka, &self.topics, &partitions).await.unwrap();
-        let arbiter = Arbiter::new(kafka, &self.topics.config.name, &self.name, state.configs.clone());
+        let arbiter = Arbiter::new(kafka, state.configs.clone(), state.offsets.places());
         let statuses = StatusWriter::start(kafka, &self.topics.status.name, partitions.status).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -80,7 +82,7 @@ impl Group {
             state: state.clone(),
             arbiter: arbiter.clone(),
             statuses: statuses.clone(),
-            offsets: OffsetWriter::new(kafka, partitions.offset, state.offsets.clone()),
+            offsets: OffsetWriter::new(partitions.offset, state.offsets.clone()),
             shards: Shards::new(kafka.clone(), TransactionOptions::default()),
             plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>]),
             providers: Providers::new([]),
@@ -88,6 +90,7 @@ impl Group {
             worker_id: address.to_string(),
             url: format!("http://{address}"),
             cluster_id: admin.cluster_id().await.unwrap(),
+            running: Handle::default(),
         });
         let cancel = CancellationToken::new();
         let follower = herder.clone();
@@ -100,14 +103,24 @@ impl Group {
             handshake: Duration::from_secs(5),
             head: Duration::from_secs(30),
         };
-        let server = Server::start(listener, protect(router(herder), security), options).unwrap();
+        let server = Server::start(listener, protect(router(herder.clone()), security), options).unwrap();
         let client = Client::builder().timeout(Duration::from_secs(10)).build().unwrap();
-        Worker { state, arbiter, statuses, url: format!("http://{address}"), client, _server: server, cancel }
+        Worker {
+            herder,
+            state,
+            arbiter,
+            statuses,
+            url: format!("http://{address}"),
+            client,
+            _server: server,
+            cancel,
+        }
     }
 }
 
 /// A worker and a client for it.
 pub(crate) struct Worker {
+    pub(crate) herder: Herder,
     pub(crate) state: State,
     pub(crate) arbiter: Arbiter,
     pub(crate) statuses: StatusWriter,
@@ -246,6 +259,7 @@ fn open() -> Rest {
         administrator: None,
         reader: None,
         open_paths: Vec::new(),
+        hosts: Vec::new(),
         allowed_origins: Vec::new(),
         allowed_methods: Vec::new(),
     }
@@ -267,9 +281,9 @@ impl Loggers for Levels {
         self.0.lock().unwrap().clone()
     }
 
-    fn set(&self, logger: &str, level: Level) -> Vec<String> {
+    fn set(&self, logger: &str, level: Level) -> std::result::Result<Vec<String>, LoggerError> {
         self.0.lock().unwrap().insert(logger.to_owned(), LoggerLevel { level, last_modified: Some(1) });
-        vec![logger.to_owned()]
+        Ok(vec![logger.to_owned()])
     }
 }
 

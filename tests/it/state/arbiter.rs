@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
+use futures::poll;
 use tokio::time::timeout;
 use tributary::kafka::TransactionOptions;
 use tributary::worker::arbiter::{Arbiter, Error};
@@ -16,6 +18,10 @@ crate::tests! {
     real a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others within 120;
     real of_two_workers_that_create_the_same_name_at_once_exactly_one_does_each_time within 300;
     real no_edit_of_three_workers_at_once_is_lost within 180;
+    real edits_that_wait_together_are_one_transaction_and_each_sees_those_before_it;
+    real an_edit_that_kafka_refuses_fails_alone;
+    real an_edit_with_time_left_outlives_the_one_it_is_written_with;
+    real a_burst_of_edits_on_one_worker_and_on_three_is_all_done within 180;
     real a_refusal_is_about_what_stands_in_the_topic_now;
     real a_writer_that_loses_its_turn_inside_its_write_leaves_nothing_and_decides_anew;
     real a_worker_killed_between_its_records_and_its_commit_leaves_nothing;
@@ -126,6 +132,63 @@ fn add_one(configs: &Configs) -> std::result::Result<((), Vec<Write>), ()> {
     Ok(((), vec![configs::connector("counter", Some(&config))]))
 }
 
+async fn edits_that_wait_together_are_one_transaction_and_each_sees_those_before_it(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "state-together").await;
+    let (hook, held) = gate();
+    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
+    let worker = ground.worker_with(options).await;
+    let arbiter = worker.arbiter.clone();
+    let first = tokio::spawn(async move { arbiter.write(LIMIT, create("first", "me")).await });
+    held.reached().await;
+
+    // Each has asked for its turn before the next does: this is their order.
+    let names = ["a", "b", "a", "c", "first", "d"];
+    let mut waiting: Vec<_> =
+        names.iter().map(|name| Box::pin(worker.arbiter.write(LIMIT, create(name, "me")))).collect();
+    for one in &mut waiting {
+        assert!(poll!(one).is_pending());
+    }
+    held.open();
+    first.await.unwrap().unwrap();
+    let outcomes = join_all(waiting).await;
+
+    for (name, (outcome, done)) in
+        names.iter().zip(outcomes.iter().zip([true, true, false, true, false, true]))
+    {
+        match outcome {
+            Ok(()) => assert!(done, "{name} was created twice"),
+            Err(Error::Refused("already exists")) => assert!(!done, "{name} was refused"),
+            Err(error) => panic!("{name}: {error:?}"),
+        }
+    }
+    let log = ground.log().await;
+    assert_eq!(log.len(), 5 * 4, "connector, two tasks and a commit for each");
+    assert_eq!(log.iter().filter(|record| !record.headers.is_empty()).count(), 2, "one for all that waited");
+}
+
+async fn a_burst_of_edits_on_one_worker_and_on_three_is_all_done(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "state-burst").await;
+    let workers = [ground.worker().await, ground.worker().await, ground.worker().await];
+
+    for among in [1, 3] {
+        let started = Instant::now();
+        let each = (0..30).map(|number| {
+            let name = format!("{among}-{number}");
+            let arbiter = &workers[number % among].arbiter;
+            async move { (arbiter.write(LIMIT, create(&name, "me")).await, started.elapsed()) }
+        });
+        let outcomes = join_all(each).await;
+
+        let mut took: Vec<Duration> = outcomes.iter().map(|(_, took)| *took).collect();
+        println!("state: 30 edits at once on {among}: {}", figures(&mut took));
+        for (outcome, _) in outcomes {
+            outcome.unwrap();
+        }
+    }
+    let keys = ground.keys().await;
+    assert!(keys.len() == 60 * 4 && keys.values().all(|count| *count == 1), "{keys:?}");
+}
+
 async fn a_refusal_is_about_what_stands_in_the_topic_now(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-now").await;
     let (one, other) = (ground.worker().await, ground.worker().await);
@@ -155,6 +218,60 @@ async fn a_refusal_is_about_what_stands_in_the_topic_now(shared: &'static Shared
             .unwrap();
     }
     println!("state: write after another worker's {}", figures(&mut took));
+}
+
+async fn an_edit_that_kafka_refuses_fails_alone(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "state-refused").await;
+    let (hook, held) = gate();
+    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
+    let worker = ground.worker_with(options).await;
+    let arbiter = worker.arbiter.clone();
+    let first = tokio::spawn(async move { arbiter.write(LIMIT, create("first", "me")).await });
+    held.reached().await;
+
+    // No two lines alike: it must be too large also when it is compressed.
+    let large: String =
+        (0..1u64 << 17).map(|n| format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+    let edits = [("a", "me"), ("large", &*large), ("b", "me"), ("a", "again")];
+    let mut waiting: Vec<_> =
+        edits.iter().map(|(name, by)| Box::pin(worker.arbiter.write(LIMIT, create(name, by)))).collect();
+    for one in &mut waiting {
+        assert!(poll!(one).is_pending());
+    }
+    held.open();
+    first.await.unwrap().unwrap();
+    let outcomes = join_all(waiting).await;
+
+    assert!(
+        matches!(
+            &outcomes[..],
+            [Ok(()), Err(Error::Kafka(refused)), Ok(()), Err(Error::Refused("already exists"))]
+                if refused.refuses_record()
+        ),
+        "{outcomes:?}"
+    );
+    assert!(has(&worker, "a") && has(&worker, "b") && !has(&worker, "large"));
+    assert!(ground.keys().await.values().all(|count| *count == 1));
+}
+
+async fn an_edit_with_time_left_outlives_the_one_it_is_written_with(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "state-outlives").await;
+    let (hook, held) = gate();
+    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
+    let worker = ground.worker_with(options).await;
+
+    // The second comes while the id is taken for the first, into the same transaction.
+    let mut short = Box::pin(worker.arbiter.write(Duration::from_secs(2), create("short", "me")));
+    let mut long = Box::pin(worker.arbiter.write(LIMIT, create("long", "me")));
+    assert!(poll!(&mut short).is_pending() && poll!(&mut long).is_pending());
+    let (ended, early) = tokio::join!(short, timeout(Duration::from_secs(3), &mut long));
+    assert!(ended.is_err() && early.is_err(), "{ended:?} {early:?}");
+    held.reached().await;
+    held.open();
+
+    long.await.unwrap();
+    assert!(has(&worker, "long"));
+    assert_eq!(ground.keys().await["connector-long"], 1);
 }
 
 async fn a_writer_that_loses_its_turn_inside_its_write_leaves_nothing_and_decides_anew(
@@ -204,7 +321,7 @@ async fn a_write_decides_on_nothing_that_its_own_tail_has_not_read() -> Result<(
     let (behind, rival) = (ground.worker().await, past.worker().await);
     // Its tail is cut off, its way to write is not.
     let configs = behind.state.configs.clone();
-    let arbiter = Arbiter::new(&past.kafka, &past.topics.config.name, &past.group, configs);
+    let arbiter = Arbiter::new(&past.kafka, configs, behind.state.offsets.places());
 
     broker.proxy()?.stall();
     rival.arbiter.write(LIMIT, create("c", "rival")).await.unwrap();

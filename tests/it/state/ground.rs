@@ -52,8 +52,8 @@ impl Ground {
     pub(super) async fn worker_with(&self, options: TransactionOptions) -> Worker {
         let state = State::follow(&self.kafka, &self.topics, &self.partitions).await.unwrap();
         timeout(LIMIT, state.caught_up()).await.unwrap();
-        let topic = &self.topics.config.name;
-        let arbiter = Arbiter::with_options(&self.kafka, topic, &self.group, state.configs.clone(), options);
+        let beside = state.offsets.places();
+        let arbiter = Arbiter::with_options(&self.kafka, state.configs.clone(), beside, options);
         Worker { state, arbiter }
     }
 

@@ -127,6 +127,31 @@ impl Broker {
         stop(&self.process).await
     }
 
+    /// How long its log of transactions is right now, by file.
+    pub(crate) fn transaction_logs(&self) -> Result<Vec<(PathBuf, u64)>> {
+        let failed = |error: std::io::Error| Error(format!("look at the data of {}: {error}", self.name));
+        let mut logs = Vec::new();
+        for entry in fs::read_dir(self.directory.join("data")).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("__transaction_state-"))
+            {
+                let log = path.join("00000000000000000000.log");
+                logs.push((log.clone(), fs::metadata(&log).map_err(failed)?.len()));
+            }
+        }
+        Ok(logs)
+    }
+
+    /// Takes from a dead broker what its log of transactions got since then: its coordinator comes back without it, while
+    /// partitions keep all their records.
+    pub(crate) fn forget_transactions_since(&self, logs: &[(PathBuf, u64)]) -> Result<()> {
+        for (log, length) in logs {
+            let cut = fs::OpenOptions::new().write(true).open(log).and_then(|file| file.set_len(*length));
+            cut.map_err(|error| Error(format!("cut {}: {error}", log.display())))?;
+        }
+        Ok(())
+    }
+
     /// Ends what still runs and starts anew on the same ports and data.
     pub(crate) async fn restart(&mut self) -> Result<()> {
         self.process.kill();

@@ -2,7 +2,7 @@
 //!
 //! [`harness`] turns lists of functions into tests; [`shared`] holds the one cluster most of them use;
 //! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use ([`breakable`] has a broker for
-//! those that mend it again), [`connect`] has a real Kafka Connect to compare with; [`Proxy`] breaks only the
+//! those that mend it again), [`connect`] has a real Kafka Connect to compare with, [`tributary`] our own worker; [`Proxy`] breaks only the
 //! network between. Every child is started by [`process`] and dies with the test run, however that ends.
 //! [`place`] is where a test publishes through the product, [`examples`] is what.
 
@@ -21,6 +21,7 @@ pub(crate) mod registry;
 pub(crate) mod run_directory;
 pub(crate) mod shared;
 pub(crate) mod topics;
+pub(crate) mod tributary;
 pub(crate) mod visit;
 
 use std::fmt;

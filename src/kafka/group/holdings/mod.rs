@@ -22,7 +22,10 @@ use std::{
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::Owned;
+use super::{
+    Owned,
+    standing::{Lapse, Rebalances, Standing},
+};
 
 /// The most of a session that is kept back, for clocks that differ and for what the holder does after asking.
 const LARGEST_MARGIN: Duration = Duration::from_secs(1);
@@ -45,12 +48,12 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
-    pub(super) fn new(session: Duration) -> Self {
+    pub(super) fn new(session: Duration, now: Duration) -> Self {
         Self {
             lease: session - LARGEST_MARGIN.min(session / MARGIN_SHARE),
             until: AtomicU64::new(0),
             polled: AtomicU64::new(0),
-            state: Mutex::default(),
+            state: Mutex::new(State::new(now)),
             owned: watch::Sender::new(Owned::default()),
             wanted: Notify::new(),
             woken: Condvar::new(),
@@ -75,10 +78,55 @@ impl Holdings {
     /// A poll begins.
     pub(super) fn polling(&self, now: Duration) {
         self.polled.store(nanos(now), Ordering::Release);
+        // So that a lapse nobody asks about has its true beginning.
+        self.judge(&mut self.lock(), true, now);
     }
 
-    /// The group gives these.
-    pub(super) fn assigned(&self, partitions: impl IntoIterator<Item = i32>) {
+    /// Since when and why not all that was given may be acted on; `None` while it may. `is_member`: whether the client
+    /// still believes so.
+    pub(super) fn lapse_of(&self, is_member: bool, now: Duration) -> Option<Lapse> {
+        let mut state = self.lock();
+        self.judge(&mut state, is_member, now);
+        let unclaimed = state.assigned.len() - state.owned().count();
+        state.standing.lapse(now, unclaimed)
+    }
+
+    /// Rebalances so far.
+    pub(super) fn rebalances(&self) -> Rebalances {
+        self.lock().standing.rebalances
+    }
+
+    /// Something failed that may explain a lapse.
+    pub(super) fn failed(&self, reason: String) {
+        self.lock().standing.failed(reason);
+    }
+
+    /// The coordinator said, about a commit begun after so many rebalances, that another one is under way.
+    pub(super) fn rebalancing(&self, completed: u64) {
+        let standing = &mut self.lock().standing;
+        // An answer from before the last one is no news.
+        if standing.rebalances.completed == completed {
+            standing.rebalancing();
+        }
+    }
+
+    /// The group has settled on a generation, and gives these; often none.
+    pub(super) fn settled(&self, generation: Option<i32>, partitions: impl IntoIterator<Item = i32>) {
+        self.lock().standing.settled(generation);
+        self.assigned(partitions);
+    }
+
+    fn judge(&self, state: &mut State, is_member: bool, now: Duration) {
+        let until = Duration::from_nanos(self.until.load(Ordering::Acquire));
+        let owns_all = state.assigned.values().all(|assigned| matches!(assigned.step, Step::Owned(_)));
+        let leased = state.assigned.is_empty() || until > now;
+        // A lease that has run out did so before anybody looked.
+        let ran_out = owns_all && !state.assigned.is_empty() && !until.is_zero();
+        let since = if ran_out { until.min(now) } else { now };
+        state.standing.judge(is_member && state.standing.joined && owns_all && leased, since);
+    }
+
+    fn assigned(&self, partitions: impl IntoIterator<Item = i32>) {
         let mut state = self.lock();
         for partition in partitions {
             let before = state.assigned.insert(partition, Assigned::default());
@@ -103,11 +151,17 @@ impl Holdings {
         self.publish(&state);
     }
 
+    /// The group no longer counts on this member.
+    pub(super) fn lost(&self) {
+        self.lock().standing.lost();
+    }
+
     /// Nothing is ours any more.
     pub(super) fn end(&self) {
         let all: Vec<i32> = self.lock().assigned.keys().copied().collect();
         self.revoked(all);
         self.lapse();
+        self.lost();
     }
 
     /// Partitions whose claim is to be written, each with what tells that it no longer is. Each is handed out once.
@@ -153,7 +207,8 @@ impl Holdings {
         let later = claims.range((Bound::Excluded(state.last_committed), Bound::Unbounded)).next();
         let (partition, claim) = later.or_else(|| claims.first_key_value())?;
         state.last_committed = *partition;
-        Some(Renewal { partition: *partition, claim: *claim, proves: claims })
+        let completed = state.standing.rebalances.completed;
+        Some(Renewal { partition: *partition, claim: *claim, proves: claims, completed })
     }
 
     /// A commit of that renewal, begun at this time, has succeeded.
@@ -170,6 +225,7 @@ impl Holdings {
                 assigned.step = Step::Owned(*claim);
             }
         }
+        state.standing.calm();
         self.publish(&state);
     }
 
@@ -203,17 +259,25 @@ pub(super) struct Renewal {
     pub(super) claim: i64,
     /// Claims that stood in the log before the commit began.
     proves: BTreeMap<i32, i64>,
+    /// Rebalances completed by then.
+    pub(super) completed: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     assigned: BTreeMap<i32, Assigned>,
     last_committed: i32,
     /// Whoever renews the lease is to look again.
     woken: bool,
+    standing: Standing,
 }
 
 impl State {
+    fn new(now: Duration) -> Self {
+        let standing = Standing::new(now);
+        Self { assigned: BTreeMap::new(), last_committed: 0, woken: false, standing }
+    }
+
     fn ask(&mut self) -> Vec<(i32, CancellationToken)> {
         let wanted = self.assigned.iter_mut().filter(|(_, assigned)| assigned.step == Step::Wanted);
         wanted

@@ -8,7 +8,7 @@ fn seconds(seconds: u64) -> Duration {
 
 /// Given these, asked for their claims.
 async fn given(partitions: &[i32]) -> (Holdings, Vec<(i32, CancellationToken)>) {
-    let holdings = Holdings::new(SESSION);
+    let holdings = Holdings::new(SESSION, seconds(100));
     holdings.polling(seconds(100));
     holdings.assigned(partitions.iter().copied());
     let wanted = holdings.wanted().await;
@@ -141,6 +141,65 @@ async fn partitions_are_committed_in_turn() {
 
 #[test]
 fn a_short_session_keeps_back_a_sixth() {
-    assert_eq!(Holdings::new(Duration::from_millis(1500)).lease, Duration::from_millis(1250));
-    assert_eq!(Holdings::new(seconds(30)).lease, seconds(29));
+    assert_eq!(Holdings::new(Duration::from_millis(1500), seconds(0)).lease, Duration::from_millis(1250));
+    assert_eq!(Holdings::new(seconds(30), seconds(0)).lease, seconds(29));
+}
+
+#[tokio::test]
+async fn a_lapse_lasts_from_the_end_of_the_lease_and_says_why_until_the_lease_runs_again() {
+    let (holdings, wanted) = given(&[3]).await;
+    holdings.settled(Some(7), []);
+    assert_eq!(holdings.lapse_of(true, seconds(101)).unwrap().unclaimed, 1, "given and not its own");
+    holdings.claimed(3, &wanted[0].1, 40);
+    holdings.renewed(&holdings.next_renewal().unwrap(), seconds(100));
+    assert_eq!(holdings.lapse_of(true, seconds(102)), None);
+
+    holdings.failed("no permission to commit".to_owned());
+    let lapse = holdings.lapse_of(true, seconds(125)).unwrap();
+
+    assert_eq!((lapse.lasted, lapse.joined, lapse.unclaimed), (seconds(20), true, 0), "it ended at 105 s");
+    assert_eq!(lapse.reason.as_deref(), Some("no permission to commit"));
+    holdings.polling(seconds(130));
+    holdings.renewed(&holdings.next_renewal().unwrap(), seconds(130));
+    assert_eq!(holdings.lapse_of(true, seconds(131)), None);
+    let lapse = holdings.lapse_of(true, seconds(200)).unwrap();
+    assert_eq!((lapse.lasted, lapse.reason), (seconds(65), None), "what has passed explains nothing");
+}
+
+#[test]
+fn a_member_that_was_given_nothing_stands_well_until_the_group_drops_it() {
+    let holdings = Holdings::new(SESSION, seconds(100));
+    assert!(!holdings.lapse_of(true, seconds(103)).unwrap().joined, "nobody has answered yet");
+
+    holdings.settled(Some(1), []);
+    assert_eq!(holdings.lapse_of(true, seconds(900)), None);
+    holdings.lost();
+
+    let lapse = holdings.lapse_of(true, seconds(900)).unwrap();
+    assert_eq!((lapse.lasted, lapse.joined), (seconds(0), false));
+    holdings.settled(Some(2), []);
+    assert_eq!(
+        holdings.lapse_of(false, seconds(950)).unwrap().lasted,
+        seconds(50),
+        "the client knows better"
+    );
+}
+
+#[tokio::test]
+async fn rebalances_are_counted_and_an_answer_from_before_the_last_does_not_start_another() {
+    let holdings = holder().await;
+    holdings.settled(Some(7), []);
+    let before = holdings.next_renewal().unwrap();
+    holdings.rebalancing(before.completed);
+    assert!(holdings.rebalances().under_way);
+
+    holdings.settled(Some(8), []);
+    holdings.rebalancing(before.completed);
+
+    let seen = holdings.rebalances();
+    assert_eq!((seen.completed, seen.generation, seen.under_way), (2, Some(8), false));
+    assert!(seen.last.is_some());
+    holdings.rebalancing(2);
+    holdings.renewed(&holdings.next_renewal().unwrap(), seconds(100));
+    assert!(!holdings.rebalances().under_way, "a commit succeeds in a group that has settled");
 }

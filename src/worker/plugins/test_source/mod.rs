@@ -5,7 +5,7 @@
 //! reads the offsets to the end, then goes on from there.
 //!
 //! - Whatever is killed, frozen or restarted, a reader of committed records sees 0, 1, 2 … of each task, without a gap and
-//!   without a number twice.
+//!   without a number twice; except for a batch that a dying broker itself has committed in one partition and not in the other.
 //! - Numbers of one task are in one partition, in order, with the key `connector/task`.
 //!
 //! On failure: as the configuration asks, and otherwise what Kafka says.
@@ -20,13 +20,12 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::keys::Settings;
-use super::{Edit, Failure, Plugin, Properties, Task, Tools};
+use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, Tools};
 use crate::{
     config::{KeyDef, Providers, Validation, connector, definition},
-    kafka::{self, Admin, ShardProducer, TopicSpec, partition_of},
+    kafka::{self, Admin, ShardProducer, TopicSpec},
     model::{Cleanup, EncodedRecord},
     retry::Retry,
-    worker::state::offsets,
 };
 
 const CLASS: &str = "TestSource";
@@ -34,8 +33,6 @@ const CLASS: &str = "TestSource";
 const LARGEST_BATCH: u64 = 1000;
 /// Shortest time between two transactions.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
-/// How long reading the offsets may take before the task starts over.
-const READ_LIMIT: Duration = Duration::from_secs(30);
 
 /// See the module's head.
 #[derive(Debug)]
@@ -77,7 +74,7 @@ impl Plugin for TestSource {
 
     fn task_configs(&self, name: &str, config: &Properties) -> Result<Vec<Properties>, Failure> {
         let settings = keys::read(name, config, &self.providers).map_err(super::unusable)?;
-        Ok((0..settings.tasks_max).map(|_| config.clone()).collect())
+        Ok((0..settings.tasks_max.min(MOST_TASKS)).map(|_| config.clone()).collect())
     }
 
     async fn run(&self, task: Task) -> Result<(), Failure> {
@@ -86,14 +83,22 @@ impl Plugin for TestSource {
         let id = self.transactional_id(&task.connector, task.number);
         // Nothing has been written yet, so there is nothing to finish.
         match cancel.run_until_cancelled(Counter::start(&task, settings, id)).await {
-            Some(counter) => counter?.count(task).await,
+            Some(counter) => {
+                let counter = counter?;
+                task.started();
+                counter.count(task).await
+            }
             None => Ok(()),
         }
     }
 
-    fn writers(&self, name: &str, config: &Properties) -> Vec<String> {
-        // Tasks of an earlier, larger set are long gone when the offsets of a stopped connector are edited.
+    /// Of an earlier, larger set too: a worker that has been frozen since then may wake up with the offset of its last task.
+    fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
         let tasks = keys::read(name, config, &self.providers).map_or(0, |settings| settings.tasks_max);
+        let counted = past.partitions.iter().filter_map(|partition| partition.get("task")?.as_u64());
+        let counted = counted.filter_map(|task| u32::try_from(task).ok()?.checked_add(1)).max().unwrap_or(0);
+        // No task has ever had a higher number, whatever somebody has written.
+        let tasks = tasks.max(past.tasks).max(counted).min(MOST_TASKS);
         (0..tasks).map(|task| self.transactional_id(name, task)).collect()
     }
 
@@ -126,8 +131,6 @@ struct Counter {
     topic: Arc<str>,
     /// Where this task's numbers go.
     partition: i32,
-    offset_topic: Arc<str>,
-    offset_partitions: i32,
     /// The next number.
     next: u64,
     /// Numbers written by this instance.
@@ -145,7 +148,7 @@ impl Counter {
             let message = format!("topic {} is the worker's own", settings.topic);
             return Err(Failure::permanent("InvalidConfiguration", message, "name another topic"));
         }
-        let (partitions, offset_partitions) = topics(tools, &settings.topic).await?;
+        let partitions = partitions(tools, &settings.topic).await?;
         let producer = tools
             .shards
             .take(transactional_id, Arc::clone(&tools.lease))
@@ -156,8 +159,6 @@ impl Counter {
             settings,
             producer,
             partition: i32::try_from(task.number).unwrap_or_default() % partitions,
-            offset_topic: own.offset.name.as_str().into(),
-            offset_partitions,
             next: 0,
             written: 0,
         };
@@ -167,21 +168,16 @@ impl Counter {
 
     /// Where the last committed transaction stopped; called once nobody else can commit one.
     async fn find_place(&mut self, task: &Task) -> Result<(), Failure> {
-        let read = task.tools.offsets.read_to_end(READ_LIMIT).await;
-        read.map_err(|error| Failure::kafka("read the task's offset", error))?;
-        let stored = task.tools.offsets.read(|offsets| {
-            let mut all = offsets.of(&task.connector);
-            let own = |partition: &Map<String, Value>| {
-                partition.get("task").and_then(Value::as_u64) == Some(task.number.into())
-            };
-            all.find(|(partition, _)| own(partition)).and_then(|(_, offset)| offset.get("count")?.as_u64())
-        });
-        self.next = stored.unwrap_or(0);
+        let writes = [(Arc::clone(&self.topic), self.partition)];
+        let stored = task.stored_offsets(&mut self.producer, &[source_partition(task)], &writes).await?;
+        let count = stored.iter().flatten().find_map(|offset| offset.get("count")?.as_u64());
+        self.next = count.unwrap_or(0);
         Ok(())
     }
 
     async fn count(mut self, task: Task) -> Result<(), Failure> {
         let mut paused = task.paused.clone();
+        let recorder = &task.tools.recorder;
         let rate = f64::from(self.settings.per_second);
         let mut ticks = interval(SHORTEST_PERIOD.max(Duration::from_secs_f64(1.0 / rate)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -189,6 +185,7 @@ impl Counter {
         let mut written_since = 0;
         loop {
             if *paused.borrow_and_update() {
+                task.rests();
                 tokio::select! {
                     () = task.cancel.cancelled() => return Ok(()),
                     // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
@@ -202,19 +199,34 @@ impl Counter {
                 _ = paused.changed() => continue,
                 _ = ticks.tick() => {}
             }
-            self.fail_on_request()?;
+            self.fail_on_request().inspect_err(|_| recorder.failed())?;
             let due = (since.elapsed().as_secs_f64() * rate) as u64;
             let size = due.saturating_sub(written_since).clamp(1, LARGEST_BATCH).min(self.left());
+            let begun = Instant::now();
+            let batch = self.batch(&task, size);
+            recorder.polled(size, begun.elapsed());
+            let begun = Instant::now();
             // Not given up in the middle: a stop waits for the open transaction.
-            match self.producer.commit(self.batch(&task, size)).await {
+            match self.producer.commit(batch).await {
                 Ok(()) => {
+                    recorder.written(size);
+                    recorder.committed(size, begun.elapsed());
                     self.next += size;
                     self.written += size;
                     written_since += size;
                     (task.tools.uses_topic)(&self.topic);
                 }
-                Err(kafka::Failure::Rebuilt { .. }) => self.find_place(&task).await?,
-                Err(failure) => return Err(Failure::transaction("write a batch of numbers", failure)),
+                Err(failure) => {
+                    recorder.dropped(size);
+                    recorder.commit_failed();
+                    if !matches!(failure, kafka::Failure::Rebuilt { .. }) {
+                        recorder.failed();
+                        return Err(Failure::transaction("write a batch of numbers", failure));
+                    }
+                    recorder.erred();
+                    self.find_place(&task).await?;
+                    recorder.retried();
+                }
             }
         }
     }
@@ -256,27 +268,22 @@ impl Counter {
                 timestamp_ms: None,
             })
             .collect();
-        let partition = Map::from_iter([("task".to_owned(), Value::from(task.number))]);
         let offset = Map::from_iter([("count".to_owned(), Value::from(self.next + size))]);
-        let (key, value) = offsets::record(&task.connector, &partition, Some(&offset));
-        batch.push(EncodedRecord {
-            topic: Arc::clone(&self.offset_topic),
-            partition: partition_of(&key, self.offset_partitions),
-            key: key.into(),
-            value: value.map(Bytes::from),
-            headers: Vec::new(),
-            timestamp_ms: None,
-        });
+        batch.push(task.offset_record(&source_partition(task), &offset));
         batch
     }
 }
 
-/// Partitions of the topic, which is created if it is missing, and of the offset topic.
-async fn topics(tools: &Tools, topic: &str) -> Result<(i32, i32), Failure> {
+/// What a task counts, as the key of its offset has it.
+fn source_partition(task: &Task) -> Map<String, Value> {
+    Map::from_iter([("task".to_owned(), Value::from(task.number))])
+}
+
+/// Partitions of the topic, which is created if it is missing.
+async fn partitions(tools: &Tools, topic: &str) -> Result<i32, Failure> {
     let admin = Admin::Real(tools.kafka.clone());
-    let own = tools.worker.topics.offset.name.as_str();
     let failed = |error| Failure::kafka(format!("find topic {topic}"), error);
-    let mut counts = admin.partition_counts(&[topic, own]).await.map_err(failed)?;
+    let mut counts = admin.partition_counts(&[topic]).await.map_err(failed)?;
     if !counts.contains_key(topic) {
         let spec = TopicSpec {
             name: topic.to_owned(),
@@ -287,13 +294,10 @@ async fn topics(tools: &Tools, topic: &str) -> Result<(i32, i32), Failure> {
             configs: Default::default(),
         };
         admin.ensure(&[spec]).await.map_err(failed)?;
-        counts = admin.partition_counts(&[topic, own]).await.map_err(failed)?;
+        counts = admin.partition_counts(&[topic]).await.map_err(failed)?;
     }
-    let count = |name: &str| {
-        let missing = || Failure::passing("KafkaError", format!("topic {name} is not there yet"));
-        counts.get(name).copied().filter(|count| *count > 0).ok_or_else(missing)
-    };
-    Ok((count(topic)?, count(own)?))
+    let missing = || Failure::passing("KafkaError", format!("topic {topic} is not there yet"));
+    counts.get(topic).copied().filter(|count| *count > 0).ok_or_else(missing)
 }
 
 #[cfg(test)]

@@ -19,7 +19,25 @@ fn a_sound_configuration_has_no_errors_and_gives_as_many_tasks_as_allowed() {
 
     assert_eq!(answer.error_count, 0, "{answer:?}");
     assert_eq!(plugin().task_configs("t", &config).unwrap(), vec![config.clone(); 3]);
-    assert_eq!(plugin().writers("t", &config), ["group-t-0", "group-t-1", "group-t-2"]);
+    assert_eq!(plugin().writers("t", &config, &Past::default()), ["group-t-0", "group-t-1", "group-t-2"]);
+}
+
+#[test]
+fn no_connector_has_more_tasks_than_a_worker_could_bear() {
+    let config = with(&[("tasks.max", "10000")]);
+
+    assert_eq!(plugin().task_configs("t", &config).unwrap().len(), MOST_TASKS as usize);
+}
+
+#[test]
+fn tasks_of_an_earlier_larger_set_are_kept_from_writing_too() {
+    let config = with(&[("tasks.max", "1")]);
+    let counted = |task: u64| Past { tasks: 0, partitions: vec![object(&[("task", task.into())])] };
+
+    assert_eq!(plugin().writers("t", &config, &Past { tasks: 3, ..Past::default() }).len(), 3);
+    assert_eq!(plugin().writers("t", &config, &counted(7)).last().unwrap(), "group-t-7");
+    assert_eq!(plugin().writers("t", &config, &counted(u64::MAX)).len(), 1, "never a task of ours");
+    assert_eq!(plugin().writers("t", &config, &counted(u64::from(u32::MAX) - 1)).len(), MOST_TASKS as usize);
 }
 
 #[test]

@@ -1,26 +1,33 @@
 //! Who may do what, and what is kept of it.
 //!
 //! ```text
-//! request ─▶ size of its head ─▶ preflight? ─▶ origin ─▶ open path? ─▶ name and password ─▶ role ─▶ handler
+//! request ─▶ size of its head ─▶ preflight? ─▶ open path? ─▶ host ─▶ name and password ─▶ role ─▶ origin ─▶ handler
 //!                                                                                                    │
 //! answer ◀─ CORS headers ◀─ audit line (changes only) ◀─ OPTIONS ◀─ deadline, panic ◀────────────────┘
 //! ```
 //!
 //! - Without a login in the configuration everybody may do everything; the configuration then only takes loopback
 //!   listeners, unless told otherwise.
+//! - Where nobody is asked for a name, the request has to call this worker by one of its own (see [`hosts`]).
 //! - A reader may read, and have a configuration validated.
 //! - A page of another origin changes nothing, unless `access.control.allow.origin` lets it: a browser would send its
 //!   user's password along.
 //! - A change that has begun is finished and written to the audit log even if its client leaves.
 
 mod cors;
+mod hosts;
 mod password;
 
-use std::{net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Router,
-    extract::{ConnectInfo, Request, State},
+    extract::{ConnectInfo, MatchedPath, Request, State},
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
@@ -31,10 +38,11 @@ use tokio::time::{Instant, timeout_at};
 
 use self::{
     cors::Cors,
+    hosts::Hosts,
     password::{Checked, Password},
 };
 use super::{DEADLINE, answer::Refusal};
-use crate::config::worker::Rest;
+use crate::{config::worker::Rest, metrics};
 
 pub use self::password::Error as SecurityError;
 
@@ -48,6 +56,7 @@ const VALIDATE: &str = "/config/validate";
 pub struct Security {
     accounts: Vec<Account>,
     open_paths: Vec<String>,
+    hosts: Hosts,
     cors: Cors,
     /// When a request is answered at the latest.
     deadline: Duration,
@@ -81,6 +90,7 @@ impl Security {
         Ok(Self {
             accounts: accounts.collect::<Result<_, _>>()?,
             open_paths: rest.open_paths.clone(),
+            hosts: Hosts::new(&rest.hosts),
             cors: Cors::new(&rest.allowed_origins, &rest.allowed_methods),
             deadline: DEADLINE,
         })
@@ -93,7 +103,7 @@ impl Security {
     }
 
     /// Who asks and what they may do; a refusal if nobody knows them.
-    async fn identify(&self, headers: &HeaderMap) -> Result<(String, Role), Refusal> {
+    async fn identify(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<(String, Role), Refusal> {
         let Some(first) = self.accounts.first() else {
             return Ok(("anonymous".to_owned(), Role::Administrator));
         };
@@ -101,7 +111,7 @@ impl Security {
         let (user, password) = credentials(headers).ok_or_else(unknown)?;
         let account = self.accounts.iter().find(|account| account.user == user);
         // A name nobody has costs as much time as one somebody has: the answer does not tell which exist.
-        match account.unwrap_or(first).password.check(&password).await {
+        match account.unwrap_or(first).password.check(&password, peer).await {
             Checked::Right if account.is_some() => {}
             Checked::Busy => {
                 return Err(Refusal::new(503, "too many passwords are being checked; try again in a moment"));
@@ -117,8 +127,32 @@ pub fn protect(router: Router, security: Security) -> Router {
     router.layer(from_fn_with_state(Arc::new(security), guard))
 }
 
+/// Tells whoever counts requests which path was meant. The router that is asked last knows it.
+pub(super) async fn noted(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    if let Some(route) = route {
+        response.extensions_mut().insert(Route(route));
+    }
+    response
+}
+
+#[derive(Clone)]
+struct Route(MatchedPath);
+
 async fn guard(State(security): State<Arc<Security>>, request: Request, next: Next) -> Response {
-    let end = Instant::now() + security.deadline;
+    let begun = Instant::now();
+    let changes = is_change(request.method(), request.uri().path());
+    // Known here for what is beside the API, such as /health.
+    let beside = request.extensions().get::<MatchedPath>().cloned();
+    let response = guarded(&security, request, next, begun + security.deadline).await;
+    let route = response.extensions().get::<Route>().map(|Route(route)| route).or(beside.as_ref());
+    let status = response.status().as_u16();
+    metrics::rest_answered(route.map(MatchedPath::as_str), changes, status, begun.elapsed());
+    response
+}
+
+async fn guarded(security: &Security, request: Request, next: Next, end: Instant) -> Response {
     if let Err(refusal) = head_fits(&request) {
         return refusal.into_response();
     }
@@ -126,7 +160,7 @@ async fn guard(State(security): State<Arc<Security>>, request: Request, next: Ne
         return answer;
     }
     let origin = request.headers().get(header::ORIGIN).cloned();
-    let mut response = admit(&security, request, next, end).await;
+    let mut response = admit(security, request, next, end).await;
     security.cors.mark(origin.as_ref(), response.headers_mut());
     response
 }
@@ -139,8 +173,15 @@ async fn admit(security: &Security, request: Request, next: Next, end: Instant) 
     if !changes && security.is_open(&path) {
         return run(request, next, end).await;
     }
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
     let asked = Asked { remote: remote(&request), method, path };
-    let allowed = match security.identify(request.headers()).await {
+    let allowed = match security.identify(request.headers(), peer).await {
+        // A password is proof enough of who asks; without one the name that was called has to do.
+        Ok((who, _)) if security.accounts.is_empty() && !security.hosts.own(&request) => {
+            let told = "this worker does not go by the name in the Host header; call it by address or by a name in \
+                        listeners, rest.advertised.host.name or admin.auth.anonymous.hosts";
+            Err((Refusal::new(421, told), who))
+        }
         Err(refusal) => Err((refusal, "unknown".to_owned())),
         Ok((who, Role::Reader)) if changes => {
             Err((Refusal::new(403, "this name may read and validate, not change"), who))

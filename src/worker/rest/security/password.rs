@@ -1,30 +1,29 @@
 //! Passwords: compared in constant time, plain or as a PBKDF2 hash.
 //!
-//! A hash has the form `$pbkdf2-sha256$i=600000$salt$hash` (or `sha512`), salt and hash in base64 without padding, as the
-//! PHC string format has it; passlib's form, with the bare count and `.` for `+`, is taken too. Deriving a hash takes a
-//! large part of a second on purpose, so
+//! [`PasswordHash`] has the form of a hash. Deriving one takes a large part of a second on purpose, so
 //!
 //! - it happens on a thread for blocking work, one at a time: a flood of guesses costs one core at most;
+//! - of each address one check at a time stands in the line for that: a flood from one address makes others wait for one of
+//!   its guesses, not for all. Who comes from the same address, or through the same proxy, has to share;
 //! - a password that was right is remembered as a keyed digest, so a client that asks often pays once.
 
 use std::{
+    collections::BTreeMap,
     fmt,
-    num::NonZeroU32,
+    net::IpAddr,
     sync::{Arc, LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
 use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac, pbkdf2, rand::SystemRandom};
-use base64::{
-    Engine, alphabet,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
-use crate::{retry::Retry, secret::Secret};
+use crate::{
+    config::worker::{PasswordDigest, PasswordHash},
+    retry::Retry,
+    secret::Secret,
+};
 
-/// Fewer rounds protect nothing, more would keep an honest client waiting.
-const ITERATIONS: std::ops::RangeInclusive<u32> = 1000..=10_000_000;
 /// The longest a client waits for its turn.
 const TURN: Duration = Duration::from_secs(3);
 
@@ -64,31 +63,53 @@ pub(super) enum Password {
 }
 
 pub(super) struct Hashed {
-    algorithm: pbkdf2::Algorithm,
-    iterations: NonZeroU32,
-    salt: Vec<u8>,
-    hash: Vec<u8>,
+    expected: PasswordHash,
     /// Digest of the password that was right.
     known: Mutex<Option<hmac::Tag>>,
     turn: Semaphore,
+    lines: Lines,
+}
+
+/// The line of each address that has a check under way; `None` is for those that are not known.
+#[derive(Debug, Default)]
+struct Lines(Mutex<BTreeMap<Option<IpAddr>, Arc<Semaphore>>>);
+
+impl Lines {
+    fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // As many are left as there are connections at most.
+        lines.retain(|_, line| Arc::strong_count(line) > 1);
+        Arc::clone(lines.entry(peer.map(network)).or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+}
+
+/// What one client has for itself: with IPv6 usually 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address => address,
+    }
 }
 
 impl Password {
     pub(super) fn new(user: &str, password: &Secret) -> Result<Self, Error> {
         let text = password.reveal();
-        let hashed = ["$pbkdf2", "$argon2", "$scrypt", "$2a$", "$2b$", "$2y$", "$5$", "$6$"];
-        if !hashed.iter().any(|start| text.starts_with(start)) {
-            return Ok(Self::Plain(digest(text)));
+        match PasswordHash::parse(text) {
+            Ok(None) => Ok(Self::Plain(digest(text))),
+            Ok(Some(expected)) => {
+                let (known, turn) = (Mutex::new(None), Semaphore::new(1));
+                Ok(Self::Hashed(Arc::new(Hashed { expected, known, turn, lines: Lines::default() })))
+            }
+            Err(reason) => Err(Error { user: user.to_owned(), reason }),
         }
-        let hashed = parse(text).map_err(|reason| Error { user: user.to_owned(), reason })?;
-        Ok(Self::Hashed(Arc::new(hashed)))
     }
 
-    pub(super) async fn check(&self, presented: &str) -> Checked {
+    /// Compares; `peer` is who presents it, as far as that is known.
+    pub(super) async fn check(&self, presented: &str, peer: Option<IpAddr>) -> Checked {
         let digest = digest(presented);
         match self {
             Self::Plain(expected) => checked(same(expected, &digest)),
-            Self::Hashed(hashed) => hashed.check(presented, digest).await,
+            Self::Hashed(hashed) => hashed.check(presented, digest, peer).await,
         }
     }
 }
@@ -103,15 +124,28 @@ impl fmt::Debug for Password {
 }
 
 impl Hashed {
-    async fn check(self: &Arc<Self>, presented: &str, digest: hmac::Tag) -> Checked {
+    async fn check(self: &Arc<Self>, presented: &str, digest: hmac::Tag, peer: Option<IpAddr>) -> Checked {
         if self.is_known(&digest) {
             return Checked::Right;
         }
-        let Ok(Ok(_turn)) = timeout(TURN, self.turn.acquire()).await else { return Checked::Busy };
+        let line = self.lines.of(peer);
+        let turns = async {
+            let first_in_line = line.acquire().await.ok()?;
+            Some((first_in_line, self.turn.acquire().await.ok()?))
+        };
+        let Ok(Some(_turns)) = timeout(TURN, turns).await else { return Checked::Busy };
+        // A client that sends many requests at once pays once as well.
+        if self.is_known(&digest) {
+            return Checked::Right;
+        }
         let (hashed, presented) = (Arc::clone(self), Secret::new(presented));
         let derive = move || {
-            let Self { algorithm, iterations, salt, hash, .. } = &*hashed;
-            pbkdf2::verify(*algorithm, *iterations, salt, presented.reveal().as_bytes(), hash).is_ok()
+            let PasswordHash { digest, iterations, salt, hash } = &hashed.expected;
+            let algorithm = match digest {
+                PasswordDigest::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
+                PasswordDigest::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
+            };
+            pbkdf2::verify(algorithm, *iterations, salt, presented.reveal().as_bytes(), hash).is_ok()
         };
         // A panic in there is no proof of a password.
         let right = spawn_blocking(derive).await.unwrap_or(false);
@@ -126,37 +160,6 @@ impl Hashed {
         known.as_ref().is_some_and(|known| same(known, digest))
     }
 }
-
-fn parse(text: &str) -> Result<Hashed, &'static str> {
-    let mut parts = text.split('$').skip(1);
-    let mut part = || parts.next().unwrap_or_default();
-    let algorithm = match part() {
-        "pbkdf2-sha256" => pbkdf2::PBKDF2_HMAC_SHA256,
-        "pbkdf2-sha512" => pbkdf2::PBKDF2_HMAC_SHA512,
-        _ => return Err("its algorithm is not pbkdf2-sha256 or pbkdf2-sha512"),
-    };
-    let parameters = part();
-    let count = parameters.split(',').find_map(|one| one.strip_prefix("i=")).unwrap_or(parameters);
-    let iterations = count.parse().ok().filter(|count| ITERATIONS.contains(count)).and_then(NonZeroU32::new);
-    let iterations = iterations.ok_or("its count of iterations is not 1000 to 10000000")?;
-    let decode = |text: &str| BASE64.decode(text.replace('.', "+")).unwrap_or_default();
-    let (salt, hash) = (decode(part()), decode(part()));
-    if salt.len() < 8 {
-        return Err("its salt is not base64, or less than 8 bytes");
-    }
-    if hash.len() < 16 {
-        return Err("its hash is not base64, or less than 16 bytes");
-    }
-    if parts.next().is_some() {
-        return Err("something follows the hash");
-    }
-    Ok(Hashed { algorithm, iterations, salt, hash, known: Mutex::new(None), turn: Semaphore::new(1) })
-}
-
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 fn digest(text: &str) -> hmac::Tag {
     /// Lives and dies with the process: a digest that leaks is of no use elsewhere.
@@ -179,6 +182,11 @@ const fn checked(right: bool) -> Checked {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        net::{Ipv4Addr, Ipv6Addr},
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
     use super::*;
 
     /// `hashlib.pbkdf2_hmac("sha256", b"correct horse", b"\xfb\xef\xbe0123456789abcde", 2000)`.
@@ -196,11 +204,11 @@ mod tests {
         for form in [HASH, &padded, &passlib] {
             let password = password(form).unwrap();
 
-            assert_eq!(password.check("correct horse").await, Checked::Right, "{form}");
-            assert_eq!(password.check("correct horse").await, Checked::Right, "remembered, {form}");
-            assert_eq!(password.check("correct Horse").await, Checked::Wrong, "{form}");
-            assert_eq!(password.check("").await, Checked::Wrong, "{form}");
-            assert_eq!(password.check(form).await, Checked::Wrong, "the hash is not the password");
+            assert_eq!(password.check("correct horse", None).await, Checked::Right, "{form}");
+            assert_eq!(password.check("correct horse", None).await, Checked::Right, "remembered, {form}");
+            assert_eq!(password.check("correct Horse", None).await, Checked::Wrong, "{form}");
+            assert_eq!(password.check("", None).await, Checked::Wrong, "{form}");
+            assert_eq!(password.check(form, None).await, Checked::Wrong, "the hash is not the password");
         }
     }
 
@@ -208,9 +216,9 @@ mod tests {
     async fn a_plain_password_takes_itself_alone() {
         let password = password("hunter2-hunter2").unwrap();
 
-        assert_eq!(password.check("hunter2-hunter2").await, Checked::Right);
-        assert_eq!(password.check("hunter2-hunter").await, Checked::Wrong);
-        assert_eq!(password.check("hunter2-hunter2 ").await, Checked::Wrong);
+        assert_eq!(password.check("hunter2-hunter2", None).await, Checked::Right);
+        assert_eq!(password.check("hunter2-hunter", None).await, Checked::Wrong);
+        assert_eq!(password.check("hunter2-hunter2 ", None).await, Checked::Wrong);
     }
 
     #[tokio::test]
@@ -218,31 +226,48 @@ mod tests {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let turn = hashed.turn.acquire().await.unwrap();
 
-        let waiting = hashed.check("correct horse", digest("correct horse")).await;
+        let waiting = hashed.check("correct horse", digest("correct horse"), None).await;
         drop(turn);
-        let later = hashed.check("correct horse", digest("correct horse")).await;
+        let later = hashed.check("correct horse", digest("correct horse"), None).await;
 
         assert_eq!((waiting, later), (Checked::Busy, Checked::Right));
     }
 
+    #[tokio::test]
+    async fn a_flood_from_one_address_keeps_nobody_at_another_waiting_for_more_than_one_guess() {
+        let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
+        let guessed = Arc::new(AtomicUsize::new(0));
+        let turn = hashed.turn.acquire().await.unwrap();
+        let flood: Vec<_> = (0..20)
+            .map(|number| {
+                let (hashed, guessed) = (Arc::clone(&hashed), Arc::clone(&guessed));
+                // The same client, by what IPv6 gives to one.
+                let peer = Ipv6Addr::from_bits(0x2001_0db8 << 96 | number).into();
+                tokio::spawn(async move {
+                    let checked = hashed.check("a guess", digest("a guess"), Some(peer)).await;
+                    guessed.fetch_add(1, Ordering::SeqCst);
+                    checked
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        drop(turn);
+
+        let elsewhere = Some(Ipv4Addr::new(192, 0, 2, 1).into());
+        let right = hashed.check("correct horse", digest("correct horse"), elsewhere).await;
+
+        assert_eq!((right, guessed.load(Ordering::SeqCst) <= 1), (Checked::Right, true), "{guessed:?}");
+        flood.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
     #[test]
-    fn a_broken_hash_is_refused_and_not_taken_for_a_plain_password() {
-        let table = [
-            ("$argon2id$v=19$m=65536,t=3,p=4$c2FsdHNhbHQ$aGFzaA".to_owned(), "algorithm"),
-            ("$2b$12$abcdefghijklmnopqrstuv".to_owned(), "algorithm"),
-            (HASH.replace("i=2000", "i=0"), "iterations"),
-            (HASH.replace("i=2000", "i=4000000000"), "iterations"),
-            (HASH.replace("$++++", "$!!!!"), "salt"),
-            (HASH[..HASH.len() - 30].to_owned(), "hash"),
-            (format!("{HASH}$more"), "follows"),
-        ];
+    fn a_broken_hash_is_refused_with_its_user_and_never_shown() {
+        let broken = HASH.replace("i=2000", "i=0");
 
-        for (text, reason) in table {
-            let told = password(&text).unwrap_err().to_string();
+        let told = password(&broken).unwrap_err().to_string();
 
-            assert!(told.contains(reason) && told.contains("admin"), "{text}: {told}");
-            assert!(!told.contains(&text), "{told}");
-        }
+        assert!(told.contains("iterations") && told.contains("admin"), "{told}");
+        assert!(!told.contains(&broken), "{told}");
     }
 
     #[test]

@@ -37,6 +37,7 @@ fn settings() -> Rest {
         administrator: login(ADMINISTRATOR),
         reader: login(READER),
         open_paths: vec!["/health".to_owned(), "/metrics".to_owned()],
+        hosts: vec!["127.0.0.1".to_owned(), "connect.example.com".to_owned()],
         allowed_origins: Vec::new(),
         allowed_methods: vec!["GET".to_owned(), "PUT".to_owned()],
     }
@@ -109,6 +110,26 @@ async fn without_a_login_in_the_configuration_nobody_is_asked() {
 
     assert_eq!(status(&router, "POST", "/connectors", &[]).await, 200);
     assert_eq!(status(&router, "POST", "/connectors", &[("authorization", "Basic !!")]).await, 200);
+}
+
+#[tokio::test]
+async fn a_page_that_makes_its_name_point_here_gets_nothing_unless_it_knows_a_password() {
+    let asked = served(&settings());
+    let nobody = served(&Rest { administrator: None, reader: None, ..settings() });
+    let rebound = [("host", "attacker.example:8083"), ("origin", "http://attacker.example:8083")];
+    let own = [("host", "connect.example.com:8083"), ("origin", "http://connect.example.com:8083")];
+
+    for (method, path) in [("POST", "/connectors"), ("GET", "/connectors"), ("POST", "/health")] {
+        assert_eq!(status(&nobody, method, path, &rebound).await, 421, "{method} {path}");
+        assert_eq!(status(&nobody, method, path, &own).await, 200, "{method} {path}");
+        assert_eq!(status(&asked, method, path, &rebound).await, 401, "{method} {path}");
+    }
+    let told = error_body(ask(&nobody, request("GET", "/connectors", &rebound)).await).await;
+    assert!(told["message"].as_str().unwrap().contains("admin.auth.anonymous.hosts"), "{told}");
+    assert_eq!(status(&nobody, "GET", "/health", &rebound).await, 200, "an open path is open");
+    let administrator = basic(ADMINISTRATOR);
+    let known = [("host", "behind.a.proxy"), ("authorization", administrator.as_str())];
+    assert_eq!(status(&asked, "POST", "/connectors", &known).await, 200);
 }
 
 #[tokio::test]
@@ -315,7 +336,8 @@ async fn a_preflight_is_answered_before_a_password_is_asked_for() {
 
 #[tokio::test]
 async fn a_page_of_another_origin_changes_nothing() {
-    let open = Rest { administrator: None, reader: None, ..settings() };
+    let hosts = vec!["worker".to_owned()];
+    let open = Rest { administrator: None, reader: None, hosts, ..settings() };
     let router = served(&open);
     let ours = "https://tools.example.com";
     let named = served(&Rest { allowed_origins: vec![ours.to_owned()], ..open });

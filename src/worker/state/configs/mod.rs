@@ -2,13 +2,16 @@
 //!
 //! `connector-N` and `task-N-i` hold `{properties}`, `commit-N` `{tasks}` makes task configurations count, `target-state-N`
 //! `{state, state.v2}`, `restart-connector-N` `{include-tasks, only-failed}` and `logger-cluster-NS` `{level}` are commands.
-//! `session-key` and `tasks-fencing-N` are Kafka Connect's own business and left alone.
+//! `declared-N` `{hash, file}` is ours: which content of which file the connector was last brought to.
+//! `tributary-cluster` `{group.id, work.topic, work.partitions}` is ours and says which workers the topic belongs to.
+//! `session-key` and `tasks-fencing-N` are Kafka Connect's own business: that they are there is all that is kept of them.
 //!
 //! - Task records count from the commit that follows them. A commit that misses one leaves the connector without tasks
 //!   and *half-written*, until its owner writes them again.
 //! - A connector exists while it has a configuration. Its target state and its tasks may stand before that in the log:
 //!   Kafka Connect writes the state first, and compaction keeps an old commit before a new configuration.
-//! - The tombstone of a configuration removes everything of that name.
+//! - The tombstone of a configuration removes everything of that name, but for what a file has declared: that it was
+//!   deleted since can be told only as long as the declaration is remembered.
 //!
 //! On failure: a record that cannot be understood is logged and left out.
 
@@ -17,14 +20,14 @@ mod record;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
 use bytes::Bytes;
 
 use record::{Key, Parsed};
-pub use record::{Write, connector, logger, restart, target_state, tasks};
+pub use record::{Write, cluster, connector, declared, logger, restart, target_state, tasks};
 
 use super::Apply;
 use crate::{config::connector::TargetState, kafka::Received};
@@ -36,6 +39,8 @@ pub type Properties = BTreeMap<String, String>;
 pub(in crate::worker) const WRITE_HEADER: &str = "tributary.write";
 /// Writes whose ids are remembered: far more than can happen between a commit and the look for it.
 const REMEMBERED_WRITES: usize = 1024;
+/// What stands for the topic in records that are not written yet.
+const FORESEEN: &str = "the next transaction";
 /// Restarts of one connector that are remembered, for those who look late.
 const REMEMBERED_RESTARTS: usize = 32;
 
@@ -47,7 +52,7 @@ pub struct Connector {
     /// What it should be doing.
     pub target: TargetState,
     /// Task configurations in force: those of the last commit. Empty while it is stopped or not yet configured.
-    pub tasks: Arc<[Properties]>,
+    pub tasks: Arc<[Arc<Properties>]>,
     /// Offset of the configuration's record: which edit this is.
     pub revision: i64,
     /// Offset of the last task commit; -1 while there is none that counts.
@@ -67,14 +72,40 @@ pub struct Restart {
     pub task: Option<u32>,
 }
 
+/// What a connector was last brought to by a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// Of what the file said, not of its formatting.
+    pub hash: String,
+    /// Name of the file.
+    pub file: String,
+}
+
+/// Which workers a config topic belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Their `group.id`.
+    pub group: String,
+    /// The topic whose partitions they share.
+    pub work_topic: String,
+    /// How many of those things are placed on: fixed for life, whatever the topic grows to.
+    pub work_partitions: u32,
+}
+
 /// All of the topic.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Configs {
     connectors: BTreeMap<String, Connector>,
     /// All that is known of a name, whether or not it has a configuration yet.
     known: BTreeMap<String, Known>,
     loggers: BTreeMap<String, (String, i64)>,
+    declared: BTreeMap<String, Declared>,
     writes: VecDeque<Bytes>,
+    cluster: Option<Cluster>,
+    /// Keys of records that only Kafka Connect writes.
+    connect: BTreeSet<String>,
+    /// Records that were foreseen.
+    foreseen: i64,
 }
 
 impl Configs {
@@ -101,11 +132,29 @@ impl Configs {
         &self.loggers
     }
 
+    /// Connectors that files have declared, by name; also those that were deleted since.
+    #[must_use]
+    pub fn declared(&self) -> &BTreeMap<String, Declared> {
+        &self.declared
+    }
+
     /// Whether task records stand without their commit, or a commit without all of its task records: the owner has to
     /// write them again.
     #[must_use]
     pub fn is_half_written(&self, connector: &str) -> bool {
         self.known.get(connector).is_some_and(|known| known.incomplete || !known.uncommitted.is_empty())
+    }
+
+    /// Which workers the topic belongs to, once the first of them has said so.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// A key that only Kafka Connect itself writes.
+    #[must_use]
+    pub fn connect_key(&self) -> Option<&str> {
+        self.connect.first().map(String::as_str)
     }
 
     /// Connectors of classes this worker does not know, with those: the topic then belongs to somebody else.
@@ -125,13 +174,20 @@ impl Configs {
     pub fn deletion(&self, name: &str) -> Vec<Write> {
         let mut writes = vec![connector(name, None), target_state(name, None)];
         if let Some(known) = self.known.get(name) {
-            writes.extend((0..known.highest_task).map(|number| (Key::task(name, number), None)));
+            writes.extend(known.task_records.iter().map(|number| (Key::task(name, *number), None)));
             writes.push((Key::commit(name), None));
             if !known.restarts.is_empty() {
                 writes.push((Key::restart(name), None));
             }
         }
         writes
+    }
+
+    /// One above the highest task of a connector that has had a configuration since it was created; 0 if none has.
+    #[must_use]
+    pub fn highest_task(&self, name: &str) -> u32 {
+        let last = self.known.get(name).and_then(|known| known.task_records.last());
+        last.map_or(0, |last| last.saturating_add(1))
     }
 
     /// Whether a write with this id has been read, all of it.
@@ -144,6 +200,23 @@ impl Configs {
     #[must_use]
     pub(in crate::worker) fn last_write(&self) -> Option<&Bytes> {
         self.writes.back()
+    }
+
+    /// Takes over what is about to be written, so that whoever decides next decides on it. Each record gets an offset of
+    /// its own, beyond all there are: an edit seen here is never taken for one that was seen before.
+    pub(in crate::worker) fn foresee(&mut self, writes: &[Write]) {
+        for (key, value) in writes {
+            self.foreseen += 1;
+            self.apply(&Received {
+                topic: FORESEEN.into(),
+                partition: 0,
+                offset: i64::MAX / 2 + self.foreseen,
+                key: Some(Bytes::copy_from_slice(key.as_bytes())),
+                value: value.as_ref().map(|value| Bytes::from(value.to_string())),
+                headers: Vec::new(),
+                timestamp_ms: None,
+            });
+        }
     }
 
     fn known(&mut self, name: &str) -> &mut Known {
@@ -171,8 +244,11 @@ impl Apply for Configs {
     fn apply(&mut self, record: &Received) {
         let offset = record.offset;
         match record::parse(record) {
-            Ok(Some((name, parsed))) => {
+            Ok((name, parsed)) => {
                 match parsed {
+                    Parsed::Cluster(cluster) => self.cluster = cluster,
+                    Parsed::Connect(true) => drop(self.connect.insert(name.clone())),
+                    Parsed::Connect(false) => drop(self.connect.remove(&name)),
                     Parsed::Connector(Some(config)) => {
                         self.known(&name).config = Some((Arc::new(config), offset));
                     }
@@ -181,8 +257,8 @@ impl Apply for Configs {
                     Parsed::Target(Some(target)) => self.known(&name).target = Some(target),
                     Parsed::Task(number, Some(config)) => {
                         let known = self.known(&name);
-                        known.uncommitted.insert(number, config);
-                        known.highest_task = known.highest_task.max(number.saturating_add(1));
+                        known.uncommitted.insert(number, Arc::new(config));
+                        known.task_records.insert(number);
                     }
                     Parsed::Commit(Some(count)) => self.known(&name).commit(count, offset),
                     Parsed::Restart(Some(mut restart)) => {
@@ -195,6 +271,8 @@ impl Apply for Configs {
                     }
                     Parsed::Logger(Some(level)) => drop(self.loggers.insert(name.clone(), (level, offset))),
                     Parsed::Logger(None) => drop(self.loggers.remove(&name)),
+                    Parsed::Declared(Some(declared)) => drop(self.declared.insert(name.clone(), declared)),
+                    Parsed::Declared(None) => drop(self.declared.remove(&name)),
                     // Of a name that is not known there is nothing to remove.
                     tombstone => {
                         if let Some(known) = self.known.get_mut(&name) {
@@ -204,7 +282,6 @@ impl Apply for Configs {
                 }
                 self.show(&name);
             }
-            Ok(None) => {}
             Err(reason) => {
                 tracing::warn!(topic = &*record.topic, offset, reason, "record of the config topic left out");
             }
@@ -214,18 +291,18 @@ impl Apply for Configs {
 }
 
 /// What stands in the log under one name.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     config: Option<(Arc<Properties>, i64)>,
     target: Option<TargetState>,
-    tasks: Arc<[Properties]>,
+    tasks: Arc<[Arc<Properties>]>,
     task_revision: i64,
     /// Task records that wait for their commit.
-    uncommitted: BTreeMap<u32, Properties>,
+    uncommitted: BTreeMap<u32, Arc<Properties>>,
     /// The last commit missed some.
     incomplete: bool,
-    /// One above the highest task that has a record.
-    highest_task: u32,
+    /// Tasks that have a record. Numbers as they were written: nobody who can write one makes us write as many.
+    task_records: BTreeSet<u32>,
     restarts: VecDeque<Restart>,
 }
 
@@ -238,7 +315,7 @@ impl Default for Known {
             task_revision: -1,
             uncommitted: BTreeMap::new(),
             incomplete: false,
-            highest_task: 0,
+            task_records: BTreeSet::new(),
             restarts: VecDeque::new(),
         }
     }
@@ -255,7 +332,7 @@ impl Known {
     /// Compaction may leave records of tasks that a smaller set no longer has; that is no reason to refuse the set.
     fn commit(&mut self, count: u32, offset: i64) {
         let mut waiting = std::mem::take(&mut self.uncommitted);
-        let tasks: Option<Vec<Properties>> = (0..count).map(|number| waiting.remove(&number)).collect();
+        let tasks: Option<Vec<Arc<Properties>>> = (0..count).map(|number| waiting.remove(&number)).collect();
         self.incomplete = tasks.is_none();
         self.task_revision = if self.incomplete { -1 } else { offset };
         self.tasks = tasks.unwrap_or_default().into();
@@ -264,7 +341,10 @@ impl Known {
     fn remove(&mut self, tombstone: &Parsed) {
         match tombstone {
             Parsed::Target(_) => self.target = None,
-            Parsed::Task(number, _) => drop(self.uncommitted.remove(number)),
+            Parsed::Task(number, _) => {
+                self.uncommitted.remove(number);
+                self.task_records.remove(number);
+            }
             Parsed::Commit(_) => {
                 self.tasks = Arc::default();
                 self.task_revision = -1;
@@ -272,7 +352,11 @@ impl Known {
                 self.uncommitted.clear();
             }
             Parsed::Restart(_) => self.restarts.clear(),
-            Parsed::Connector(_) | Parsed::Logger(_) => {}
+            Parsed::Connector(_)
+            | Parsed::Logger(_)
+            | Parsed::Declared(_)
+            | Parsed::Cluster(_)
+            | Parsed::Connect(_) => {}
         }
     }
 }

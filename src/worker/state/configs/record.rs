@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Properties, Restart};
+use super::{Cluster, Declared, Properties, Restart};
 use crate::{config::connector::TargetState, kafka::Received};
 
 /// A record to be written: key and value, `None` for a tombstone.
@@ -52,15 +52,36 @@ pub fn logger(namespace: &str, level: &str) -> Write {
     (format!("{LOGGER}{namespace}"), Some(json!({ "level": level })))
 }
 
+/// `declared-N`, which is ours: the file that connector was last brought to.
+#[must_use]
+pub fn declared(name: &str, declared: Option<&Declared>) -> Write {
+    let value = declared.map(|declared| json!({ "hash": declared.hash, "file": declared.file }));
+    (format!("{DECLARED}{name}"), value)
+}
+
+/// `tributary-cluster`.
+#[must_use]
+pub fn cluster(cluster: &Cluster) -> Write {
+    let Cluster { group, work_topic, work_partitions } = cluster;
+    let value = json!({ GROUP: group, WORK_TOPIC: work_topic, WORK_PARTITIONS: work_partitions });
+    (CLUSTER.to_owned(), Some(value))
+}
+
 const CONNECTOR: &str = "connector-";
 const TASK: &str = "task-";
 const COMMIT: &str = "commit-";
 const TARGET_STATE: &str = "target-state-";
 const RESTART: &str = "restart-connector-";
 const LOGGER: &str = "logger-cluster-";
+const DECLARED: &str = "declared-";
 /// Kafka Connect's own: the key it signs internal requests with, and the count of producers to fence.
 const SESSION_KEY: &str = "session-key";
 const FENCING: &str = "tasks-fencing-";
+/// Ours: which workers the topic belongs to.
+const CLUSTER: &str = "tributary-cluster";
+const GROUP: &str = "group.id";
+const WORK_TOPIC: &str = "work.topic";
+const WORK_PARTITIONS: &str = "work.partitions";
 
 /// Keys that are made in more than one place.
 pub(super) struct Key;
@@ -88,15 +109,20 @@ pub(super) enum Parsed {
     /// Its revision is the record's offset, which is not known here.
     Restart(Option<Restart>),
     Logger(Option<String>),
+    Declared(Option<Declared>),
+    /// Of the whole topic; the name is the key.
+    Cluster(Option<Cluster>),
+    /// A record only Kafka Connect writes, by its key; false for a tombstone.
+    Connect(bool),
 }
 
-/// The name and what is said of it; nothing for records that are none of ours, or why it cannot be understood. Reasons
-/// name no values: configurations may hold secrets.
-pub(super) fn parse(record: &Received) -> Result<Option<(String, Parsed)>, &'static str> {
+/// The name and what is said of it, or why it cannot be understood. Reasons name no values: configurations may hold
+/// secrets.
+pub(super) fn parse(record: &Received) -> Result<(String, Parsed), &'static str> {
     let key = record.key.as_deref().ok_or("it has no key")?;
     let key = std::str::from_utf8(key).map_err(|_| "its key is no text")?;
     if key == SESSION_KEY || key.starts_with(FENCING) {
-        return Ok(None);
+        return Ok((key.to_owned(), Parsed::Connect(record.value.is_some())));
     }
     let value = match record.value.as_deref() {
         None => None,
@@ -123,10 +149,14 @@ pub(super) fn parse(record: &Received) -> Result<Option<(String, Parsed)>, &'sta
         (name, Parsed::Restart(value.map(read_restart)))
     } else if let Some(name) = key.strip_prefix(LOGGER) {
         (name, Parsed::Logger(value.map(read_level).transpose()?))
+    } else if let Some(name) = key.strip_prefix(DECLARED) {
+        (name, Parsed::Declared(value.map(read_declared).transpose()?))
+    } else if key == CLUSTER {
+        (key, Parsed::Cluster(value.map(read_cluster).transpose()?))
     } else {
         return Err("its key is of no known kind");
     };
-    Ok(Some((name.to_owned(), parsed)))
+    Ok((name.to_owned(), parsed))
 }
 
 fn properties(config: &Properties) -> Value {
@@ -166,4 +196,23 @@ fn read_restart(members: &Map<String, Value>) -> Restart {
 
 fn read_level(members: &Map<String, Value>) -> Result<String, &'static str> {
     members.get("level").and_then(Value::as_str).map(str::to_owned).ok_or("it has no level")
+}
+
+fn read_declared(members: &Map<String, Value>) -> Result<Declared, &'static str> {
+    let text = |key: &str| members.get(key).and_then(Value::as_str).map(str::to_owned);
+    Ok(Declared {
+        hash: text("hash").ok_or("it has no hash")?,
+        file: text("file").ok_or("it names no file")?,
+    })
+}
+
+fn read_cluster(members: &Map<String, Value>) -> Result<Cluster, &'static str> {
+    let text = |key: &str| members.get(key).and_then(Value::as_str).map(str::to_owned);
+    let count = members.get(WORK_PARTITIONS).and_then(Value::as_u64);
+    let count = count.and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
+    Ok(Cluster {
+        group: text(GROUP).ok_or("it has no group")?,
+        work_topic: text(WORK_TOPIC).ok_or("it has no work topic")?,
+        work_partitions: count.ok_or("it has no count of partitions")?,
+    })
 }

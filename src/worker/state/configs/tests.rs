@@ -45,7 +45,7 @@ fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
     let class = "org.apache.kafka.connect.file.FileStreamSourceTask";
     let mut task = properties(&config);
     task.insert("task.class".into(), class.into());
-    assert_eq!(*t1.tasks, [task]);
+    assert_eq!(*t1.tasks, [Arc::new(task)]);
     assert_eq!(configs.connectors()["grüße-7"].target, TargetState::Paused, "written before the connector");
     let still = &configs.connectors()["still"];
     assert_eq!((still.target, still.tasks.len(), still.task_revision), (TargetState::Stopped, 0, 40));
@@ -111,7 +111,8 @@ fn task_records_count_from_their_commit() {
     let mut writes = vec![connector("c-1", Some(&Properties::new()))];
     writes.extend(tasks("c-1", &[one.clone(), one.clone()]));
     let mut configs = written(writes);
-    assert_eq!(*configs.connectors()["c-1"].tasks, [one.clone(), one]);
+    let one = Arc::new(one);
+    assert_eq!(*configs.connectors()["c-1"].tasks, [Arc::clone(&one), one]);
 
     let mut next = tasks("c-1", std::slice::from_ref(&two));
     let commit = next.pop().unwrap();
@@ -120,7 +121,7 @@ fn task_records_count_from_their_commit() {
     assert_eq!(configs.connectors()["c-1"].tasks.len(), 2, "not yet committed");
     assert!(configs.is_half_written("c-1"));
     apply(&mut configs, 11, [commit]);
-    assert_eq!(*configs.connectors()["c-1"].tasks, [two]);
+    assert_eq!(*configs.connectors()["c-1"].tasks, [Arc::new(two)]);
     assert_eq!(configs.connectors()["c-1"].task_revision, 11);
     assert!(!configs.is_half_written("c-1"));
 }
@@ -152,7 +153,7 @@ fn what_compaction_leaves_of_a_connector_is_read_whole() {
     let configs = written(writes);
 
     let c = &configs.connectors()["c"];
-    assert_eq!(*c.tasks, [task.clone(), task]);
+    assert_eq!(*c.tasks, [Arc::new(task.clone()), Arc::new(task)]);
     assert_eq!((c.task_revision, c.revision), (3, 4));
     assert!(!configs.is_half_written("c"));
 }
@@ -179,6 +180,25 @@ fn a_deleted_connector_leaves_nothing_for_a_later_one_of_its_name() {
     }
     assert!(deletion.iter().all(|(_, value)| value.is_none()));
     assert_eq!(gone[0], "connector-c", "first, so that readers see no half of it");
+}
+
+#[test]
+fn a_task_record_with_an_absurd_number_costs_one_tombstone() {
+    let mut configs = written([
+        connector("c", Some(&Properties::new())),
+        ("task-c-4294967294".to_owned(), Some(json!({ "properties": {} }))),
+        ("task-c-3".to_owned(), Some(json!({ "properties": {} }))),
+    ]);
+
+    let tasks = |configs: &Configs| {
+        let keys = configs.deletion("c").into_iter().map(|(key, _)| key);
+        keys.filter(|key| key.starts_with("task-")).collect::<Vec<_>>()
+    };
+    assert_eq!(tasks(&configs), ["task-c-3", "task-c-4294967294"]);
+    assert_eq!(configs.highest_task("c"), u32::MAX);
+
+    apply(&mut configs, 10, [("task-c-4294967294".to_owned(), None)]);
+    assert_eq!((tasks(&configs), configs.highest_task("c")), (vec!["task-c-3".to_owned()], 4));
 }
 
 #[test]
@@ -302,4 +322,83 @@ fn a_write_is_known_by_the_header_of_its_last_record() {
         configs.apply(&record);
     }
     assert_eq!(configs.writes.len(), REMEMBERED_WRITES);
+}
+
+#[test]
+fn a_declaration_outlives_its_connector_and_goes_with_its_own_tombstone() {
+    let stored = Declared { hash: "ab".to_owned(), file: "a.json".to_owned() };
+    let mut configs = written([
+        connector("a", Some(&properties(&[("k", "v")]))),
+        declared("a", Some(&stored)),
+        declared("b-0", Some(&stored)),
+    ]);
+
+    let deletion = configs.deletion("a");
+    apply(&mut configs, 3, deletion);
+    let kept = configs.declared().clone();
+    apply(&mut configs, 10, [declared("a", None)]);
+
+    assert!(configs.connectors().is_empty(), "a declaration is no connector");
+    assert_eq!(kept, [("a".to_owned(), stored.clone()), ("b-0".to_owned(), stored.clone())].into());
+    assert_eq!(*configs.declared(), [("b-0".to_owned(), stored)].into());
+}
+
+#[test]
+fn a_declaration_without_hash_or_file_is_left_out() {
+    let bad = [json!({"hash": "ab"}), json!({"file": "a.json"}), json!({"hash": 1, "file": "a.json"})];
+
+    let configs = written(bad.map(|value| ("declared-a".to_owned(), Some(value))));
+
+    assert!(configs.declared().is_empty());
+}
+
+#[test]
+fn the_last_record_of_the_cluster_counts_and_kafka_connects_own_keys_are_noticed() {
+    let cluster = Cluster { group: "g".to_owned(), work_topic: "w".to_owned(), work_partitions: 8 };
+    let (key, value) = cluster_record(&cluster);
+    let none: Configs = samples::state(&[]);
+    let ours: Configs = samples::state(&[
+        (&key, Some(r#"{"group.id":"x","work.topic":"w","work.partitions":4}"#)),
+        (&key, Some(&value)),
+        (&key, Some(r#"{"group.id":"x","work.topic":"w","work.partitions":0}"#)),
+    ]);
+    let removed: Configs = samples::state(&[(&key, Some(&value)), (&key, None)]);
+    let connect: Configs = samples::state(&[
+        ("tasks-fencing-a", Some("{}")),
+        ("session-key", Some("{}")),
+        ("tasks-fencing-a", None),
+    ]);
+
+    assert_eq!(value, r#"{"group.id":"g","work.partitions":8,"work.topic":"w"}"#);
+    assert_eq!((none.cluster(), none.connect_key()), (None, None));
+    assert_eq!(
+        (ours.cluster(), ours.connect_key()),
+        (Some(&cluster), None),
+        "one that says nothing is left out"
+    );
+    assert_eq!(removed.cluster(), None);
+    assert_eq!(connect.connect_key(), Some("session-key"));
+    assert!(ours.connectors().is_empty());
+}
+
+fn cluster_record(cluster: &Cluster) -> (String, String) {
+    let (key, value) = super::cluster(cluster);
+    (key, value.unwrap().to_string())
+}
+
+#[test]
+fn what_is_foreseen_counts_and_is_never_an_edit_that_was_seen() {
+    let config = Properties::from([("a".to_owned(), "1".to_owned())]);
+    let mut configs: Configs = samples::state(&[("connector-c", Some(r#"{"properties":{}}"#))]);
+    let seen = configs.connectors()["c"].revision;
+
+    configs.foresee(&[connector("c", Some(&config)), target_state("c", Some(TargetState::Stopped))]);
+    let first = configs.connectors()["c"].clone();
+    configs.foresee(&[connector("c", Some(&config))]);
+    let second = configs.connectors()["c"].revision;
+    configs.foresee(&[connector("c", None)]);
+
+    assert_eq!((&*first.config, first.target), (&config, TargetState::Stopped));
+    assert!(first.revision != seen && second != first.revision);
+    assert!(configs.connectors().is_empty());
 }

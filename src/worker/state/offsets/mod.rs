@@ -9,13 +9,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{Apply, java};
+use super::{Apply, configs::WRITE_HEADER, java};
 use crate::kafka::Received;
+
+/// Ids of edits that are remembered: far more than are written between an edit's commit and the look for it.
+const REMEMBERED_WRITES: usize = 1024;
 
 /// A partition and the offset it shall have; `None` resets it.
 pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
@@ -25,6 +28,8 @@ pub type Edit = (Map<String, Value>, Option<Map<String, Value>>);
 pub struct Offsets {
     /// Connector → partition as we write its key → what stands there.
     connectors: BTreeMap<String, BTreeMap<Bytes, Stored>>,
+    /// Ids of edits, once for each partition they are in.
+    writes: VecDeque<Bytes>,
 }
 
 impl Offsets {
@@ -41,8 +46,13 @@ impl Offsets {
         self.connectors.get(connector)?.get(&ours)?.offset(&ours)
     }
 
+    /// In how many partitions an edit with this id has been read.
+    pub(super) fn parts_of_write(&self, id: &[u8]) -> usize {
+        self.writes.iter().filter(|write| *write == id).count()
+    }
+
     /// Keys under which a partition stands in the topic, ours among them or not.
-    pub(super) fn keys(&self, connector: &str, partition: &Map<String, Value>) -> Vec<Bytes> {
+    pub(in crate::worker) fn keys(&self, connector: &str, partition: &Map<String, Value>) -> Vec<Bytes> {
         let stored = self.connectors.get(connector).and_then(|all| all.get(&key(connector, partition)));
         stored.into_iter().flat_map(|stored| stored.offsets.keys().cloned()).collect()
     }
@@ -50,6 +60,12 @@ impl Offsets {
 
 impl Apply for Offsets {
     fn apply(&mut self, record: &Received) {
+        if let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) {
+            if self.writes.len() == REMEMBERED_WRITES {
+                self.writes.pop_front();
+            }
+            self.writes.push_back(id.clone());
+        }
         match parse(record) {
             Ok(Parsed { connector, partition, key: written, offset }) => {
                 let ours = key(&connector, &partition);

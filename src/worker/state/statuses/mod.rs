@@ -5,7 +5,8 @@
 //!   one: [`Statuses::shadowed`] names such keys, so that their owner writes again.
 //! - Our tombstones carry the generation in a header and obey the same rule; it stays known, so that a late record of an
 //!   earlier owner does not bring a deleted connector back. A tombstone without that header, as Kafka Connect and people
-//!   write it, forgets the generation too.
+//!   write it, forgets the generation too; so does an owner that finds a higher generation than its own, which there is
+//!   only after the work topic was made anew or by a foreign hand.
 //!
 //! On failure: a record that cannot be understood is logged and left out.
 
@@ -88,7 +89,13 @@ impl Statuses {
     /// State of a connector.
     #[must_use]
     pub fn connector(&self, name: &str) -> Option<&Status> {
-        self.connectors.get(name)?.of(None)?.status.as_ref()
+        self.of(name, None)
+    }
+
+    /// State of a connector, or with a number of one of its tasks.
+    #[must_use]
+    pub fn of(&self, name: &str, task: Option<u32>) -> Option<&Status> {
+        self.connectors.get(name)?.of(task)?.status.as_ref()
     }
 
     /// States of its tasks by number.

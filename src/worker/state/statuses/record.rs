@@ -40,7 +40,7 @@ pub(in crate::worker::state) fn encode(status: &Status) -> Vec<u8> {
         trace: status.trace.as_deref(),
         worker_id: &status.worker_id,
         generation: status.generation,
-        version: None,
+        version: is_up(status.state).then_some(env!("CARGO_PKG_VERSION")),
     })
 }
 
@@ -53,6 +53,14 @@ pub(in crate::worker::state) fn encode_topic(
 ) -> Vec<u8> {
     let topic = Topic { name: topic, connector, task, discovered: now_ms };
     json(&TopicUse { topic })
+}
+
+/// Whether the class is loaded in this state, so that it has a version.
+fn is_up(state: RunState) -> bool {
+    match state {
+        RunState::Running | RunState::Paused | RunState::Stopped | RunState::Failed => true,
+        RunState::Unassigned | RunState::Restarting => false,
+    }
 }
 
 /// What a record says.
@@ -123,7 +131,7 @@ struct Written<'a> {
     trace: Option<&'a str>,
     worker_id: &'a str,
     generation: i64,
-    /// Of the plugin; Kafka Connect writes null where it does not know it.
+    /// Of the plugin, which for all of ours is this program's; Kafka Connect writes null for what is not loaded.
     version: Option<&'a str>,
 }
 

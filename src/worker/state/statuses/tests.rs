@@ -65,6 +65,27 @@ fn what_we_write_is_byte_for_byte_what_connect_wrote_where_it_would() {
 }
 
 #[test]
+fn a_status_has_a_version_in_the_states_for_which_connect_writes_one() {
+    let records = samples::records(SAMPLE);
+    let version =
+        |value: &[u8]| serde_json::from_slice::<serde_json::Value>(value).unwrap()["version"].clone();
+    let connects = |state: RunState| {
+        let values = records.iter().filter_map(|record| record.value.as_deref());
+        let mut of = values.filter(|value| {
+            let value: serde_json::Value = serde_json::from_slice(value).unwrap();
+            value["state"] == state.word()
+        });
+        version(of.next().unwrap())
+    };
+
+    for state in RunState::ALL {
+        let ours = version(&encode(&status(state, 1)));
+        assert_eq!(ours.is_null(), connects(state).is_null(), "{state:?}");
+        assert!(ours.is_null() || ours == env!("CARGO_PKG_VERSION"));
+    }
+}
+
+#[test]
 fn every_state_is_read_back_as_it_was_written() {
     for state in RunState::ALL {
         let trace = Some("Kind: sentence \"quoted\"\nCaused by: Other: \u{1f}é".to_owned());

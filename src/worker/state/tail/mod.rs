@@ -30,7 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     config::Kafka,
-    kafka::{self, Received, Start},
+    kafka::{self, OpenTransaction, Place, Received, ShardProducer, Start, Waits},
 };
 
 /// How often the broker is asked whether it is there.
@@ -39,6 +39,9 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// After this long without a word something is wrong: one question asked and not answered, and some room.
 const SILENCE: Duration = Duration::from_secs(5);
+
+/// A transaction at least this old was not begun by a writer that is well and merely happened to be at work.
+const OLD: Duration = Duration::from_secs(1);
 
 /// What a topic's records add up to.
 pub trait Apply: Default + Send + Sync + 'static {
@@ -97,6 +100,25 @@ impl<S: Apply> Tail<S> {
         &self.shared.topic
     }
 
+    /// All of its partitions.
+    #[must_use]
+    pub fn places(&self) -> Vec<Place> {
+        (0..self.partitions()).map(|partition| (Arc::clone(self.topic()), partition)).collect()
+    }
+
+    /// How many partitions it has, as far as they are followed.
+    #[must_use]
+    pub fn partitions(&self) -> i32 {
+        // The count was one of these at first.
+        i32::try_from(self.shared.progress.borrow().positions.len()).unwrap_or(i32::MAX)
+    }
+
+    /// Whether the topic is still followed: until a fault of the program ends that.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.task.is_finished()
+    }
+
     /// Looks at the state. Nothing is read meanwhile: look, do not work.
     pub fn read<T>(&self, look: impl FnOnce(&S) -> T) -> T {
         look(&self.shared.state.read().unwrap_or_else(PoisonError::into_inner))
@@ -137,15 +159,30 @@ impl<S: Apply> Tail<S> {
     /// # Errors
     /// The broker did not answer, or the records did not come, within the limit.
     pub async fn read_to_end(&self, limit: Duration) -> Result<(), kafka::Error> {
+        let all: Vec<i32> = (0..self.partitions()).collect();
+        self.read_partitions_to_end(&all, Waits::up_to(limit)).await
+    }
+
+    /// The same, for some partitions only: what is open in the others is no reason to wait.
+    ///
+    /// # Errors
+    /// As [`Tail::read_to_end`]; transactions that were not decided within their patience are told as such.
+    pub async fn read_partitions_to_end(
+        &self,
+        partitions: &[i32],
+        waits: Waits<'_>,
+    ) -> Result<(), kafka::Error> {
+        let limit = waits.limit;
         let read = async {
             // Its own first end may have been reached before the call.
             self.caught_up().await;
-            let positions = self.shared.progress.borrow().positions.clone();
-            let last = match self.last_from(&positions, limit).await {
+            let mut positions = self.shared.progress.borrow().positions.clone();
+            positions.retain(|partition, _| partitions.contains(partition));
+            let last = match self.last_from(&positions, waits).await {
                 // Behind the last record we have, yet before the first there is: the log was cut between them.
                 Err(kafka::Error::OffsetOutOfRange { .. }) => {
                     let start = positions.into_keys().map(|partition| (partition, None)).collect();
-                    self.last_from(&start, limit).await?
+                    self.last_from(&start, waits).await?
                 }
                 other => other?,
             };
@@ -155,6 +192,52 @@ impl<S: Apply> Tail<S> {
         };
         let action = || format!("read {} to the end", self.shared.topic);
         timeout(limit, read).await.unwrap_or_else(|_| Err(kafka::Error::Deadline { action: action(), limit }))
+    }
+
+    /// Reads partitions to their end for the writer who has just taken the id they are written with, so that nothing of that
+    /// id can be under way any more. What all the same stands open in them, or in the places it writes `also`, beyond the
+    /// patience has been left hanging, if it is of this id: that is ended. What is somebody else's is waited for where it is
+    /// read, and left alone elsewhere; to have lost patience with it harms nobody.
+    ///
+    /// Until this has succeeded nothing may be written: it would make visible what was left hanging in the same place.
+    ///
+    /// # Errors
+    /// As [`Tail::read_to_end`], or the id is another's by now.
+    pub async fn read_settled(
+        &self,
+        producer: &mut ShardProducer,
+        partitions: &[i32],
+        waits: Waits<'_>,
+    ) -> Result<(), kafka::Error> {
+        let limit = waits.limit;
+        let end = Instant::now() + limit;
+        let open = match self.read_partitions_to_end(partitions, waits).await {
+            Err(kafka::Error::Undecided { open, .. }) => open,
+            other => return other,
+        };
+        let places: Vec<Place> = open.iter().map(|one| (Arc::clone(&one.topic), one.partition)).collect();
+        let left = || end.saturating_duration_since(Instant::now());
+        let settled = timeout(left(), producer.settle(&places)).await;
+        let action = || format!("end what was left open in {}", self.shared.topic);
+        settled.unwrap_or_else(|_| Err(kafka::Error::Deadline { action: action(), limit }))?;
+        let read = self.read_partitions_to_end(partitions, Waits::up_to(left())).await;
+        let id = producer.transactional_id();
+        match &read {
+            // Where a batch is missing or written twice after this, it began here.
+            Ok(()) => {
+                let is_old = |one: &&OpenTransaction| one.open_for.is_none_or(|age| age >= OLD);
+                let old: Vec<String> = open.iter().filter(is_old).map(ToString::to_string).collect();
+                if !old.is_empty() {
+                    tracing::warn!(
+                        id,
+                        open = old.join(", "),
+                        "ended transactions that had been left hanging"
+                    );
+                }
+            }
+            Err(error) => tracing::debug!(id, %error, "transactions of others are open"),
+        }
+        read
     }
 
     /// How long nothing has been heard from the broker that should have been: `None` while all is well.
@@ -168,7 +251,7 @@ impl<S: Apply> Tail<S> {
     async fn last_from(
         &self,
         positions: &BTreeMap<i32, Option<i64>>,
-        limit: Duration,
+        waits: Waits<'_>,
     ) -> Result<BTreeMap<i32, i64>, kafka::Error> {
         let starts = positions
             .iter()
@@ -179,7 +262,7 @@ impl<S: Apply> Tail<S> {
             last.insert(record.partition, record.offset);
         };
         let Shared { kafka, topic, .. } = &*self.shared;
-        kafka::read_from(kafka, topic, &starts, limit, each).await?;
+        kafka::read_decided(kafka, topic, &starts, &waits, each).await?;
         Ok(last)
     }
 

@@ -1,66 +1,78 @@
-//! The offset topic's writer, for edits through REST.
+//! The offset topic's records, for edits through REST.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::future::try_join_all;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use crate::{
-    config::Kafka,
-    kafka::{self, Ack, Producer, ProducerOptions, partition_of},
+    kafka::{self, partition_of},
     model::EncodedRecord,
     worker::state::{
         Tail,
+        configs::WRITE_HEADER,
         offsets::{self, Edit, Offsets},
+        write_id,
     },
 };
 
-/// Bytes of edits inside the client.
-const QUEUE_BYTES: usize = 4 << 20;
-
-/// Sets and resets offsets of a stopped connector. Cheap to clone.
+/// Makes edits of offsets into records, and waits for them. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct OffsetWriter {
-    kafka: Kafka,
     partitions: i32,
     offsets: Tail<Offsets>,
+}
+
+/// Records that belong into one transaction.
+#[derive(Debug, Clone)]
+pub struct OffsetRecords {
+    /// The records, in the order they are to be written.
+    pub records: Vec<EncodedRecord>,
+    /// What the last record of each partition has in its header.
+    id: Bytes,
+    /// Partitions with such a record.
+    partitions: usize,
 }
 
 impl OffsetWriter {
     /// For the topic that this tail follows, with this many partitions.
     #[must_use]
-    pub fn new(kafka: &Kafka, partitions: i32, offsets: Tail<Offsets>) -> Self {
-        Self { kafka: kafka.clone(), partitions, offsets }
+    pub fn new(partitions: i32, offsets: Tail<Offsets>) -> Self {
+        Self { partitions, offsets }
     }
 
-    /// Makes all these edits and returns once the own tail has read them all.
-    ///
-    /// The producer is made for this call and ends with it: of an edit that was not done in time nothing is sent later,
-    /// though what was on its way may still arrive.
+    /// The records of these edits: one for each, and tombstones for what others have written for it in another way.
+    #[must_use]
+    pub fn records(&self, connector: &str, edits: &[Edit]) -> OffsetRecords {
+        let each = edits.iter().flat_map(|(partition, offset)| self.edit(connector, partition, offset));
+        let mut records: Vec<EncodedRecord> = each.collect();
+        let id = write_id();
+        let last: BTreeMap<i32, usize> =
+            records.iter().enumerate().map(|(index, record)| (record.partition, index)).collect();
+        for index in last.values() {
+            records[*index].headers.push((WRITE_HEADER, id.clone()));
+        }
+        OffsetRecords { records, id, partitions: last.len() }
+    }
+
+    /// Waits until the own tail has read records that are committed.
     ///
     /// # Errors
-    /// Kafka did not take all of it, or it was not read back, within the limit.
-    pub async fn write(&self, connector: &str, edits: &[Edit], limit: Duration) -> Result<(), kafka::Error> {
-        let records: Vec<EncodedRecord> =
-            edits.iter().flat_map(|(partition, offset)| self.records(connector, partition, offset)).collect();
-        let end = Instant::now() + limit;
-        let written = timeout(limit, self.publish(records, limit)).await;
-        let action = || format!("write {} offsets of {connector}", edits.len());
-        let acks = written.unwrap_or_else(|_| Err(kafka::Error::Deadline { action: action(), limit }))?;
-        for Ack { partition, offset, .. } in acks {
-            let left = end.saturating_duration_since(Instant::now());
-            self.offsets.read_past(partition, offset, left).await?;
-        }
-        Ok(())
+    /// It had not within the limit.
+    pub async fn read_back(&self, written: &OffsetRecords, limit: Duration) -> Result<(), kafka::Error> {
+        let mut changes = self.offsets.changes();
+        let read = async {
+            // The tail lives as long as we do, and so does its signal.
+            while self.offsets.read(|offsets| offsets.parts_of_write(&written.id)) < written.partitions
+                && changes.changed().await.is_ok()
+            {}
+        };
+        let action = || format!("read {} back", self.offsets.topic());
+        timeout(limit, read).await.map_err(|_| kafka::Error::Deadline { action: action(), limit })
     }
 
-    /// The record for a partition, and tombstones for what others have written for it in another way.
-    fn records(
+    fn edit(
         &self,
         connector: &str,
         partition: &Map<String, Value>,
@@ -83,14 +95,5 @@ impl OffsetWriter {
             headers: Vec::new(),
             timestamp_ms: None,
         }
-    }
-
-    async fn publish(&self, records: Vec<EncodedRecord>, limit: Duration) -> Result<Vec<Ack>, kafka::Error> {
-        let producer = Producer::new(&self.kafka, &ProducerOptions { queue_bytes: QUEUE_BYTES })?;
-        // Without it the first record may wait a second for the producer to learn where to send it.
-        producer.warm_up(vec![self.offsets.topic().to_string()], limit).await?;
-        let send = |record| producer.send(record).map_err(|refused| refused.error);
-        let deliveries = records.into_iter().map(send).collect::<Result<Vec<_>, _>>()?;
-        try_join_all(deliveries).await
     }
 }

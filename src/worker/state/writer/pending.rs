@@ -22,6 +22,8 @@ pub(super) struct Pending {
 
 #[derive(Debug)]
 struct Latest {
+    /// Which put is the removal that has to arrive before the value.
+    removal: Option<u64>,
     value: Value,
     /// Which put this is.
     number: u64,
@@ -32,20 +34,40 @@ struct Latest {
 impl Pending {
     /// Takes a value in the place of any before it.
     pub(super) fn put(&mut self, key: String, value: Value) {
-        self.next += 1;
-        let (number, sent) = (self.next, self.keys.get(&key).and_then(|latest| latest.sent));
+        // One that was asked for and has not arrived is still due.
+        let removal = self.keys.get(&key).and_then(|latest| latest.removal);
+        self.insert(key, removal, value);
+    }
+
+    /// The same, behind a tombstone without headers that forgets all that stood there.
+    pub(super) fn put_anew(&mut self, key: String, value: Value) {
+        let removal = self.number();
+        self.insert(key, Some(removal), value);
+    }
+
+    fn insert(&mut self, key: String, removal: Option<u64>, value: Value) {
+        let (number, sent) = (self.number(), self.keys.get(&key).and_then(|latest| latest.sent));
         if sent.is_none() {
             self.ready.insert(key.clone());
         }
-        self.keys.insert(key, Latest { value, number, sent });
+        self.keys.insert(key, Latest { removal, value, number, sent });
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
     }
 
     /// The next one to send, which is under way from then on.
     pub(super) fn take(&mut self) -> Option<(String, u64, Value)> {
         let key = self.ready.pop_first()?;
         let latest = self.keys.get_mut(&key)?;
-        latest.sent = Some(latest.number);
-        Some((key, latest.number, latest.value.clone()))
+        let (number, value) = match latest.removal {
+            Some(removal) => (removal, Value { value: None, headers: Vec::new() }),
+            None => (latest.number, latest.value.clone()),
+        };
+        latest.sent = Some(number);
+        Some((key, number, value))
     }
 
     /// One that was under way has arrived, or shall be given up: what was put meanwhile is next.
@@ -55,6 +77,7 @@ impl Pending {
         if latest.number == number {
             self.keys.remove(key);
         } else {
+            latest.removal = latest.removal.filter(|removal| *removal != number);
             self.ready.insert(key.to_owned());
         }
     }
@@ -95,6 +118,29 @@ mod tests {
         let (_, last, sent) = pending.take().unwrap();
         assert_eq!(sent, value("3"));
         pending.settle("a", last);
+        assert_eq!((pending.len(), pending.take()), (0, None));
+    }
+
+    #[test]
+    fn a_removal_arrives_before_its_value_and_before_what_takes_the_place_of_that() {
+        let removal = Value { value: None, headers: Vec::new() };
+        let mut pending = Pending::default();
+        pending.put("a".into(), value("1"));
+        let (_, first, _) = pending.take().unwrap();
+        pending.put_anew("a".into(), value("2"));
+        pending.put("a".into(), value("3"));
+        pending.settle("a", first);
+
+        assert_eq!(pending.take().unwrap().2, removal);
+        pending.give_back("a".into());
+        let (_, number, sent) = pending.take().unwrap();
+        assert_eq!(sent, removal, "it has not arrived");
+        assert_eq!(pending.take(), None, "one at a time");
+        pending.settle("a", number);
+
+        let (_, number, sent) = pending.take().unwrap();
+        assert_eq!(sent, value("3"));
+        pending.settle("a", number);
         assert_eq!((pending.len(), pending.take()), (0, None));
     }
 

@@ -33,8 +33,7 @@ const RETRY: Policy =
 #[derive(Debug, Clone)]
 pub struct StatusWriter {
     shared: Arc<Shared>,
-    /// Held, not used.
-    _task: Arc<AbortOnDropHandle<()>>,
+    task: Arc<AbortOnDropHandle<()>>,
 }
 
 impl StatusWriter {
@@ -48,13 +47,26 @@ impl StatusWriter {
         let task =
             Task { kafka: kafka.clone(), topic: topic.into(), partitions, shared: Arc::clone(&shared) };
         let task = tokio::spawn(task.run(producer));
-        Ok(Self { shared, _task: Arc::new(AbortOnDropHandle::new(task)) })
+        Ok(Self { shared, task: Arc::new(AbortOnDropHandle::new(task)) })
+    }
+
+    /// Whether what is put is still written: until a fault of the program ends that.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.task.is_finished()
     }
 
     /// Says what a connector is doing, or with a number one of its tasks.
     pub fn put(&self, connector: &str, task: Option<u32>, status: &Status) {
         let value = Value { value: Some(encode(status).into()), headers: Vec::new() };
         self.shared.put(Key::instance(connector, task), value);
+    }
+
+    /// The same where the topic has a higher generation that cannot be: first a tombstone that makes every reader forget it,
+    /// then the status.
+    pub fn put_anew(&self, connector: &str, task: Option<u32>, status: &Status) {
+        let value = Value { value: Some(encode(status).into()), headers: Vec::new() };
+        self.shared.put_with(|pending| pending.put_anew(Key::instance(connector, task), value));
     }
 
     /// Removes the status of a connector or one of its tasks, as the owner with this generation.
@@ -116,7 +128,11 @@ impl Shared {
     }
 
     fn put(&self, key: String, value: Value) {
-        self.change(|pending| pending.put(key, value));
+        self.put_with(|pending| pending.put(key, value));
+    }
+
+    fn put_with(&self, put: impl FnOnce(&mut Pending)) {
+        self.change(put);
         self.put.notify_one();
     }
 }

@@ -69,6 +69,27 @@ async fn what_is_put_is_read_back_by_a_tail_where_connect_would_have_put_it() {
 }
 
 #[tokio::test]
+async fn a_status_put_anew_counts_whatever_generation_stood_there() {
+    let cluster = cluster();
+    let writer = StatusWriter::start(&cluster.settings(), "t", PARTITIONS).unwrap();
+    let absurd = Status { generation: i64::MAX, ..status(RunState::Running, "foreign") };
+    writer.put("c", Some(0), &absurd);
+    writer.flush(LIMIT).await.unwrap();
+    let tail: Tail<Statuses> = Tail::follow(&cluster.settings(), "t", PARTITIONS).await.unwrap();
+    let shown = || tail.read(|statuses| statuses.tasks("c").get(&0).map(|status| (*status).clone()));
+
+    writer.put("c", Some(0), &status(RunState::Running, "ignored"));
+    writer.flush(LIMIT).await.unwrap();
+    tail.read_to_end(LIMIT).await.unwrap();
+    assert_eq!(shown(), Some(absurd));
+    writer.put_anew("c", Some(0), &status(RunState::Failed, "ours"));
+    writer.flush(LIMIT).await.unwrap();
+    tail.read_to_end(LIMIT).await.unwrap();
+
+    assert_eq!(shown(), Some(status(RunState::Failed, "ours")));
+}
+
+#[tokio::test]
 async fn without_a_broker_the_latest_of_each_key_is_kept_and_written_later() {
     let cluster = cluster();
     let writer = StatusWriter::start(&cluster.settings(), "t", PARTITIONS).unwrap();
@@ -131,36 +152,53 @@ async fn offsets_are_set_and_reset_and_nothing_of_another_spelling_is_left() {
     producer.send(foreign).unwrap().await.unwrap();
     let tail: Tail<Offsets> = Tail::follow(&kafka, "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
-    let writer = OffsetWriter::new(&kafka, PARTITIONS, tail.clone());
+    let writer = OffsetWriter::new(PARTITIONS, tail.clone());
     let get = || tail.read(|offsets| offsets.get("c", &partition).cloned());
     assert_eq!(get(), Some(map(json!({ "offset": 9 }))));
 
     let second = (map(json!({ "topic": "y", "partition": 0 })), Some(map(json!({ "offset": 1 }))));
     let edits = [(partition.clone(), Some(map(json!({ "offset": 4 })))), second];
-    writer.write("c", &edits, LIMIT).await.unwrap();
+    publish(&producer, &writer, "c", &edits).await;
     assert_eq!(get(), Some(map(json!({ "offset": 4 }))));
     let keys = tail.read(|offsets| offsets.keys("c", &partition));
     assert_eq!(keys, [offsets::record("c", &partition, None).0], "only ours is left");
 
-    writer.write("c", &[(partition.clone(), None)], LIMIT).await.unwrap();
+    publish(&producer, &writer, "c", &[(partition.clone(), None)]).await;
     assert_eq!(get(), None);
     assert_eq!(tail.read(|offsets| offsets.of("c").count()), 1);
 }
 
 #[tokio::test]
-async fn an_edit_without_a_broker_fails_in_time_and_is_not_made_later() {
+async fn records_that_are_not_all_there_are_not_read_back() {
     let cluster = cluster();
     let kafka = cluster.settings();
     let tail: Tail<Offsets> = Tail::follow(&kafka, "t", PARTITIONS).await.unwrap();
     timeout(LIMIT, tail.caught_up()).await.unwrap();
-    let writer = OffsetWriter::new(&kafka, PARTITIONS, tail.clone());
-    cluster.set_reachable(false).unwrap();
+    let writer = OffsetWriter::new(PARTITIONS, tail.clone());
+    let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
+    let edit = |at: u32| (map(json!({ "p": at })), Some(map(json!({ "o": at }))));
+    let mut written = writer.records("c", &(0..20).map(edit).collect::<Vec<_>>());
+    let partitions: std::collections::BTreeSet<i32> =
+        written.records.iter().map(|record| record.partition).collect();
+    assert!(partitions.len() > 1, "{partitions:?}");
+    let last = written.records.pop().unwrap();
 
-    let edit = |at: u32| [(map(json!({ "p": at })), Some(map(json!({ "o": at }))))];
-    let failed = writer.write("c", &edit(1), Duration::from_millis(300)).await;
-    assert!(failed.is_err());
-    cluster.set_reachable(true).unwrap();
-    writer.write("c", &edit(2), LIMIT).await.unwrap();
+    for record in written.records.drain(..) {
+        producer.send(record).unwrap().await.unwrap();
+    }
+    let missing = writer.read_back(&written, Duration::from_millis(300)).await;
+    producer.send(last).unwrap().await.unwrap();
+    let whole = writer.read_back(&written, LIMIT).await;
 
-    assert!(tail.read(|offsets| offsets.of("c").map(|(it, _)| it.clone()).eq([map(json!({ "p": 2 }))])));
+    assert!(missing.is_err() && whole.is_ok());
+    assert_eq!(tail.read(|offsets| offsets.of("c").count()), 20);
+}
+
+/// Writes edits as records one by one: the in-process cluster has no markers of transactions.
+async fn publish(producer: &Producer, writer: &OffsetWriter, connector: &str, edits: &[offsets::Edit]) {
+    let written = writer.records(connector, edits);
+    for record in written.records.clone() {
+        producer.send(record).unwrap().await.unwrap();
+    }
+    writer.read_back(&written, LIMIT).await.unwrap();
 }

@@ -17,7 +17,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Handle, Id, Parts, connector,
+    Error, Handle, Id, Parts,
+    connector::{self, Divisions},
     keeper::Keeper,
     order::End,
     plan::{Reason, Standing, Wanted, plan},
@@ -28,12 +29,17 @@ use super::{
 };
 use crate::{
     kafka::{self, Lease, Membership, Owned, Shards, TransactionOptions},
-    worker::{plugins::Tools, state::State},
+    worker::{
+        arbiter::Arbiter,
+        fresh::read_configs,
+        plugins::{Recorder, Tools},
+        state::State,
+    },
 };
 
 /// How often everything is looked at, changed or not: a lease ends without a sign.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often what was said is compared with what the topic shows.
+/// How often what was said is compared with what the topic shows, changed or not: patience ends without a sign.
 const INSIST: Duration = Duration::from_secs(2);
 /// How long reading the topics to their end may take.
 const READ_LIMIT: Duration = Duration::from_secs(15);
@@ -64,6 +70,9 @@ pub(super) struct Duty {
     planned_at: Option<u64>,
     /// When nothing was left over: the changes of configs and statuses, and what was held.
     swept_at: Option<(u64, u64, BTreeMap<i32, i64>)>,
+    divisions: Divisions,
+    /// When all that was said was shown: the change of statuses.
+    insisted_at: Option<u64>,
 }
 
 impl Duty {
@@ -78,6 +87,7 @@ impl Duty {
             // Both are made for each task.
             lease: Arc::new(|| false),
             uses_topic: Arc::new(|_| {}),
+            recorder: Recorder::default(),
         };
         let board = Topic { writer: parts.statuses.clone(), statuses: parts.state.statuses.clone() };
         let owned = parts.membership.owned();
@@ -93,11 +103,13 @@ impl Duty {
             planned_at: None,
             roster: Roster::default(),
             swept_at: None,
+            insisted_at: None,
+            divisions: Divisions::default(),
         }
     }
 
-    /// Looks and acts until cancelled.
-    pub(super) async fn run(&mut self, cancel: &CancellationToken) {
+    /// Looks and acts until cancelled, or until something it needs has broken.
+    pub(super) async fn run(&mut self, cancel: &CancellationToken) -> Result<(), Error> {
         let mut configs = self.parts.state.configs.changes();
         let mut owned = self.owned.clone();
         let (mut looks, mut insists) = (ticks(LOOK), ticks(INSIST));
@@ -106,7 +118,7 @@ impl Duty {
         loop {
             // The senders are held by what this holds, so none of these can fail.
             tokio::select! {
-                () = cancel.cancelled() => return,
+                () = cancel.cancelled() => return Ok(()),
                 _ = owned.changed() => {}
                 _ = configs.changed() => {}
                 () = self.roster.ended() => {}
@@ -118,7 +130,10 @@ impl Duty {
                     sweeping = None;
                     self.sweep(&found, read);
                 }
-                _ = looks.tick() => {}
+                _ = looks.tick() => {
+                    self.check()?;
+                    self.insist_if_changed();
+                }
                 _ = insists.tick() => self.insist(),
             }
             if preparing.is_none() {
@@ -128,6 +143,22 @@ impl Duty {
             if sweeping.is_none() {
                 sweeping = self.find_leftovers();
             }
+        }
+    }
+
+    /// Looks whether all that it works with is still there.
+    fn check(&self) -> Result<(), Error> {
+        let Parts { statuses, state, arbiter, .. } = &self.parts;
+        let broken = [
+            (arbiter.is_running(), "writes the config topic"),
+            (statuses.is_running(), "writes the status topic"),
+            (state.configs.is_running(), "follows the config topic"),
+            (state.statuses.is_running(), "follows the status topic"),
+            (state.offsets.is_running(), "follows the offset topic"),
+        ];
+        match broken.into_iter().find(|(runs, _)| !runs) {
+            Some((_, does)) => Err(Error::Broken { does }),
+            None => Ok(()),
         }
     }
 
@@ -175,7 +206,7 @@ impl Duty {
         // Before the look: a change in between is looked at again.
         let change = Some(*configs.changes().borrow());
         if self.planned_at != change || self.held != held {
-            self.planned = configs.read(|configs| plan(configs, &held, membership.partitions()));
+            self.planned = configs.read(|configs| plan(configs, &held, self.parts.partitions));
             (self.planned_at, self.held) = (change, held);
         }
 
@@ -191,9 +222,7 @@ impl Duty {
         }
         let mut missing = Vec::new();
         for (id, wanted) in &self.planned {
-            if self.roster.contains(id) {
-                self.roster.tell(id, &wanted.order);
-            } else {
+            if !self.roster.tell(id, &wanted.order) {
                 missing.push((id.clone(), wanted.clone()));
             }
         }
@@ -229,10 +258,14 @@ impl Duty {
             Arc::new(move || holds(&owned, &membership, partition, claim))
         };
         let body = match id.task {
-            None => connector::body(&id, plugins, arbiter, &state.configs, &may_act),
+            None => {
+                let dividing = self.divisions.of(&id.connector);
+                connector::body(&id, plugins, arbiter, &state.configs, &may_act, dividing)
+            }
             Some(_) => {
                 let uses_topic = task::uses_topic(&id, statuses, &state.statuses);
-                let tools = Tools { uses_topic, ..self.tools.clone() };
+                let recorder = self.handle.recorder_of(&id, claim);
+                let tools = Tools { uses_topic, recorder, ..self.tools.clone() };
                 task::body(&id, claim, plugins, &tools, &may_act)
             }
         };
@@ -250,9 +283,9 @@ impl Duty {
         if owned.iter().all(|(partition, claim)| self.ready.get(partition) == Some(claim)) {
             return None;
         }
-        let state = self.parts.state.clone();
+        let (state, arbiter) = (self.parts.state.clone(), self.parts.arbiter.clone());
         Some(Box::pin(async move {
-            let read = read_to_end(&state).await;
+            let read = read_to_end(&state, &arbiter).await;
             if read.is_err() {
                 sleep(READ_PAUSE).await;
             }
@@ -281,9 +314,9 @@ fn holds(owned: &watch::Receiver<Owned>, membership: &Membership, partition: i32
 
 /// Reads configurations, commands and statuses. Not the offsets: what a dead worker has left open there is only decided
 /// once its successors take over its transactional ids, so tasks read them after that.
-async fn read_to_end(state: &State) -> Result<(), kafka::Error> {
-    let (configs, statuses) = (&state.configs, &state.statuses);
-    tokio::try_join!(configs.read_to_end(READ_LIMIT), statuses.read_to_end(READ_LIMIT)).map(drop)
+async fn read_to_end(state: &State, arbiter: &Arbiter) -> Result<(), kafka::Error> {
+    let configs = read_configs(&state.configs, arbiter, READ_LIMIT);
+    tokio::try_join!(configs, state.statuses.read_to_end(READ_LIMIT)).map(drop)
 }
 
 /// The result of what is under way; waits for ever while nothing is.

@@ -8,11 +8,12 @@ use super::{Duty, READ_LIMIT, READ_PAUSE, UnderWay};
 use crate::{
     kafka,
     worker::{
-        state::{State, statuses::Status},
+        state::State,
         supervisor::{
             Id,
             roster::Instance,
             sweep::{self, Leftover},
+            voice::{Comparison, Shown},
         },
     },
 };
@@ -46,8 +47,8 @@ impl Duty {
     }
 
     fn leftovers(&self) -> BTreeSet<Leftover> {
-        let (state, membership) = (&self.parts.state, &self.parts.membership);
-        let owns = |id: &Id| self.held.contains_key(&id.partition(membership.partitions()));
+        let state = &self.parts.state;
+        let owns = |id: &Id| self.held.contains_key(&id.partition(self.parts.partitions));
         state
             .configs
             .read(|configs| state.statuses.read(|statuses| sweep::leftovers(statuses, configs, owns)))
@@ -68,35 +69,49 @@ impl Duty {
         }
     }
 
-    /// Lets every instance compare what it said with what the topic shows.
-    pub(super) fn insist(&self) {
+    /// Has every instance that surely is this worker's compare what it said with what the topic shows, and say it again
+    /// where that is due. Forgets what ended without a word where the topic has another by now.
+    pub(super) fn insist(&mut self) {
         let statuses = &self.parts.state.statuses;
         if !statuses.is_caught_up() {
             return;
         }
-        // Asked outside the look: whoever speaks looks at the topic too.
-        let shown = statuses.read(|statuses| {
+        // Before the look: a change in between is looked at again.
+        self.insisted_at = Some(*statuses.changes().borrow());
+        let speaks = |instance: &Instance| !instance.is_ending() && self.holds(instance);
+        // Said outside the look: nothing is read meanwhile.
+        let mut due = Vec::new();
+        let waits = statuses.read(|statuses| {
+            let mut waits = false;
             let shadowed: BTreeSet<(&str, Option<u32>)> = statuses.shadowed().collect();
-            let mut tasks_of: Option<(&str, BTreeMap<u32, &Status>)> = None;
-            let mut shown = Vec::new();
-            let speaks = |instance: &Instance| !instance.is_ending() && self.holds(instance);
             for (id, instance) in self.roster.iter().filter(|(_, instance)| speaks(instance)) {
-                // All of one connector stand together.
-                let (_, tasks) = match tasks_of.take() {
-                    Some(known) if known.0 == &*id.connector => tasks_of.insert(known),
-                    _ => tasks_of.insert((&id.connector, statuses.tasks(&id.connector))),
+                let shown = Shown {
+                    status: statuses.of(&id.connector, id.task),
+                    generation: statuses.generation(&id.connector, id.task),
+                    shadowed: shadowed.contains(&(&*id.connector, id.task)),
                 };
-                let status = match id.task {
-                    None => statuses.connector(&id.connector),
-                    Some(task) => tasks.get(&task).copied(),
-                };
-                let is_shadowed = shadowed.contains(&(&*id.connector, id.task));
-                shown.push((&instance.voice, status.cloned(), is_shadowed));
+                match instance.voice.compare(shown) {
+                    Comparison::Same => {}
+                    Comparison::Waits => waits = true,
+                    Comparison::Missing { anew } => due.push((&instance.voice, anew)),
+                }
             }
-            shown
+            self.handle.forget_ended(|id, generation| {
+                statuses.of(&id.connector, id.task).is_some_and(|status| status.generation == generation)
+            });
+            waits
         });
-        for (voice, shown, shadowed) in shown {
-            voice.insist(shown.as_ref(), shadowed);
+        // What is said again is looked for again too.
+        self.insisted_at = self.insisted_at.filter(|_| !waits && due.is_empty());
+        for (voice, anew) in due {
+            voice.insist(anew);
+        }
+    }
+
+    /// The same, if there may be something to say: the topic has changed, or something is on its way there.
+    pub(super) fn insist_if_changed(&mut self) {
+        if self.insisted_at != Some(*self.parts.state.statuses.changes().borrow()) {
+            self.insist();
         }
     }
 }

@@ -3,17 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{oneshot, watch},
+    sync::watch,
     task::JoinError,
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{Keeper, Run, Up};
+use super::{Keeper, Run};
 use crate::{
     config::connector::TargetState,
     worker::{
-        plugins::Failure,
+        plugins::{Failure, Rest, Startup},
         state::statuses::RunState,
         supervisor::{
             order::{Meaning, Order},
@@ -42,14 +42,17 @@ pub(super) async fn live(
     let cancel = CancellationToken::new();
     let (target, run_target) = watch::channel(order.target);
     let (paused, run_paused) = watch::channel(is_paused(order.target));
-    let (up, mut is_up) = oneshot::channel();
+    let (startup, mut is_up) = Startup::new();
+    let (rest, mut rests) = Rest::new();
     let run = Run {
         config: Arc::clone(&order.config),
         target: run_target,
         paused: run_paused,
         cancel: cancel.clone(),
-        up: Up(Some(up)),
+        startup,
+        rest,
     };
+    let is_task = keeper.id.task.is_some();
     keeper.voice.starts();
     let begun = Instant::now();
     let mut body = AbortOnDropHandle::new(tokio::spawn((keeper.body)(run)));
@@ -73,7 +76,7 @@ pub(super) async fn live(
                         if *target.borrow() != order.target {
                             target.send_replace(order.target);
                             paused.send_replace(is_paused(order.target));
-                            if stands {
+                            if stands && !(is_task && order.target == TargetState::Paused) {
                                 keeper.voice.say(steady(order.target), None);
                             }
                         }
@@ -94,6 +97,12 @@ pub(super) async fn live(
                     stands = true;
                     keeper.voice.started();
                     keeper.voice.say(steady(order.target), None);
+                }
+            }
+            // The other end lives as long as the body, whose end is seen below.
+            Ok(()) = rests.changed(), if stands => {
+                if order.target == TargetState::Paused {
+                    keeper.voice.say(RunState::Paused, None);
                 }
             }
             ended = &mut body => {

@@ -9,6 +9,8 @@
 //! - A panic is a fault of the program, and may come from one bad record or from all of them: it is followed by another
 //!   life a few times within a while ([`Restarting::panics`]), and is then a failure for good.
 //! - A failure for good is FAILED, with the trace, until somebody restarts it or writes its configuration.
+//! - RUNNING, and with it a start that counts as one, is what the body says of itself, not that it was called: one that
+//!   can never start shows the state before it, with the trace.
 //! - A life that lasted long enough to count as healthy forgets the waits before it.
 //! - Without its lease an instance says nothing: a successor may have spoken.
 //!
@@ -22,7 +24,7 @@ mod tests;
 use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{oneshot, watch},
+    sync::watch,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -39,7 +41,7 @@ use crate::{
     kafka,
     retry::{Backoff, Retry},
     worker::{
-        plugins::Failure,
+        plugins::{Failure, Rest, Startup},
         state::{configs::Properties, statuses::RunState},
     },
 };
@@ -56,17 +58,10 @@ pub(super) struct Run {
     /// The same as far as tasks know it.
     pub(super) paused: watch::Receiver<bool>,
     pub(super) cancel: CancellationToken,
-    pub(super) up: Up,
-}
-
-/// Tells that a body has started well; until then its state is what it was before.
-pub(super) struct Up(Option<oneshot::Sender<()>>);
-
-impl Up {
-    pub(super) fn tell(&mut self) {
-        // Nobody listens to a life that has been given up.
-        self.0.take().map(|up| up.send(()).ok());
-    }
+    /// Tells that the body has started well; until then its state is what it was before.
+    pub(super) startup: Startup,
+    /// Tells that the body of a task waits; until then it is not PAUSED. A connector has nothing to bring to an end.
+    pub(super) rest: Rest,
 }
 
 /// See the module's head.
@@ -129,7 +124,7 @@ impl Keeper {
         if end.told {
             self.voice.say_unassigned();
         }
-        self.voice.fall_silent();
+        self.voice.fall_silent(end.told);
         tracing::info!(connector = &*self.id.connector, task = self.id.task, told = end.told, "ended");
     }
 

@@ -1,6 +1,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
 
 use super::*;
 use crate::{
@@ -8,7 +12,7 @@ use crate::{
     worker::{
         plugins::samples::properties,
         state::statuses::Status,
-        supervisor::{Handle, voice},
+        supervisor::{Handle, Startups, voice},
     },
 };
 
@@ -28,6 +32,9 @@ struct Seen {
     paused: watch::Receiver<bool>,
     cancel: CancellationToken,
     end: oneshot::Sender<Ending>,
+    /// Of a body that leaves it to the test to say that it has started.
+    startup: Option<Startup>,
+    rest: Rest,
 }
 
 /// A keeper whose body does what the test says.
@@ -59,15 +66,25 @@ impl Stage {
 
     /// `obeys`: whether the body ends when it is cancelled.
     fn with(settings: Settings, order: Order, obeys: bool) -> Self {
+        Self::of(settings, order, obeys, true)
+    }
+
+    /// `starts`: whether the body says by itself that it has started.
+    fn of(settings: Settings, order: Order, obeys: bool, starts: bool) -> Self {
         let (seen, lives) = mpsc::unbounded_channel();
-        let body: Body = Arc::new(move |mut run: Run| {
+        let body: Body = Arc::new(move |run: Run| {
             let seen = seen.clone();
             Box::pin(async move {
                 let (end, ending) = oneshot::channel();
                 let (cancel, paused, config) =
                     (run.cancel.clone(), run.paused.clone(), Arc::clone(&run.config));
-                run.up.tell();
-                seen.send(Seen { config, paused, cancel, end }).ok();
+                let startup = if starts {
+                    run.startup.tell();
+                    None
+                } else {
+                    Some(run.startup)
+                };
+                seen.send(Seen { config, paused, cancel, end, startup, rest: run.rest }).ok();
                 let ending = tokio::select! {
                     ending = ending => ending.unwrap(),
                     () = run.cancel.cancelled(), if obeys => Ending::Returns(Ok(())),
@@ -145,6 +162,41 @@ async fn a_failure_that_passes_shows_restarting_with_its_trace_and_then_runs_aga
 }
 
 #[tokio::test]
+async fn nothing_runs_nor_counts_as_started_before_it_says_so_itself() {
+    let mut stage = Stage::of(patient(0), order(Restarts::default()), true, false);
+
+    for failures in 1..=2 {
+        stage.life().await.end.send(passing()).ok().unwrap();
+        stage.hears(RunState::Restarting).await;
+        let expected = Startups { attempts: failures, successes: 0, failures };
+        let begun = stage.handle.task_startups();
+        assert_eq!(Startups { attempts: failures, ..begun }, expected);
+    }
+    let life = stage.life().await;
+    assert!(stage.rest().is_empty(), "it has not started yet");
+    assert_eq!(stage.handle.running()[0].state, RunState::Restarting);
+    life.startup.as_ref().unwrap().tell();
+    life.startup.unwrap().tell();
+
+    stage.hears(RunState::Running).await;
+    assert_eq!(stage.handle.task_startups(), Startups { attempts: 3, successes: 1, failures: 2 });
+    assert!(stage.rest().is_empty());
+}
+
+#[tokio::test]
+async fn one_that_is_paused_before_it_has_started_is_paused_once_it_has() {
+    let mut stage = Stage::of(patient(0), order(Restarts::default()), true, false);
+    let mut life = stage.life().await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    assert!(stage.rest().is_empty());
+    life.startup.unwrap().tell();
+
+    stage.hears(RunState::Paused).await;
+}
+
+#[tokio::test]
 async fn a_failure_that_outlasts_its_budget_needs_a_person() {
     let mut settings = patient(0);
     settings.restarting.policy.total = Some(SOON);
@@ -199,14 +251,35 @@ async fn a_panic_is_survived_a_few_times_and_then_is_a_failure_for_good() {
 }
 
 #[tokio::test]
+async fn a_task_is_paused_once_it_says_that_it_waits_and_not_before() {
+    let mut stage = Stage::new(patient(0));
+    stage.hears(RunState::Running).await;
+    let mut life = stage.life().await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    stage.change(|order| order.target = TargetState::Running);
+    timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap();
+    // Too late: it runs again by then. The first word of all this is that it runs.
+    life.rest.tell();
+    stage.hears(RunState::Running).await;
+
+    stage.change(|order| order.target = TargetState::Paused);
+    timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap();
+    life.rest.tell();
+    stage.hears(RunState::Paused).await;
+}
+
+#[tokio::test]
 async fn pausing_and_resuming_leave_the_life_as_it_is() {
     let mut stage = Stage::new(patient(0));
     stage.hears(RunState::Running).await;
     let mut life = stage.life().await;
 
     stage.change(|order| order.target = TargetState::Paused);
-    stage.hears(RunState::Paused).await;
     assert!(*timeout(LIMIT, life.paused.wait_for(|paused| *paused)).await.unwrap().unwrap());
+    life.rest.tell();
+    stage.hears(RunState::Paused).await;
     stage.change(|order| order.target = TargetState::Running);
     stage.hears(RunState::Running).await;
     assert!(!*timeout(LIMIT, life.paused.wait_for(|paused| !*paused)).await.unwrap().unwrap());
@@ -257,6 +330,7 @@ async fn a_restart_of_what_has_failed_does_not_wait_for_what_fails_later() {
     let life = stage.life().await;
 
     stage.change(|order| (order.restarts.if_failed, order.target) = (3, TargetState::Paused));
+    life.rest.tell();
     stage.hears(RunState::Paused).await;
     life.end.send(permanent()).ok().unwrap();
     stage.hears(RunState::Failed).await;

@@ -10,7 +10,7 @@ mod offsets;
 mod plugins;
 mod read;
 mod settings;
-mod topics;
+pub(crate) mod topics;
 
 pub(crate) use create::{CLASS_NOT_FOUND, expect_start};
 pub(crate) use failure::FAILING;

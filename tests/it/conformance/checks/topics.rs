@@ -12,7 +12,7 @@ pub(super) async fn topics(scene: &Scene<'_>) -> Outcome {
 }
 
 /// Waits until the connector is known to have written this topic.
-pub(super) async fn has_topic(scene: &Scene<'_>, short: &str, topic: &str) -> Outcome {
+pub(crate) async fn has_topic(scene: &Scene<'_>, short: &str, topic: &str) -> Outcome {
     scene
         .eventually(async || {
             let answer = fetch(scene, short).await?;

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use super::members;
+use crate::conformance::checks::topics::has_topic;
 use crate::conformance::checks::{CLASS_NOT_FOUND, FAILING, expect_start};
 use crate::conformance::client::{Client, Outcome, segment};
 use crate::conformance::scene::Scene;
@@ -112,6 +113,8 @@ async fn restart(scene: &Scene<'_>, kcctl: &Client) -> Outcome {
     scene.until_all(NAME, "PAUSED").await?;
     kcctl.set(&scene.path(NAME, "/resume")).await?.expect_empty(202)?;
     scene.until_running(NAME).await?;
+    // Without a record there is no offset to look at afterwards.
+    has_topic(scene, NAME, &scene.subject.topic).await?;
     kcctl.set(&scene.path(NAME, "/stop")).await?.expect_empty(204)?;
     scene.until_stopped(NAME).await
 }

@@ -1,17 +1,25 @@
 //! `tributary connectors …`: the REST API of a running worker, for people and scripts.
 //!
 //! Tables for people, the API's own JSON with `--output json`. Exit codes: 0 done; 1 the worker refused or is not there,
-//! or, for `status`, something has failed; 2 the command line or a file is wrong, and nothing was asked.
+//! or, for `status`, something has failed or a file is refused; 2 the command line or a file is wrong, and nothing was asked.
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Subcommand, ValueEnum};
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Certificate, Client, Method, StatusCode};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::{Failure, outside};
-use crate::config::connector::Document;
+use self::show::{needs_somebody, offsets, table, traces};
+use super::{Failure, drift, outside};
+use crate::config::{Problem, connector::Document};
+
+mod show;
 
 /// How long a worker may take to answer: it promises ten seconds.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -27,6 +35,9 @@ pub(super) struct Options {
     /// Password of the user; better given by the variable, which other users of the machine cannot see
     #[arg(long, global = true, env = "TRIBUTARY_PASSWORD", hide_env_values = true)]
     password: Option<String>,
+    /// PEM file with the certificate to trust, for a worker whose https certificate no public authority has signed
+    #[arg(long, global = true, env = "TRIBUTARY_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Tables for people, or the API's JSON
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -44,7 +55,7 @@ enum Output {
 enum Command {
     /// All connectors, with their states
     List,
-    /// One connector or all, with tasks and what failed; exit code 1 if anything has
+    /// One connector or all, with tasks and traces; exit code 1 if anything has failed or a file is refused
     Status {
         /// Name of the connector
         name: Option<String>,
@@ -94,13 +105,13 @@ enum Command {
 }
 
 pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
-    let worker = Worker { client: Client::builder().timeout(LIMIT).build().map_err(outside)?, options };
+    let worker = Worker { client: client(options.ca.as_deref())?, options };
     let path = |name: &str, rest: &[&str]| -> Vec<String> {
         ["connectors", name].iter().chain(rest).map(|&part| part.to_owned()).collect()
     };
     match &options.command {
         Command::List => {
-            let found = worker.expanded().await?;
+            let found = worker.with_files().await?;
             worker.show(&found, out, |found, out| table(found, out))
         }
         Command::Status { name } => status(&worker, name.as_deref(), out).await,
@@ -126,8 +137,27 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
     }
 }
 
+fn client(ca: Option<&Path>) -> Result<Client, Failure> {
+    let mut builder = Client::builder().timeout(LIMIT);
+    if let Some(file) = ca {
+        let unusable = |fault: &dyn std::fmt::Display| Problem {
+            key: "--ca".to_owned(),
+            value: Some(file.display().to_string()),
+            rule: format!("must be a file with PEM certificates: {fault}"),
+            remedy: "name the certificate of the authority that signed the worker's".to_owned(),
+        };
+        let pem = fs::read(file).map_err(|error| unusable(&error.kind()))?;
+        let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(&error))?;
+        if certificates.is_empty() {
+            return Err(unusable(&"it holds none").into());
+        }
+        builder = builder.tls_certs_only(certificates);
+    }
+    builder.build().map_err(outside)
+}
+
 async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -> Result<(), Failure> {
-    let mut found = worker.expanded().await?;
+    let mut found = worker.with_files().await?;
     if let Some(name) = name {
         let Some(one) = found.get(name).cloned() else {
             return Err(refusal(format!("Connector {name} not found")));
@@ -136,12 +166,13 @@ async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -
     }
     worker.show(&found, out, |found, out| {
         table(found, out)?;
+        drift::explain(found, out)?;
         for (name, trace) in traces(found) {
             writeln!(out, "\n{name}\n  {}", trace.trim_end().replace('\n', "\n  "))?;
         }
         Ok(())
     })?;
-    if traces(&found).is_empty() { Ok(()) } else { Err(Failure::Reported) }
+    if needs_somebody(&found) { Err(Failure::Reported) } else { Ok(()) }
 }
 
 async fn apply(worker: &Worker<'_>, files: &[PathBuf], out: &mut impl Write) -> Result<(), Failure> {
@@ -152,12 +183,22 @@ async fn apply(worker: &Worker<'_>, files: &[PathBuf], out: &mut impl Write) -> 
         documents.push(document);
     }
     for document in documents {
-        let path = ["connectors".to_owned(), document.name.clone(), "config".to_owned()];
-        let config = document.config.into_iter().map(|(key, value)| (key, Value::from(value)));
-        let body = Value::Object(config.collect::<Map<_, _>>());
-        let (status, _) = worker.send(Method::PUT, &path, &[], Some(&body)).await?;
+        let Document { name, config, initial_state } = document;
+        let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
+        let config = Value::Object(config.collect::<Map<_, _>>());
+        let status = match initial_state {
+            // Only a creation takes a state; on one that is there it would undo what somebody has paused or stopped.
+            Some(state) if !worker.has(&name).await? => {
+                let body = json!({ "name": name, "config": config, "initial_state": state.name() });
+                worker.send(Method::POST, &["connectors".to_owned()], &[], Some(&body)).await?.0
+            }
+            _ => {
+                let path = ["connectors".to_owned(), name.clone(), "config".to_owned()];
+                worker.send(Method::PUT, &path, &[], Some(&config)).await?.0
+            }
+        };
         let done = if status == StatusCode::CREATED { "created" } else { "configured" };
-        writeln!(out, "{}: {done}", document.name).map_err(outside)?;
+        writeln!(out, "{name}: {done}").map_err(outside)?;
     }
     Ok(())
 }
@@ -172,6 +213,28 @@ impl Worker<'_> {
     async fn expanded(&self) -> Result<Value, Failure> {
         let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
         self.get(&["connectors".to_owned()], &query).await
+    }
+
+    /// All connectors, each with what is known of the file that declares it.
+    async fn with_files(&self) -> Result<Value, Failure> {
+        let mut found = self.expanded().await?;
+        let path = ["admin".to_owned(), "declarations".to_owned()];
+        let (status, body) = self.ask(Method::GET, &path, &[], None).await?;
+        // Kafka Connect's own workers do not know the path, and have no declarations.
+        if !matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
+            let (_, body) = accepted(status, body)?;
+            drift::join(&mut found, &serde_json::from_slice(&body).map_err(outside)?);
+        }
+        Ok(found)
+    }
+
+    /// Whether there is such a connector.
+    async fn has(&self, name: &str) -> Result<bool, Failure> {
+        let path = ["connectors".to_owned(), name.to_owned()];
+        match self.ask(Method::GET, &path, &[], None).await? {
+            (StatusCode::NOT_FOUND, _) => Ok(false),
+            (status, body) => accepted(status, body).map(|_| true),
+        }
     }
 
     async fn get(&self, path: &[String], query: &[(&str, String)]) -> Result<Value, Failure> {
@@ -199,6 +262,28 @@ impl Worker<'_> {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let (status, body) = self.ask(method, path, query, body).await?;
+        accepted(status, body)
+    }
+
+    /// The answer, whatever it is.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &[String],
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
+        if let Some(name) = path.iter().find(|part| matches!(part.as_str(), "." | "..")) {
+            return Err(Problem {
+                key: "name".to_owned(),
+                value: Some(name.clone()),
+                rule: "is no name of a connector".to_owned(),
+                remedy: "see `tributary connectors list` for those there are".to_owned(),
+            }
+            .into());
+        }
         let mut url = self.options.url.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => segments.pop_if_empty().extend(path),
@@ -214,12 +299,7 @@ impl Worker<'_> {
         let answer = request.send().await.map_err(outside)?;
         let status = answer.status();
         let body = answer.bytes().await.map_err(outside)?.to_vec();
-        if status.is_success() {
-            return Ok((status, body));
-        }
-        let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let message = told["message"].as_str().map_or_else(|| status.to_string(), str::to_owned);
-        Err(refusal(message))
+        Ok((status, body))
     }
 
     fn show<W: Write>(
@@ -241,68 +321,17 @@ impl Worker<'_> {
 #[error("{0}")]
 struct Refused(String);
 
+/// An answer that is a success; of any other, what it says.
+fn accepted(status: StatusCode, body: Vec<u8>) -> Result<(StatusCode, Vec<u8>), Failure> {
+    if status.is_success() {
+        return Ok((status, body));
+    }
+    let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+    Err(refusal(told["message"].as_str().map_or_else(|| status.to_string(), str::to_owned)))
+}
+
 fn refusal(message: String) -> Failure {
     Failure::Outside(Box::new(Refused(message)))
-}
-
-fn table(found: &Value, out: &mut impl Write) -> std::io::Result<()> {
-    let rows = found.as_object().into_iter().flatten().map(|(name, one)| {
-        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-        let tasks = one["status"]["tasks"].as_array().map_or(&[][..], Vec::as_slice);
-        let states: Vec<String> =
-            tasks.iter().map(|task| format!("{}:{}", task["id"], text(&task["state"]))).collect();
-        let class = text(&one["info"]["config"]["connector.class"]);
-        let state = text(&one["status"]["connector"]["state"]);
-        let worker = text(&one["status"]["connector"]["worker_id"]);
-        [
-            name.clone(),
-            class,
-            state,
-            worker,
-            if states.is_empty() { "-".to_owned() } else { states.join(" ") },
-        ]
-    });
-    columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS"].map(str::to_owned), rows.collect(), out)
-}
-
-fn offsets(found: &Value, out: &mut impl Write) -> std::io::Result<()> {
-    let entries = found["offsets"].as_array().map_or(&[][..], Vec::as_slice);
-    let rows = entries.iter().map(|entry| [entry["partition"].to_string(), entry["offset"].to_string()]);
-    columns(["PARTITION", "OFFSET"].map(str::to_owned), rows.collect(), out)
-}
-
-fn columns<const N: usize>(
-    head: [String; N],
-    rows: Vec<[String; N]>,
-    out: &mut impl Write,
-) -> std::io::Result<()> {
-    let width = |column: usize| {
-        let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
-        cells.max().unwrap_or_default()
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    for row in [&head].into_iter().chain(&rows) {
-        let line: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        writeln!(out, "{}", line.join("  ").trim_end())?;
-    }
-    Ok(())
-}
-
-/// What has failed, and why: names of connectors and tasks with their traces.
-fn traces(found: &Value) -> Vec<(String, String)> {
-    let mut failed = Vec::new();
-    for (name, one) in found.as_object().into_iter().flatten() {
-        let status = &one["status"];
-        let tasks = status["tasks"].as_array().map_or(&[][..], Vec::as_slice);
-        let each = tasks.iter().map(|task| (format!("{name}-{}", task["id"]), task));
-        for (name, instance) in [(name.clone(), &status["connector"])].into_iter().chain(each) {
-            if instance["state"] == "FAILED" {
-                failed.push((name, instance["trace"].as_str().unwrap_or("no trace").to_owned()));
-            }
-        }
-    }
-    failed
 }
 
 #[cfg(test)]
@@ -339,7 +368,80 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_failed_has_a_trace_to_show() {
+    fn a_connector_that_a_file_declares_says_how_the_two_compare() {
+        let mut found = found();
+        let edited = json!({ "name": "hooks", "file": "hooks.json", "state": "edited" });
+        drift::join(
+            &mut found,
+            &json!([edited, { "name": "gone", "file": "gone.json", "state": "deleted" }]),
+        );
+        let mut out = Vec::new();
+
+        table(&found, &mut out).unwrap();
+
+        let text = String::from_utf8(out).unwrap();
+        let expected = "NAME     CLASS          STATE    WORKER  TASKS     FILE\n\
+                        gone     -              -        -       -         deleted\n\
+                        hooks    WebhookSource  RUNNING  a:8083  0:FAILED  edited\n\
+                        records  RecordSource   STOPPED  b:8083  -\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_used_is_a_mistake_of_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let empty = directory.path().join("empty.pem");
+        fs::write(&empty, "no certificate\n").unwrap();
+
+        for file in [empty, directory.path().join("absent.pem")] {
+            let Err(Failure::Configuration(problems)) = client(Some(&file)) else {
+                panic!("{file:?} was taken")
+            };
+            assert!(problems.to_string().contains("--ca"), "{problems}");
+        }
+        assert!(client(None).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_name_that_an_address_would_lose_is_not_asked_for() {
+        for name in [".", ".."] {
+            let options = Options {
+                // Nobody listens there: a request would fail otherwise.
+                url: Url::parse("http://127.0.0.1:1").unwrap(),
+                user: None,
+                password: None,
+                ca: None,
+                output: Output::Table,
+                command: Command::Delete { name: name.to_owned() },
+            };
+
+            let refused = run(&options, &mut Vec::new()).await;
+
+            let Err(Failure::Configuration(problems)) = refused else { panic!("{name} was asked for") };
+            assert!(problems.to_string().contains("is no name of a connector"), "{problems}");
+        }
+    }
+
+    #[test]
+    fn every_trace_is_shown_and_what_waits_for_a_person_is_told_by_the_exit_code() {
+        let with = |state: &str, trace: Value| {
+            let mut found = found();
+            found["hooks"]["status"]["tasks"][0]["state"] = state.into();
+            found["hooks"]["status"]["tasks"][0]["trace"] = trace;
+            found
+        };
+        let shown = |found: &Value| traces(found).into_iter().map(|(_, trace)| trace).collect::<Vec<_>>();
+        let (restarting, silent) = (with("RESTARTING", "undecided".into()), with("FAILED", Value::Null));
+        let mut refused = with("RUNNING", Value::Null);
+        refused["records"]["declaration"] = json!({ "file": "records.json", "state": "refused" });
+
         assert_eq!(traces(&found()), [("hooks-0".to_owned(), "Kind: why\nCaused by: X: y".to_owned())]);
+        assert_eq!(
+            (shown(&restarting), shown(&silent)),
+            (vec!["undecided".to_owned()], vec!["no trace".to_owned()])
+        );
+        assert_eq!(shown(&refused), Vec::<String>::new());
+        let told = [found(), silent, refused, restarting, with("RUNNING", Value::Null)];
+        assert_eq!(told.map(|found| needs_somebody(&found)), [true, true, true, false, false]);
     }
 }

@@ -7,7 +7,9 @@
 //! Only the owner of the connector's partition writes, and only for the configuration it has divided: what was edited
 //! meanwhile is left to the next life.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     Id,
@@ -19,7 +21,7 @@ use crate::{
     kafka,
     worker::{
         arbiter::{self, Arbiter},
-        plugins::{Failure, Plugins},
+        plugins::{Failure, MOST_TASKS, Plugin, Plugins},
         state::{
             Tail,
             configs::{self, Configs, Properties, Write},
@@ -29,6 +31,24 @@ use crate::{
 
 /// How long one write may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// How long dividing a configuration may take: references may be files on a mount that hangs.
+const DIVIDE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Lets each connector be divided once at a time: what blocks cannot be ended, and must not become more with every start.
+#[derive(Debug, Default)]
+pub(super) struct Divisions {
+    running: BTreeMap<Arc<str>, Arc<Semaphore>>,
+}
+
+impl Divisions {
+    /// The turn of a connector.
+    pub(super) fn of(&mut self, connector: &Arc<str>) -> Arc<Semaphore> {
+        // Those nobody holds have nothing under way.
+        self.running.retain(|_, turn| Arc::strong_count(turn) > 1);
+        let turn = self.running.entry(Arc::clone(connector)).or_insert_with(|| Arc::new(Semaphore::new(1)));
+        Arc::clone(turn)
+    }
+}
 
 /// The body of a connector. `may_act` says whether the partition is surely this worker's.
 pub(super) fn body(
@@ -37,6 +57,7 @@ pub(super) fn body(
     arbiter: &Arbiter,
     configs: &Tail<Configs>,
     may_act: &kafka::Lease,
+    dividing: Arc<Semaphore>,
 ) -> Body {
     let owner = Owner {
         name: Arc::clone(&id.connector),
@@ -44,6 +65,8 @@ pub(super) fn body(
         arbiter: arbiter.clone(),
         configs: configs.clone(),
         may_act: Arc::clone(may_act),
+        dividing,
+        limit: DIVIDE_LIMIT,
     };
     Arc::new(move |run: Run| Box::pin(owner.clone().run(run)))
 }
@@ -55,6 +78,10 @@ struct Owner {
     arbiter: Arbiter,
     configs: Tail<Configs>,
     may_act: kafka::Lease,
+    /// The connector's turn to be divided.
+    dividing: Arc<Semaphore>,
+    /// How long that may take.
+    limit: Duration,
 }
 
 impl Owner {
@@ -68,7 +95,10 @@ impl Owner {
             if target != TargetState::Stopped {
                 let tasks = match divided.take() {
                     Some(tasks) => tasks,
-                    None => self.divide(&run.config).await?,
+                    None => match run.cancel.run_until_cancelled(self.divide(&run.config)).await {
+                        Some(divided) => divided?,
+                        None => return Ok(()),
+                    },
                 };
                 let tasks = divided.insert(tasks);
                 if target == TargetState::Running
@@ -82,7 +112,7 @@ impl Owner {
                     }
                 }
             }
-            run.up.tell();
+            run.startup.tell();
             tokio::select! {
                 () = run.cancel.cancelled() => return Ok(()),
                 // Both senders outlive this.
@@ -95,8 +125,26 @@ impl Owner {
     /// Checks the configuration and divides it into tasks, away from the runtime's threads: references may be files.
     async fn divide(&self, config: &Arc<Properties>) -> Result<Vec<Properties>, Failure> {
         let plugin = task::class(&self.plugins, config)?;
+        timeout(self.limit, self.divide_by(plugin, config)).await.unwrap_or_else(|_| {
+            let message = format!(
+                "the configuration was not checked within {} s; a file it refers to may be on a mount that hangs",
+                self.limit.as_secs()
+            );
+            Err(Failure::passing("TimedOut", message))
+        })
+    }
+
+    async fn divide_by(
+        &self,
+        plugin: Arc<dyn Plugin>,
+        config: &Arc<Properties>,
+    ) -> Result<Vec<Properties>, Failure> {
         let (name, config) = (Arc::clone(&self.name), Arc::clone(config));
+        let ending = || Failure::passing("Aborted", "the worker is ending");
+        // Nobody closes it.
+        let turn = Arc::clone(&self.dividing).acquire_owned().await.map_err(|_| ending())?;
         let divide = move || {
+            let _turn = turn;
             let answer = plugin.validate(&config);
             if answer.error_count > 0 {
                 let errors: Vec<&str> =
@@ -113,7 +161,7 @@ impl Owner {
             Ok(divided) => divided,
             Err(error) => Err(match error.try_into_panic() {
                 Ok(payload) => trace::panicked(&*payload),
-                Err(_) => Failure::passing("Aborted", "the worker is ending"),
+                Err(_) => ending(),
             }),
         }
     }
@@ -136,13 +184,18 @@ impl Owner {
 /// or deleted meanwhile.
 fn differs(configs: &Configs, name: &str, config: &Properties, tasks: &[Properties]) -> bool {
     configs.connectors().get(name).is_some_and(|current| {
-        let same = *current.tasks == *tasks && !configs.is_half_written(name);
+        let same = current.tasks.iter().map(|task| &**task).eq(tasks) && !configs.is_half_written(name);
         *current.config == *config && current.target == TargetState::Running && !same
     })
 }
 
-/// Holds a class to `tasks.max`.
+/// Holds a class to `tasks.max`, and to what a worker can bear.
 fn check_count(tasks: &[Properties], config: &Properties) -> Result<(), Failure> {
+    if tasks.len() > MOST_TASKS as usize {
+        let message =
+            format!("the class made {} tasks where {MOST_TASKS} are the most there may be", tasks.len());
+        return Err(Failure::permanent("TooManyTasks", message, "lower tasks.max, and report it"));
+    }
     let written = config.get(keys::TASKS_MAX.name).map(String::as_str).or(keys::TASKS_MAX.default_value());
     // One that cannot be read, such as a reference, is the class's to judge.
     match written.and_then(|text| text.trim().parse::<usize>().ok()) {
@@ -154,3 +207,6 @@ fn check_count(tasks: &[Properties], config: &Properties) -> Result<(), Failure>
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,11 @@
 //!
 //! Nobody else names a metric (clippy refuses the macros elsewhere). All series are registered at start with zero, so an
 //! alert on a rate works before the first event. Labels have a closed set of values; company ids are never labels.
+//! [`live`] has those whose labels are names of connectors: they are read at every scrape and not kept.
 
 #![expect(clippy::disallowed_macros, reason = "this file is the one home of metric names")]
+
+pub mod live;
 
 use std::time::Duration;
 
@@ -38,6 +41,38 @@ pub struct Metric {
 const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
 const STAGES: &[&str] = &["read", "convert", "produce"];
 const CLIENTS: &[&str] = &["producer", "consumer", "transactional", "admin"];
+/// Patterns of the admin listeners' paths; what else is asked for counts as `other`, so that nobody makes series by asking.
+const ROUTES: &[&str] = &[
+    "/",
+    "/admin/declarations",
+    "/admin/loggers",
+    "/admin/loggers/{logger}",
+    "/connector-plugins",
+    "/connector-plugins/{plugin}/config",
+    "/connector-plugins/{plugin}/config/validate",
+    "/connectors",
+    "/connectors/{name}",
+    "/connectors/{name}/config",
+    "/connectors/{name}/offsets",
+    "/connectors/{name}/pause",
+    "/connectors/{name}/restart",
+    "/connectors/{name}/resume",
+    "/connectors/{name}/status",
+    "/connectors/{name}/stop",
+    "/connectors/{name}/tasks",
+    "/connectors/{name}/tasks-config",
+    "/connectors/{name}/tasks/{task}/restart",
+    "/connectors/{name}/tasks/{task}/status",
+    "/connectors/{name}/topics",
+    "/connectors/{name}/topics/reset",
+    "/health",
+    "/health/live",
+    "/health/ready",
+    "/metrics",
+    OTHER,
+];
+const OTHER: &str = "other";
+const STATUSES: &[&str] = &["2xx", "4xx", "5xx"];
 const LATENCY: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 const BUILD_INFO: Metric = Metric {
@@ -93,8 +128,8 @@ const TRANSACTIONS: Metric = Metric {
     name: "tributary_kafka_transactions_total",
     kind: Kind::Counter,
     unit: Unit::Count,
-    help: "Shard transactions by how they ended.",
-    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt"])],
+    help: "Shard transactions by how they ended; `settled` means that one ended what a broker had lost track of.",
+    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt", "settled"])],
 };
 const SCHEMA_REGISTRATIONS: Metric = Metric {
     name: "tributary_schema_registrations_total",
@@ -152,8 +187,86 @@ const KAFKA_ROUND_TRIP: Metric = Metric {
     help: "Slowest broker's average round trip in the last statistics window of a client of this kind.",
     labels: &[("client", CLIENTS)],
 };
+const REST_REQUESTS: Metric = Metric {
+    name: "tributary_rest_requests_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Requests to the admin listeners, by the path's pattern and the first digit of the answer's status.",
+    labels: &[("route", ROUTES), ("status", STATUSES)],
+};
+const REST_SECONDS: Metric = Metric {
+    name: "tributary_rest_request_seconds",
+    kind: Kind::Histogram(LATENCY),
+    unit: Unit::Seconds,
+    help: "Time from a request's head to the head of its answer, by whether it asks or changes something.",
+    labels: &[("effect", &["read", "change"])],
+};
 
-/// Every metric of the product, in the order the reference shows them.
+const SPOOL_ENTRIES: Metric = Metric {
+    name: "tributary_spool_entries",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Entries in the spool: accepted and not in Kafka yet.",
+    labels: &[],
+};
+const SPOOL_BYTES: Metric = Metric {
+    name: "tributary_spool_bytes",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    help: "Bytes of the entries in the spool; `spool.limit.bytes` bounds it.",
+    labels: &[],
+};
+const SPOOL_OLDEST: Metric = Metric {
+    name: "tributary_spool_oldest_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    help: "How long the oldest entry has been in the spool; 0 when it is empty.",
+    labels: &[],
+};
+const SPOOL_DISK_BYTES: Metric = Metric {
+    name: "tributary_spool_disk_bytes",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    help: "Bytes the spool takes on disk, without databases that were moved aside.",
+    labels: &[],
+};
+const SPOOL_APPENDED: Metric = Metric {
+    name: "tributary_spool_appended_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Entries written to the spool and synced.",
+    labels: &[],
+};
+const SPOOL_REMOVED: Metric = Metric {
+    name: "tributary_spool_removed_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Entries removed from the spool because Kafka has them; its rate is the drain rate.",
+    labels: &[],
+};
+const SPOOL_COMMIT_SECONDS: Metric = Metric {
+    name: "tributary_spool_commit_seconds",
+    kind: Kind::Histogram(LATENCY),
+    unit: Unit::Seconds,
+    help: "Time to write and sync one batch of the spool; its count is the number of commits.",
+    labels: &[],
+};
+const SPOOL_FAILURES: Metric = Metric {
+    name: "tributary_spool_failures_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Databases of the spool that failed to write or to sync and were replaced by fresh ones.",
+    labels: &[],
+};
+const SPOOL_UNREADABLE: Metric = Metric {
+    name: "tributary_spool_unreadable_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Stretches of the spool, of one entry or more, that cannot be read.",
+    labels: &[],
+};
+
+/// Every metric of the product that is kept, in the order the reference shows them.
 pub const ALL: &[Metric] = &[
     BUILD_INFO,
     RECORDS_PUBLISHED,
@@ -171,6 +284,17 @@ pub const ALL: &[Metric] = &[
     KAFKA_REQUEST_ERRORS,
     KAFKA_BROKERS_UP,
     KAFKA_ROUND_TRIP,
+    SPOOL_ENTRIES,
+    SPOOL_BYTES,
+    SPOOL_OLDEST,
+    SPOOL_DISK_BYTES,
+    SPOOL_APPENDED,
+    SPOOL_REMOVED,
+    SPOOL_COMMIT_SECONDS,
+    SPOOL_FAILURES,
+    SPOOL_UNREADABLE,
+    REST_REQUESTS,
+    REST_SECONDS,
 ];
 
 /// Describes every metric to the installed recorder and creates every series with zero.
@@ -233,6 +357,8 @@ pub enum Transaction {
     Fenced,
     /// The producer failed for good and a new one took its place.
     Rebuilt,
+    /// None of it was meant to be visible: it ended what an earlier owner had left hanging.
+    Settled,
 }
 
 /// What the registry said about one of our schemas.
@@ -333,6 +459,7 @@ pub fn transaction_ended(outcome: Transaction) {
         Transaction::Aborted => "aborted",
         Transaction::Fenced => "fenced",
         Transaction::Rebuilt => "rebuilt",
+        Transaction::Settled => "settled",
     };
     counter!(TRANSACTIONS.name, "outcome" => outcome).increment(1);
 }
@@ -359,4 +486,57 @@ pub fn client_statistics(client: Client, window: &ClientStatistics) {
     counter!(KAFKA_REQUEST_ERRORS.name, "client" => client).increment(window.request_errors);
     gauge!(KAFKA_BROKERS_UP.name, "client" => client).increment(window.brokers_up as f64);
     gauge!(KAFKA_ROUND_TRIP.name, "client" => client).set(window.round_trip.as_secs_f64());
+}
+
+/// The spool holds this much, the oldest of it for this long.
+pub fn spool_holds(entries: u64, bytes: u64, oldest: Duration) {
+    gauge!(SPOOL_ENTRIES.name).set(entries as f64);
+    gauge!(SPOOL_BYTES.name).set(bytes as f64);
+    gauge!(SPOOL_OLDEST.name).set(oldest.as_secs_f64());
+}
+
+/// The spool takes this much disk.
+pub fn spool_takes(bytes: u64) {
+    gauge!(SPOOL_DISK_BYTES.name).set(bytes as f64);
+}
+
+/// So many entries came to the spool and left it.
+pub fn spool_changed(appended: u64, removed: u64) {
+    counter!(SPOOL_APPENDED.name).increment(appended);
+    counter!(SPOOL_REMOVED.name).increment(removed);
+}
+
+/// The spool wrote and synced a batch in this time.
+pub fn spool_committed(elapsed: Duration) {
+    histogram!(SPOOL_COMMIT_SECONDS.name).record(elapsed.as_secs_f64());
+}
+
+/// A database of the spool failed.
+pub fn spool_failed() {
+    counter!(SPOOL_FAILURES.name).increment(1);
+}
+
+/// So many stretches of the spool cannot be read.
+pub fn spool_unreadable(stretches: u64) {
+    counter!(SPOOL_UNREADABLE.name).increment(stretches);
+}
+
+/// A request to an admin listener was answered. `route` is the pattern its path has, if it has one.
+pub fn rest_answered(route: Option<&str>, changes: bool, status: u16, elapsed: Duration) {
+    let route = route.map(|route| if route.len() > 1 { route.trim_end_matches('/') } else { route });
+    let route = ROUTES.iter().find(|known| Some(**known) == route).copied().unwrap_or(OTHER);
+    let status = match status {
+        ..400 => "2xx",
+        400..500 => "4xx",
+        _ => "5xx",
+    };
+    counter!(REST_REQUESTS.name, "route" => route, "status" => status).increment(1);
+    let effect = if changes { "change" } else { "read" };
+    histogram!(REST_SECONDS.name, "effect" => effect).record(elapsed.as_secs_f64());
+}
+
+/// Whether requests to paths of this pattern are counted apart.
+#[must_use]
+pub fn knows_route(route: &str) -> bool {
+    ROUTES.contains(&route)
 }

@@ -1,0 +1,84 @@
+//! What the API tells, as people read it: tables, traces, and whether somebody has to do something.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use crate::cli::drift;
+
+/// One line a connector.
+pub(super) fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
+    let rows = found.as_object().into_iter().flatten().map(|(name, one)| {
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let tasks = one["status"]["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+        let states: Vec<String> =
+            tasks.iter().map(|task| format!("{}:{}", task["id"], text(&task["state"]))).collect();
+        let class = text(&one["info"]["config"]["connector.class"]);
+        let state = text(&one["status"]["connector"]["state"]);
+        let worker = text(&one["status"]["connector"]["worker_id"]);
+        [
+            name.clone(),
+            class,
+            state,
+            worker,
+            if states.is_empty() { "-".to_owned() } else { states.join(" ") },
+            drift::cell(one),
+        ]
+    });
+    // Blanks at the end of a line are cut: a list without files has no trace of that column.
+    let file = if drift::is_any(found) { "FILE" } else { "" };
+    columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS", file].map(str::to_owned), rows.collect(), out)
+}
+
+/// One line a partition of the source.
+pub(super) fn offsets(found: &Value, out: &mut impl Write) -> io::Result<()> {
+    let entries = found["offsets"].as_array().map_or(&[][..], Vec::as_slice);
+    let rows = entries.iter().map(|entry| [entry["partition"].to_string(), entry["offset"].to_string()]);
+    columns(["PARTITION", "OFFSET"].map(str::to_owned), rows.collect(), out)
+}
+
+fn columns<const N: usize>(
+    head: [String; N],
+    rows: Vec<[String; N]>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let width = |column: usize| {
+        let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
+        cells.max().unwrap_or_default()
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in [&head].into_iter().chain(&rows) {
+        let line: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        writeln!(out, "{}", line.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// Whether something waits for a person: a connector or task that has failed, or a file that is refused.
+pub(super) fn needs_somebody(found: &Value) -> bool {
+    let refused = |one: &Value| one["declaration"]["state"] == "refused";
+    instances(found).iter().any(|(_, instance)| instance["state"] == "FAILED")
+        || found.as_object().into_iter().flatten().any(|(_, one)| refused(one))
+}
+
+/// Names of connectors and tasks with their traces: why they have failed, or why they are being started again.
+pub(super) fn traces(found: &Value) -> Vec<(String, String)> {
+    let trace = |instance: &Value| match instance["trace"].as_str().filter(|trace| !trace.is_empty()) {
+        Some(trace) => Some(trace.to_owned()),
+        None => (instance["state"] == "FAILED").then(|| "no trace".to_owned()),
+    };
+    instances(found).into_iter().filter_map(|(name, instance)| Some((name, trace(instance)?))).collect()
+}
+
+/// Every connector and task by its name.
+fn instances(found: &Value) -> Vec<(String, &Value)> {
+    let mut instances = Vec::new();
+    for (name, one) in found.as_object().into_iter().flatten() {
+        let status = &one["status"];
+        let tasks = status["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+        let each = tasks.iter().map(|task| (format!("{name}-{}", task["id"]), task));
+        instances.extend([(name.clone(), &status["connector"])].into_iter().chain(each));
+    }
+    instances
+}

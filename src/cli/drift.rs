@@ -1,0 +1,88 @@
+//! Connector files beside the connectors they declare: what `tributary connectors list | status` shows of both.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+/// Where a connector of the list has what is known of its file.
+const MEMBER: &str = "declaration";
+
+/// Puts each declaration to the connector it is about. One that is not there (deleted, or refused before it ever was) gets
+/// an entry with its declaration alone.
+pub(super) fn join(found: &mut Value, declarations: &Value) {
+    let Value::Object(found) = found else { return };
+    for declaration in declarations.as_array().into_iter().flatten() {
+        let Some(name) = declaration["name"].as_str() else { continue };
+        let entry = found.entry(name).or_insert_with(|| Value::Object(Map::new()));
+        let mut declaration = declaration.clone();
+        if let Value::Object(members) = &mut declaration {
+            members.remove("name");
+        }
+        match &mut entry[MEMBER] {
+            // Two files with one name: the first is told, both are in its message.
+            Value::Object(_) => {}
+            vacant => *vacant = declaration,
+        }
+    }
+}
+
+/// Whether there is anything to show of files.
+pub(super) fn is_any(found: &Value) -> bool {
+    found.as_object().is_some_and(|found| found.values().any(|one| one[MEMBER].is_object()))
+}
+
+/// What the table says of a connector's file; nothing where no file declares it.
+pub(super) fn cell(one: &Value) -> String {
+    one[MEMBER]["state"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Why files differ, where there is more to say.
+pub(super) fn explain(found: &Value, out: &mut impl Write) -> io::Result<()> {
+    for (name, one) in found.as_object().into_iter().flatten() {
+        let declaration = &one[MEMBER];
+        if let Some(message) = declaration["message"].as_str() {
+            let (file, state) = (&declaration["file"], &declaration["state"]);
+            let (file, state) = (file.as_str().unwrap_or("-"), state.as_str().unwrap_or("-"));
+            let message = message.trim_end().replace('\n', "\n  ");
+            writeln!(out, "\n{name} ({file}: {state})\n  {message}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_declaration_stands_with_its_connector_and_one_without_stands_alone() {
+        let mut found = json!({ "a": { "status": {} }, "b": { "status": {} } });
+        let declarations = json!([
+            { "name": "a", "file": "a.json", "state": "in sync" },
+            { "name": "c", "file": "c.json", "state": "deleted" },
+        ]);
+
+        join(&mut found, &declarations);
+
+        let expected = json!({
+            "a": { "status": {}, "declaration": { "file": "a.json", "state": "in sync" } },
+            "b": { "status": {} },
+            "c": { "declaration": { "file": "c.json", "state": "deleted" } },
+        });
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn only_what_has_a_message_is_explained() {
+        let mut found = json!({ "a": {}, "b": {} });
+        let refused = json!({ "name": "b", "file": "b.json", "state": "refused", "message": "one\ntwo\n" });
+        join(&mut found, &json!([{ "name": "a", "file": "a.json", "state": "edited" }, refused]));
+        let mut out = Vec::new();
+
+        explain(&found, &mut out).unwrap();
+
+        assert_eq!(String::from_utf8(out).unwrap(), "\nb (b.json: refused)\n  one\n  two\n");
+    }
+}

@@ -1,0 +1,95 @@
+//! The directory of connector files: which files count, and what no two of them may do.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::config::problem::Problem;
+
+/// Most connector files of one directory: far more than one cluster runs, and few enough to look at every few seconds.
+pub const FILE_COUNT_LIMIT: usize = 1_000;
+
+/// The `.json` files of a directory, in the order of their names. Hidden ones are what editors and mounts keep beside them.
+///
+/// # Errors
+/// The directory cannot be read, or has more than [`FILE_COUNT_LIMIT`] of them.
+pub fn files(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
+    let problem = |rule: String, remedy: &str| Problem {
+        key: "connectors.dir".to_owned(),
+        value: Some(directory.display().to_string()),
+        rule,
+        remedy: remedy.to_owned(),
+    };
+    let unreadable = |error: io::Error| {
+        let rule = format!("cannot be read ({})", error.kind());
+        problem(rule, "correct the path or its permissions, or leave it out")
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if is_hidden || path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        if files.len() == FILE_COUNT_LIMIT {
+            let rule = format!("holds more than {FILE_COUNT_LIMIT} connector files");
+            return Err(problem(rule, "name a directory of connector files only, or remove some"));
+        }
+        files.push(path);
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// That two files declare one connector, told of the second.
+#[must_use]
+pub fn declared_twice(name: &str, first: &Path, second: &Path) -> Problem {
+    Problem {
+        key: format!("{}: name", second.display()),
+        value: Some(name.to_owned()),
+        rule: format!("is the name of two connectors: {} declares it too", first.display()),
+        remedy: "rename one of them, or remove one of the files".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_json_files_that_are_not_hidden_count_in_the_order_of_their_names() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["b.json", "a.json", ".a.json.swp", ".#b.json", "..data", "c.yaml", "json"] {
+            fs::write(directory.path().join(name), "{}").unwrap();
+        }
+
+        let files = files(directory.path()).unwrap();
+
+        let names: Vec<_> = files.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["a.json", "b.json"]);
+    }
+
+    #[test]
+    fn a_directory_with_more_files_than_can_be_meant_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for number in 0..=FILE_COUNT_LIMIT {
+            fs::write(directory.path().join(format!("{number}.json")), "").unwrap();
+        }
+
+        let refused = files(directory.path()).unwrap_err().to_string();
+        fs::remove_file(directory.path().join("0.json")).unwrap();
+
+        assert!(refused.contains("connectors.dir") && refused.contains("more than 1000"), "{refused}");
+        assert_eq!(files(directory.path()).unwrap().len(), FILE_COUNT_LIMIT);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_told_by_its_key_and_path() {
+        let refused = files(Path::new("/nowhere/at/all")).unwrap_err().to_string();
+
+        assert!(refused.starts_with("connectors.dir = /nowhere/at/all: cannot be read"), "{refused}");
+    }
+}

@@ -1,0 +1,299 @@
+//! Metrics that are read when somebody asks, and not kept: what a worker's connectors and tasks do.
+//!
+//! Their labels are names of connectors, so their series come and go. They are gathered anew for every scrape; what is not
+//! there any more is not shown any more.
+//!
+//! Names beginning with `kafka_connect_` are those that the widely copied rules for Kafka Connect's JMX metrics yield
+//! (jmx_exporter's example, Strimzi's), so that dashboards made for Kafka Connect show this worker too. Where both rules
+//! have a name for the same thing, as for the state of a task, both are there. Two that Kafka Connect has cannot be true here
+//! and are left out: `connect_protocol`, since no such protocol is spoken, and `leader_name`, since nobody leads. The label
+//! `client_id` of the coordinator's metrics is left out too: it would be the same on every worker.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
+
+/// A metric whose series are read at every scrape.
+#[derive(Debug)]
+pub struct Live {
+    /// Full Prometheus name.
+    pub name: &'static str,
+    /// Whether it only grows.
+    pub is_counter: bool,
+    /// One sentence for the reader of a dashboard.
+    pub help: &'static str,
+    /// Label keys, in order. A series may leave out the last ones.
+    pub labels: &'static [&'static str],
+}
+
+macro_rules! live {
+    ($($constant:ident = $kind:ident $name:literal $labels:expr, $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub const $constant: Live = Live {
+                name: $name,
+                is_counter: live!(@ $kind),
+                help: $help,
+                labels: $labels,
+            };
+        )*
+        /// Every metric that is read at a scrape.
+        pub const ALL: &[Live] = &[$($constant),*];
+    };
+    (@ counter) => { true };
+    (@ gauge) => { false };
+}
+
+const NONE: &[&str] = &[];
+const STATE: &[&str] = &["state"];
+const TOPIC: &[&str] = &["topic"];
+const CONNECTOR: &[&str] = &["connector"];
+const TASK: &[&str] = &["connector", "task"];
+
+live! {
+    // Ours.
+    TASKS = gauge "tributary_tasks" STATE, "Tasks that this worker has, by state.";
+    CONNECTORS = gauge "tributary_connectors" STATE, "Connectors that this worker has, by state.";
+    RESTARTS = counter "tributary_task_restarts_total" TASK,
+        "Starts of a task after its first on this worker, by an order or by itself after a failure.";
+    LAST_RECORD = gauge "tributary_task_last_record_timestamp_seconds" TASK,
+        "When a task last wrote a record, in seconds since 1970.";
+    STATE_SECONDS = gauge "tributary_task_state_seconds" TASK, "How long a task has been in its present state.";
+    LEASE_LEFT = gauge "tributary_group_lease_seconds" NONE,
+        "How much longer this worker may act on what it owns if Kafka says nothing; 0 while it may not.";
+    LAPSE = gauge "tributary_group_lapse_seconds" NONE,
+        "For how long this worker could not act on all it was given; 0 while all is well.";
+    PARTITIONS = gauge "tributary_group_partitions" NONE, "Partitions of the work topic that this worker owns.";
+    SILENCE = gauge "tributary_tail_silence_seconds" TOPIC,
+        "For how long Kafka has not answered the reader of a topic of the worker's own; 0 while it does.";
+
+    // connector-metrics.
+    CONNECTOR_STATUS = gauge "kafka_connect_connector_status" &["connector", "status", "task"],
+        "Always 1; the label status has the state of a task (jmx_exporter) or, without a task, of the connector (Strimzi).";
+    CONNECTOR_CLASS = gauge "kafka_connect_connector_connector_class" &["connector", "connector_class"],
+        "Always 1; the label has the class of a connector.";
+    CONNECTOR_TYPE = gauge "kafka_connect_connector_connector_type" &["connector", "connector_type"],
+        "Always 1; the label has the type of a connector.";
+    CONNECTOR_VERSION = gauge "kafka_connect_connector_connector_version" &["connector", "connector_version"],
+        "Always 1; the label has the version of a connector's class.";
+
+    // connector-task-metrics.
+    TASK_STATUS = gauge "kafka_connect_connector_task_status" &["connector", "task", "status"],
+        "Always 1; the label status has the state of a task (Strimzi).";
+    RUNNING_RATIO = gauge "kafka_connect_connector_task_running_ratio" TASK,
+        "Part of its life that a task was running, from 0 to 1.";
+    PAUSE_RATIO = gauge "kafka_connect_connector_task_pause_ratio" TASK,
+        "Part of its life that a task was paused, from 0 to 1.";
+    COMMIT_MAX = gauge "kafka_connect_connector_task_offset_commit_max_time_ms" TASK,
+        "Longest time that committing offsets took in the last minute, in milliseconds.";
+    COMMIT_AVG = gauge "kafka_connect_connector_task_offset_commit_avg_time_ms" TASK,
+        "Average time that committing offsets took in the last minute, in milliseconds.";
+    COMMIT_SUCCESS = gauge "kafka_connect_connector_task_offset_commit_success_percentage" TASK,
+        "Part of the commits of offsets in the last minute that succeeded, from 0 to 1.";
+    COMMIT_FAILURE = gauge "kafka_connect_connector_task_offset_commit_failure_percentage" TASK,
+        "Part of the commits of offsets in the last minute that failed, from 0 to 1.";
+    BATCH_MAX = gauge "kafka_connect_connector_task_batch_size_max" TASK,
+        "Records in the largest batch of the last minute.";
+    BATCH_AVG = gauge "kafka_connect_connector_task_batch_size_avg" TASK,
+        "Records in an average batch of the last minute.";
+
+    // source-task-metrics.
+    POLL_TOTAL = counter "kafka_connect_source_task_source_record_poll_total" TASK,
+        "Records that a task has read from its source.";
+    POLL_RATE = gauge "kafka_connect_source_task_source_record_poll_rate" TASK,
+        "Records a second that a task has read from its source in the last minute.";
+    WRITE_TOTAL = counter "kafka_connect_source_task_source_record_write_total" TASK,
+        "Records of a task that Kafka has acknowledged.";
+    WRITE_RATE = gauge "kafka_connect_source_task_source_record_write_rate" TASK,
+        "Records a second of a task that Kafka has acknowledged in the last minute.";
+    POLL_MAX = gauge "kafka_connect_source_task_poll_batch_max_time_ms" TASK,
+        "Longest time that reading a batch took in the last minute, in milliseconds.";
+    POLL_AVG = gauge "kafka_connect_source_task_poll_batch_avg_time_ms" TASK,
+        "Average time that reading a batch took in the last minute, in milliseconds.";
+    ACTIVE = gauge "kafka_connect_source_task_source_record_active_count" TASK,
+        "Records read and not yet acknowledged.";
+    ACTIVE_MAX = gauge "kafka_connect_source_task_source_record_active_count_max" TASK,
+        "Most records read and not yet acknowledged in the last minute.";
+    ACTIVE_AVG = gauge "kafka_connect_source_task_source_record_active_count_avg" TASK,
+        "Average of the records read and not yet acknowledged in the last minute.";
+    TRANSACTION_MIN = gauge "kafka_connect_source_task_transaction_size_min" TASK,
+        "Records in the smallest transaction of the last minute.";
+    TRANSACTION_MAX = gauge "kafka_connect_source_task_transaction_size_max" TASK,
+        "Records in the largest transaction of the last minute.";
+    TRANSACTION_AVG = gauge "kafka_connect_source_task_transaction_size_avg" TASK,
+        "Records in an average transaction of the last minute.";
+
+    // task-error-metrics; gauges to the rules, since their names do not end in total.
+    FAILURES = gauge "kafka_connect_task_error_total_record_failures" TASK,
+        "Failures that ended a task.";
+    ERRORS = gauge "kafka_connect_task_error_total_record_errors" TASK,
+        "Errors that a task went on after.";
+    SKIPPED = gauge "kafka_connect_task_error_total_records_skipped" TASK, "Records left out because of errors.";
+    RETRIES = gauge "kafka_connect_task_error_total_retries" TASK, "Operations tried again.";
+    LOGGED = gauge "kafka_connect_task_error_total_errors_logged" TASK, "Errors that were logged.";
+    DEAD_LETTERS = gauge "kafka_connect_task_error_deadletterqueue_produce_requests" TASK,
+        "Records sent to the dead-letter topic.";
+    DEAD_LETTER_FAILURES = gauge "kafka_connect_task_error_deadletterqueue_produce_failures" TASK,
+        "Records that the dead-letter topic did not take.";
+    LAST_ERROR = gauge "kafka_connect_task_error_last_error_timestamp" TASK,
+        "When a task last met an error, in milliseconds since 1970.";
+
+    // connect-worker-metrics.
+    CONNECTOR_COUNT = gauge "kafka_connect_worker_connector_count" NONE, "Connectors that this worker has.";
+    TASK_COUNT = gauge "kafka_connect_worker_task_count" NONE, "Tasks that this worker has.";
+    CONNECTOR_ATTEMPTS = counter "kafka_connect_worker_connector_startup_attempts_total" NONE,
+        "Starts of connectors begun on this worker.";
+    CONNECTOR_SUCCESSES = counter "kafka_connect_worker_connector_startup_success_total" NONE,
+        "Starts of connectors on this worker that succeeded.";
+    CONNECTOR_FAILURES = counter "kafka_connect_worker_connector_startup_failure_total" NONE,
+        "Starts of connectors on this worker that failed.";
+    CONNECTOR_SUCCESS_PART = gauge "kafka_connect_worker_connector_startup_success_percentage" NONE,
+        "Part of the starts of connectors that succeeded, from 0 to 1.";
+    CONNECTOR_FAILURE_PART = gauge "kafka_connect_worker_connector_startup_failure_percentage" NONE,
+        "Part of the starts of connectors that failed, from 0 to 1.";
+    TASK_ATTEMPTS = counter "kafka_connect_worker_task_startup_attempts_total" NONE,
+        "Starts of tasks begun on this worker.";
+    TASK_SUCCESSES = counter "kafka_connect_worker_task_startup_success_total" NONE,
+        "Starts of tasks on this worker that succeeded.";
+    TASK_FAILURES = counter "kafka_connect_worker_task_startup_failure_total" NONE,
+        "Starts of tasks on this worker that failed.";
+    TASK_SUCCESS_PART = gauge "kafka_connect_worker_task_startup_success_percentage" NONE,
+        "Part of the starts of tasks that succeeded, from 0 to 1.";
+    TASK_FAILURE_PART = gauge "kafka_connect_worker_task_startup_failure_percentage" NONE,
+        "Part of the starts of tasks that failed, from 0 to 1.";
+    CONNECTOR_TASKS = gauge "kafka_connect_worker_connector_total_task_count" CONNECTOR,
+        "Tasks of a connector that this worker has.";
+    CONNECTOR_RUNNING = gauge "kafka_connect_worker_connector_running_task_count" CONNECTOR,
+        "Running tasks of a connector that this worker has.";
+    CONNECTOR_PAUSED = gauge "kafka_connect_worker_connector_paused_task_count" CONNECTOR,
+        "Paused tasks of a connector that this worker has.";
+    CONNECTOR_FAILED = gauge "kafka_connect_worker_connector_failed_task_count" CONNECTOR,
+        "Failed tasks of a connector that this worker has.";
+    CONNECTOR_UNASSIGNED = gauge "kafka_connect_worker_connector_unassigned_task_count" CONNECTOR,
+        "Tasks of a connector that this worker has and that have not started yet.";
+    CONNECTOR_DESTROYED = gauge "kafka_connect_worker_connector_destroyed_task_count" CONNECTOR,
+        "Destroyed tasks of a connector that this worker has: always 0, since it has none that is gone.";
+    CONNECTOR_RESTARTING = gauge "kafka_connect_worker_connector_restarting_task_count" CONNECTOR,
+        "Restarting tasks of a connector that this worker has.";
+
+    // connect-coordinator-metrics and connect-worker-rebalance-metrics.
+    ASSIGNED_CONNECTORS = gauge "kafka_connect_coordinator_assigned_connectors" NONE,
+        "Connectors that are placed on this worker.";
+    ASSIGNED_TASKS = gauge "kafka_connect_coordinator_assigned_tasks" NONE, "Tasks that are placed on this worker.";
+    EPOCH = gauge "kafka_connect_worker_rebalance_epoch" NONE, "Generation of the group of workers.";
+    REBALANCES = counter "kafka_connect_worker_rebalance_completed_rebalances_total" NONE,
+        "Rebalances of the group that this worker has been through.";
+    REBALANCING = gauge "kafka_connect_worker_rebalance_rebalancing" NONE,
+        "Whether a rebalance is under way: 1 or 0.";
+    REBALANCE_MAX = gauge "kafka_connect_worker_rebalance_rebalance_max_time_ms" NONE,
+        "Longest rebalance that this worker has been through, in milliseconds.";
+    REBALANCE_AVG = gauge "kafka_connect_worker_rebalance_rebalance_avg_time_ms" NONE,
+        "Average rebalance that this worker has been through, in milliseconds.";
+    SINCE_REBALANCE = gauge "kafka_connect_worker_rebalance_time_since_last_rebalance_ms" NONE,
+        "Time since the last rebalance, in milliseconds.";
+}
+
+/// One scrape, in Prometheus' text format once it is displayed.
+#[derive(Debug, Default)]
+pub struct Page {
+    families: BTreeMap<&'static str, Family>,
+}
+
+#[derive(Debug)]
+struct Family {
+    metric: &'static Live,
+    series: Vec<(String, f64)>,
+}
+
+impl Page {
+    /// Adds a series with the values of its labels, in the order the metric has them. A value that is no number is left
+    /// out: there is nothing to show.
+    pub fn put(&mut self, metric: &'static Live, labels: &[&str], value: f64) {
+        if !value.is_finite() {
+            return;
+        }
+        let family =
+            self.families.entry(metric.name).or_insert_with(|| Family { metric, series: Vec::new() });
+        let named: Vec<String> = metric
+            .labels
+            .iter()
+            .zip(labels)
+            .map(|(key, value)| format!("{key}=\"{}\"", escaped(value)))
+            .collect();
+        family.series.push((named.join(","), value));
+    }
+}
+
+impl fmt::Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, Family { metric, series }) in &self.families {
+            writeln!(f, "# HELP {name} {}", metric.help)?;
+            writeln!(f, "# TYPE {name} {}", if metric.is_counter { "counter" } else { "gauge" })?;
+            for (labels, value) in series {
+                match labels.as_str() {
+                    "" => writeln!(f, "{name} {value}")?,
+                    labels => writeln!(f, "{name}{{{labels}}} {value}")?,
+                }
+            }
+            f.write_char('\n')?;
+        }
+        Ok(())
+    }
+}
+
+/// What a label may not hold as it is.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_is_there_once_and_counters_are_told_by_their_end() {
+        let names: BTreeSet<&str> = ALL.iter().map(|metric| metric.name).collect();
+
+        assert_eq!(names.len(), ALL.len());
+        for Live { name, is_counter, help, labels } in ALL {
+            assert!(name.starts_with("tributary_") || name.starts_with("kafka_connect_"), "{name}");
+            assert_eq!(*is_counter, name.ends_with("_total"), "{name}");
+            assert!(help.ends_with('.') && !help.contains(['\n', '\\']), "{name}: {help}");
+            assert!(
+                name.chars()
+                    .chain(labels.iter().flat_map(|label| label.chars()))
+                    .all(|letter| letter.is_ascii_lowercase() || letter == '_'),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_page_has_each_metric_once_with_its_help_and_labels_that_cannot_break_out() {
+        let mut page = Page::default();
+        page.put(&RUNNING_RATIO, &["b\"\\\n{}", "0"], 0.5);
+        page.put(&TASK_COUNT, &[], 2.0);
+        page.put(&RUNNING_RATIO, &["a", "1"], 1.0);
+        page.put(&CONNECTOR_STATUS, &["a", "failed"], 1.0);
+        page.put(&COMMIT_AVG, &["a", "1"], f64::NAN);
+
+        let text = page.to_string();
+
+        let samples: Vec<&str> =
+            text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        assert_eq!(
+            samples,
+            [
+                r#"kafka_connect_connector_status{connector="a",status="failed"} 1"#,
+                r#"kafka_connect_connector_task_running_ratio{connector="b\"\\\n{}",task="0"} 0.5"#,
+                r#"kafka_connect_connector_task_running_ratio{connector="a",task="1"} 1"#,
+                "kafka_connect_worker_task_count 2",
+            ]
+        );
+        assert_eq!(text.matches("# TYPE kafka_connect_connector_task_running_ratio gauge\n").count(), 1);
+        assert!(text.contains("# HELP kafka_connect_worker_task_count Tasks that this worker has.\n"));
+    }
+}

@@ -1,0 +1,228 @@
+//! A disk that fails, fills up or is slow on command, for tests and benchmarks: the product's store with faults before it.
+
+use std::{
+    io, mem,
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use super::{
+    Fjall,
+    storage::{Change, Database, Error, Storage, Visitor},
+};
+
+/// The store with faults; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Faulty(Arc<Shared>);
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The write fails: nothing of it is on disk.
+    Write,
+    /// The write is done, the sync fails: the changes are seen by nobody until the database is opened again.
+    Sync,
+    /// The disk is full.
+    NoSpace,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    commits: Vec<Fault>,
+    opens: usize,
+    refusals: usize,
+    damage: Option<Vec<u8>>,
+    delay: Duration,
+    free: Option<u64>,
+    held: bool,
+    waiting: usize,
+    durable: u64,
+    opened: u64,
+}
+
+struct Wrapped {
+    inner: Box<dyn Database>,
+    faults: Faulty,
+    /// As the store's own: once failed, always refused.
+    poisoned: Mutex<bool>,
+    /// Written and not synced; in the journal, in no table.
+    unsynced: Mutex<Vec<Change>>,
+}
+
+impl Faulty {
+    /// The next commits fail, one after the other; each is final for its database.
+    pub fn fail_commits(&self, faults: &[Fault]) {
+        self.state().commits = faults.iter().rev().copied().collect();
+    }
+
+    /// The next so many attempts to open a database fail.
+    pub fn fail_opens(&self, count: usize) {
+        self.state().opens = count;
+    }
+
+    /// The next so many attempts to open a database are refused for want of rights.
+    pub fn refuse_opens(&self, count: usize) {
+        self.state().refusals = count;
+    }
+
+    /// Entries whose payload is this cannot be read any more, nor can anything be read from there on.
+    pub fn damage(&self, payload: Option<&[u8]>) {
+        self.state().damage = payload.map(<[u8]>::to_vec);
+    }
+
+    /// Every durable commit takes this much longer.
+    pub fn slow_down(&self, delay: Duration) {
+        self.state().delay = delay;
+    }
+
+    /// The disk says that this much is free; `None` says the truth.
+    pub fn set_free_bytes(&self, free: Option<u64>) {
+        self.state().free = free;
+    }
+
+    /// Commits wait until [released](Self::release).
+    pub fn hold(&self) {
+        self.state().held = true;
+    }
+
+    /// Held commits go on.
+    pub fn release(&self) {
+        self.state().held = false;
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until a commit is being held. Blocks; false after `limit`.
+    #[must_use]
+    pub fn wait_for_held(&self, limit: Duration) -> bool {
+        let (state, _) = self
+            .0
+            .changed
+            .wait_timeout_while(self.state(), limit, |state| state.waiting == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.waiting > 0
+    }
+
+    /// Durable commits so far.
+    #[must_use]
+    pub fn durable_commits(&self) -> u64 {
+        self.state().durable
+    }
+
+    /// Databases opened or created so far.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.state().opened
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wrap(&self, inner: Box<dyn Database>) -> Box<dyn Database> {
+        self.state().opened += 1;
+        Box::new(Wrapped {
+            inner,
+            faults: self.clone(),
+            poisoned: Mutex::default(),
+            unsynced: Mutex::default(),
+        })
+    }
+}
+
+impl Storage for Faulty {
+    fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error> {
+        let mut state = self.state();
+        let (fails, refused) = (state.opens > 0, state.refusals > 0);
+        state.opens = state.opens.saturating_sub(1);
+        state.refusals = state.refusals.saturating_sub(1);
+        drop(state);
+        if fails {
+            return Err(Error::io("open the database", io::Error::other("injected")));
+        }
+        if refused {
+            return Err(Error::io("open the database", io::ErrorKind::PermissionDenied.into()));
+        }
+        Ok(self.wrap(Fjall.open(directory)?))
+    }
+
+    fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error> {
+        Ok(self.wrap(Fjall.salvage(from, to)?))
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        let injected = self.state().free;
+        injected.map_or_else(|| Fjall.free_bytes(directory), Ok)
+    }
+}
+
+impl Wrapped {
+    fn poison(&self, error: Error) -> Result<(), Error> {
+        *self.poisoned.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        Err(error)
+    }
+}
+
+impl Drop for Wrapped {
+    fn drop(&mut self) {
+        let unsynced = mem::take(self.unsynced.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if !unsynced.is_empty() {
+            drop(self.inner.commit(unsynced, true));
+        }
+    }
+}
+
+impl Database for Wrapped {
+    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error> {
+        let shared = &self.faults.0;
+        let mut state = self.faults.state();
+        state.waiting += 1;
+        shared.changed.notify_all();
+        let mut state =
+            shared.changed.wait_while(state, |state| state.held).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        if *self.poisoned.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(Error::io("commit", io::Error::other("poisoned by an injected fault")));
+        }
+        let fault = state.commits.pop();
+        state.durable += u64::from(durable);
+        let delay = if durable { state.delay } else { Duration::ZERO };
+        drop(state);
+        thread::sleep(delay);
+        match fault {
+            None => self.inner.commit(changes, durable),
+            Some(Fault::Write) => self.poison(Error::io("write", io::Error::other("injected"))),
+            Some(Fault::NoSpace) => self.poison(Error::io("write", io::ErrorKind::StorageFull.into())),
+            Some(Fault::Sync) => {
+                *self.unsynced.lock().unwrap_or_else(PoisonError::into_inner) = changes;
+                self.poison(Error::io("sync", io::Error::other("injected")))
+            }
+        }
+    }
+
+    fn size(&self, key: &[u8]) -> Result<Option<u64>, Error> {
+        self.inner.size(key)
+    }
+
+    fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
+        let damage = self.faults.state().damage.clone();
+        let mut is_damaged = false;
+        self.inner.visit(from, to, &mut |key, value| {
+            is_damaged = damage.as_ref().is_some_and(|damage| value.ends_with(damage));
+            if is_damaged { ControlFlow::Break(()) } else { visit(key, value) }
+        })?;
+        if is_damaged { Err(Error::io("read entries", io::Error::other("injected"))) } else { Ok(()) }
+    }
+
+    fn compact(&self) -> Result<(), Error> {
+        self.inner.compact()
+    }
+}

@@ -1,0 +1,252 @@
+//! The store behind the spool: fjall, a log-structured merge tree. Nobody else names the crate.
+//!
+//! A commit is appended to a journal (64 MiB files, an XXH3 checksum a batch) and synced, then applied to a table in
+//! memory; full tables are written out by one background thread, which also merges them. Read in its source (3.1.13),
+//! where the documentation is silent:
+//!
+//! - `SyncData` is one `fdatasync` of the journal before the batch becomes visible. New journals and tables are synced
+//!   with their directory; a table is written out only after a sync of the journal.
+//! - A journal that fails to write or to sync *poisons* the database for good, and so does a failure of the background
+//!   thread: every later commit is refused. What is in memory and in tables stays readable.
+//! - On open, a batch without its end is cut off: it was never acknowledged. A batch with its end but a wrong checksum is
+//!   an error, although a power cut can leave one (pages reach the disk in any order): hence [`salvage`].
+//! - A commit that finds four tables waiting to be written sleeps until there are fewer, for ever if the background thread
+//!   is dead; and when the tables are to be switched it says so with every commit, into a queue of 1000 on which the
+//!   background thread itself can then block. So the switching is done here, before either can happen, and the wait is
+//!   ours: with a limit, and ended by the poison.
+//! - A journal of more than 64 MB is succeeded by a new one when tables are switched, and removed once its entries are in
+//!   tables; until then every open reads it again.
+//! - With two or more background threads one of them spins while another merges. Hence one.
+//! - Removed keys take disk until a merge meets them, and merged tables until the next switch of tables, which forgets
+//!   who might still read them; [`Database::compact`] does both.
+
+mod salvage;
+
+use std::{
+    io,
+    os::unix::fs::MetadataExt as _,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fjall::{KeyspaceCreateOptions, PersistMode};
+
+use super::storage::{Change, Database, Error, Storage, Visitor};
+
+/// Ending of the store's journals.
+const JOURNAL: &str = "jnl";
+/// Name of the one keyspace.
+const ENTRIES: &str = "entries";
+/// Bytes in memory that are then written out as a table.
+const TABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// About what a key costs in memory besides its own bytes; most of what a removal does.
+const NODE_BYTES: usize = 96;
+/// Bytes in memory above which a commit waits for the background thread.
+const MOST_IN_MEMORY: u64 = 4 * TABLE_BYTES;
+/// Tables waiting to be written, besides the one being filled. The store's own, endless, wait begins at four.
+const MOST_WAITING: usize = 2;
+/// Tables not merged yet. The store's own, endless, wait begins at thirty.
+const MOST_UNMERGED: usize = 20;
+/// How long a commit waits for the background thread before the database counts as broken.
+const LONGEST_STALL: Duration = Duration::from_secs(20);
+const STALL_STEP: Duration = Duration::from_millis(2);
+/// Blocks kept in memory, all databases each: draining reads everything once, so a cache is of little use.
+const CACHE_BYTES: u64 = 4 * 1024 * 1024;
+/// Bytes of journal above which the store begins a new one, if asked after a write.
+const LONG_JOURNAL: u64 = 64_000_000;
+/// Below all keys there are, so that it can be deleted when something has to be written.
+const NO_KEY: &[u8] = &[0];
+/// Twice the least that the store accepts.
+const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
+
+/// The product's store.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fjall;
+
+struct Open {
+    entries: fjall::Keyspace,
+    database: fjall::Database,
+    /// Bytes committed since the table in memory was switched.
+    in_memory: AtomicU64,
+}
+
+impl Storage for Fjall {
+    fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error> {
+        open(directory).map(|open| Box::new(open) as Box<dyn Database>)
+    }
+
+    fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error> {
+        salvage::salvage(from, to).map(|open| Box::new(open) as Box<dyn Database>)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(directory)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+fn open(directory: &Path) -> Result<Open, Error> {
+    let is_long = directory.exists() && journal_bytes(directory) > LONG_JOURNAL;
+    let open = recover(directory)?;
+    if is_long {
+        // It is replaced when tables are switched, but its length is known only once it was written to. Should this
+        // fail, so will the next commit, and what is here can be read all the same.
+        drop(open.commit(vec![Change::Delete(NO_KEY.to_vec())], false));
+    }
+    // How much the journal has put into memory is not told, so it is written out; nothing is not.
+    open.entries.rotate_memtable().map_err(|error| translate("open the database", error))?;
+    Ok(open)
+}
+
+/// Opens without writing anything out.
+fn recover(directory: &Path) -> Result<Open, Error> {
+    // It asserts what it reads of broken files here and there.
+    let opened = catch_unwind(AssertUnwindSafe(|| {
+        let database = fjall::Database::builder(directory)
+            .worker_threads(1)
+            .cache_size(CACHE_BYTES)
+            .max_cached_files(Some(64))
+            .max_journaling_size(JOURNAL_BYTES)
+            .open()?;
+        // Never reached: tables are switched by `Open::switch_tables`.
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX);
+        let entries = database.keyspace(ENTRIES, options)?;
+        Ok((database, entries))
+    }));
+    let (database, entries) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => return Err(translate("open the database", error)),
+        Err(panic) => {
+            return Err(Error::Broken { action: "open the database", source: told(&*panic).into() });
+        }
+    };
+    Ok(Open { entries, database, in_memory: AtomicU64::new(0) })
+}
+
+impl Open {
+    /// Waits until the store would take a commit without a wait of its own.
+    fn wait_for_room(&self) -> Result<(), Error> {
+        let end = Instant::now() + LONGEST_STALL;
+        while self.in_memory.load(Ordering::Relaxed) >= MOST_IN_MEMORY
+            || self.entries.sealed_memtable_count() > MOST_WAITING
+            || self.entries.l0_table_count() >= MOST_UNMERGED
+        {
+            // Nothing to write: it only tells whether the database is poisoned.
+            self.database
+                .persist(PersistMode::Buffer)
+                .map_err(|error| translate("wait for the background thread", error))?;
+            if Instant::now() > end {
+                let source = io::Error::from(io::ErrorKind::TimedOut);
+                return Err(Error::io("wait for the background thread", source));
+            }
+            thread::sleep(STALL_STEP);
+            self.switch_tables()?;
+        }
+        Ok(())
+    }
+
+    /// Hands a full table to the background thread, unless that is far behind.
+    fn switch_tables(&self) -> Result<(), Error> {
+        if self.in_memory.load(Ordering::Relaxed) >= TABLE_BYTES
+            && self.entries.sealed_memtable_count() < MOST_WAITING
+        {
+            self.entries.rotate_memtable().map_err(|error| translate("switch tables", error))?;
+            self.in_memory.store(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl Database for Open {
+    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), Error> {
+        self.wait_for_room()?;
+        let mode = if durable { PersistMode::SyncData } else { PersistMode::Buffer };
+        if changes.is_empty() {
+            return self.database.persist(mode).map_err(|error| translate("sync the journal", error));
+        }
+        let mut batch = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), changes.len())
+            .durability(Some(mode));
+        let mut bytes = changes.len() * NODE_BYTES;
+        for change in changes {
+            match change {
+                Change::Put(key, value) => {
+                    bytes += key.len() + value.len();
+                    batch.insert(&self.entries, key, value);
+                }
+                Change::Delete(key) => {
+                    bytes += key.len();
+                    batch.remove(&self.entries, key);
+                }
+            }
+        }
+        batch.commit().map_err(|error| translate("commit to the journal", error))?;
+        self.in_memory.fetch_add(bytes as u64, Ordering::Relaxed);
+        // The commit stands; if this fails the next one will say so.
+        if let Err(error) = self.switch_tables() {
+            tracing::debug!(error = %crate::retry::Chain(&error), "spool could not switch tables");
+        }
+        Ok(())
+    }
+
+    fn size(&self, key: &[u8]) -> Result<Option<u64>, Error> {
+        let size = self.entries.size_of(key).map_err(|error| translate("look up an entry", error))?;
+        Ok(size.map(u64::from))
+    }
+
+    fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
+        for found in self.entries.range(from..to) {
+            let (key, value) = found.into_inner().map_err(|error| translate("read entries", error))?;
+            if visit(&key, &value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn compact(&self) -> Result<(), Error> {
+        // What was removed last must be in a table to be met by the merge; the background thread writes it.
+        let failed = |error| translate("compact the database", error);
+        self.entries.rotate_memtable().map_err(failed)?;
+        let end = Instant::now() + LONGEST_STALL;
+        while self.entries.sealed_memtable_count() > 0 && Instant::now() < end {
+            self.database.persist(PersistMode::Buffer).map_err(failed)?;
+            thread::sleep(STALL_STEP);
+        }
+        self.entries.major_compact().map_err(failed)?;
+        // Without anything in memory there is no switch.
+        self.commit(vec![Change::Delete(NO_KEY.to_vec())], false)?;
+        self.entries.rotate_memtable().map_err(failed).map(drop)
+    }
+}
+
+/// Bytes of journals; those that cannot be looked at count nothing.
+fn journal_bytes(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let journals = files.filter(|file| file.path().extension().is_some_and(|extension| extension == JOURNAL));
+    journals.filter_map(|journal| journal.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
+}
+
+fn translate(action: &'static str, error: fjall::Error) -> Error {
+    match error {
+        fjall::Error::Locked => Error::Locked,
+        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
+            Error::io(action, source)
+        }
+        source => Error::Broken { action, source: source.into() },
+    }
+}
+
+/// What a panic said.
+fn told(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+}

@@ -1,0 +1,83 @@
+//! What can be had of a database that does not open because its newest journal ends in a broken batch.
+//!
+//! A journal cut anywhere is one that a crash could have left, and opens: the incomplete batch at its end is dropped. So
+//! the longest beginning of the newest journal that opens is searched for by halving. All of it happens on a copy; the
+//! original stays as it is. Tables are never written twice, so the copy shares them by hard link.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::{JOURNAL, Open, open, recover};
+use crate::spool::storage::Error;
+
+/// Folder of the store's files that never change.
+const TABLES: &str = "tables";
+
+/// Copies `from` to `to`, with as much of the newest journal as opens.
+pub(super) fn salvage(from: &Path, to: &Path) -> Result<Open, Error> {
+    let failed = |error| Error::io("copy the database", error);
+    copy(from, to).map_err(failed)?;
+    let Some(journal) = newest_journal(from).map_err(failed)? else {
+        return open(to);
+    };
+    let copied = to.join(journal.file_name().unwrap_or_default());
+    let try_length = |length: u64| -> Result<(), Error> {
+        // A try may have cut the copy.
+        fs::copy(&journal, &copied).and_then(|_| cut(&copied, length)).map_err(failed)?;
+        recover(to).map(drop)
+    };
+    // Without it nothing helps: the damage is elsewhere.
+    try_length(0)?;
+    let mut opens = 0;
+    let mut fails = fs::metadata(&journal).map_err(failed)?.len() + 1;
+    while fails - opens > 1 {
+        let middle = opens + (fails - opens) / 2;
+        match try_length(middle) {
+            Ok(()) => opens = middle,
+            Err(_) => fails = middle,
+        }
+    }
+    fs::copy(&journal, &copied).and_then(|_| cut(&copied, opens)).map_err(failed)?;
+    open(to)
+}
+
+fn cut(file: &Path, length: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(file)?;
+    file.set_len(length)?;
+    file.sync_all()
+}
+
+/// The journal with the highest number: the one that was written to last.
+fn newest_journal(directory: &Path) -> io::Result<Option<PathBuf>> {
+    let mut newest = None;
+    for file in fs::read_dir(directory)? {
+        let path = file?.path();
+        let number =
+            path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u64>().ok());
+        if let (true, Some(number)) = (path.extension().is_some_and(|extension| extension == JOURNAL), number)
+        {
+            newest = newest.max(Some((number, path)));
+        }
+    }
+    Ok(newest.map(|(_, path)| path))
+}
+
+/// The whole folder, synced.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    let shared = from.file_name().is_some_and(|name| name == TABLES);
+    for file in fs::read_dir(from)? {
+        let file = file?;
+        let target = to.join(file.file_name());
+        if file.file_type()?.is_dir() {
+            copy(&file.path(), &target)?;
+        } else if !shared || fs::hard_link(file.path(), &target).is_err() {
+            fs::copy(file.path(), &target)?;
+            File::open(&target)?.sync_all()?;
+        }
+    }
+    File::open(to)?.sync_all()
+}

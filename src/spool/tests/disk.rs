@@ -1,0 +1,328 @@
+//! Files on disk: broken, torn, damaged, and given back.
+
+use std::{
+    fs::OpenOptions,
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    path::PathBuf,
+};
+
+use super::*;
+use crate::spool::{
+    fjall::Fjall,
+    storage::{Change, Storage as _},
+};
+
+fn files(under: &Path, ending: impl Fn(&Path) -> bool + Copy) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for file in fs::read_dir(under).unwrap() {
+        let path = file.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if ending(&path) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn journal(home: &Path) -> PathBuf {
+    files(home, |path| path.extension().is_some_and(|extension| extension == "jnl")).pop().unwrap()
+}
+
+fn overwrite(file: &Path, at: u64, with: &[u8]) {
+    let mut file = OpenOptions::new().write(true).open(file).unwrap();
+    file.seek(SeekFrom::Start(at)).unwrap();
+    file.write_all(with).unwrap();
+}
+
+fn position_of(file: &Path, text: &[u8]) -> u64 {
+    let mut bytes = Vec::new();
+    fs::File::open(file).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes.windows(text.len()).position(|window| window == text).unwrap() as u64
+}
+
+/// Disk that the spool's files take.
+fn taken(home: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    files(home, |_| true)
+        .iter()
+        .filter_map(|file| file.metadata().ok())
+        .map(|metadata| metadata.blocks() * 512)
+        .sum()
+}
+
+/// Fills a spool and returns the file of its one table.
+async fn table_with(home: &Path, lane: &Lane, count: u64) -> PathBuf {
+    let spool = open(home).spool;
+    let appends: Vec<_> = (1..=count).map(|sequence| spool.append(entry(lane, sequence))).collect();
+    for append in appends {
+        within(append).await.unwrap();
+    }
+    close(spool).await;
+    // Opening writes the journal out as a table, which has a checksum a block.
+    let spool = open(home).spool;
+    let is_table = |path: &Path| path.parent().is_some_and(|parent| parent.ends_with("1/tables"));
+    eventually("a table is written", async || !files(home, is_table).is_empty()).await;
+    close(spool).await;
+    files(home, is_table).pop().unwrap()
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_open_is_moved_aside_and_the_others_are_read() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1, 2]).await;
+    bench.faults.fail_commits(&[crate::spool::fault::Fault::Write]);
+    within(bench.spool.append(entry(&lane, 3))).await.unwrap_err();
+    bench.append(&lane, [4]).await;
+    close(bench.spool).await;
+    let home = bench.home.path();
+    let broken: Vec<_> =
+        files(&home.join("1"), |path| path.file_name().is_some_and(|name| name == "version"));
+    assert_eq!(broken.len(), 1, "the store's own mark");
+    fs::write(&broken[0], b"nonsense").unwrap();
+
+    let opened = open(home);
+
+    assert_eq!(opened.moved_aside.len(), 1);
+    let aside = &opened.moved_aside[0];
+    assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("1.unreadable-"), "{aside:?}");
+    assert!(!files(aside, |_| true).is_empty(), "nothing of it is deleted");
+    assert_eq!(sequences(&opened.spool, &lane).await, [4]);
+    opened.spool.append(entry(&lane, 5)).await.unwrap();
+    close(opened.spool).await;
+    let again = open(home);
+    assert!(again.moved_aside.is_empty(), "it is reported once");
+    assert_eq!(sequences(&again.spool, &lane).await, [4, 5]);
+}
+
+#[tokio::test]
+async fn a_torn_end_of_the_journal_costs_nothing_that_was_acknowledged() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=20).await;
+    let crashed = copy_of(bench.home.path());
+    let journal = journal(crashed.path());
+    let last = position_of(&journal, b"payload 20");
+    OpenOptions::new().write(true).open(&journal).unwrap().set_len(last + 3).unwrap();
+
+    let opened = open(crashed.path());
+
+    assert!(opened.moved_aside.is_empty());
+    assert_eq!(sequences(&opened.spool, &lane).await, (1..=19).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_last_batch_with_a_hole_is_cut_off_and_all_before_it_is_salvaged() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=20).await;
+    let crashed = copy_of(bench.home.path());
+    // The batch's end is on disk, a page in its middle is not: a power cut can do that.
+    let journal = journal(crashed.path());
+    overwrite(&journal, position_of(&journal, b"payload 20"), &[0; 7]);
+
+    let opened = open(crashed.path());
+
+    assert_eq!(sequences(&opened.spool, &lane).await, (1..=19).collect::<Vec<_>>());
+    assert_eq!(opened.moved_aside.len(), 1, "the original is kept and reported");
+    opened.spool.append(entry(&lane, 21)).await.unwrap();
+    close(opened.spool).await;
+    let again = open(crashed.path());
+    assert!(again.moved_aside.is_empty());
+    assert_eq!(sequences(&again.spool, &lane).await, (1..=19).chain([21]).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn entries_of_a_damaged_block_are_left_out_and_the_rest_is_read_drained_and_kept_aside() {
+    let home = tempfile::tempdir().unwrap();
+    let lane = lane("t", 0);
+    let table = table_with(home.path(), &lane, 2_000).await;
+    overwrite(&table, position_of(&table, b"payload 1000"), b"?");
+
+    let opened = open(home.path());
+    let found = within(opened.spool.read(&lane, None, ALL, ALL)).await.unwrap();
+
+    assert!(opened.moved_aside.is_empty());
+    let found: Vec<_> = found.iter().map(|entry| entry.sequence).collect();
+    assert!(!found.contains(&1000) && found.first() == Some(&1) && found.last() == Some(&2_000), "{found:?}");
+    assert!(found.len() > 1_700, "only {} of 2,000 are left", found.len());
+    let lanes = within(opened.spool.lanes()).await.unwrap();
+    assert_eq!(lanes[0].entries, found.len() as u64, "what cannot be read does not count");
+    for sequence in found {
+        opened.spool.remove(&lane, sequence);
+    }
+    assert!(within(opened.spool.lanes()).await.unwrap().is_empty());
+    close(opened.spool).await;
+}
+
+#[tokio::test]
+async fn a_damaged_first_block_hides_nothing_behind_it() {
+    let home = tempfile::tempdir().unwrap();
+    let lane = lane("t", 0);
+    let table = table_with(home.path(), &lane, 2_000).await;
+    overwrite(&table, position_of(&table, b"payload 1"), b"?");
+
+    let opened = open(home.path());
+    let found = sequences(&opened.spool, &lane).await;
+
+    assert!(found.len() > 1_700 && found.first() > Some(&1) && found.last() == Some(&2_000), "{found:?}");
+    assert_eq!(opened.spool.totals().entries, found.len() as u64);
+    assert_eq!(opened.spool.failures().borrow().unreadable, 1);
+}
+
+#[tokio::test]
+async fn damage_that_comes_while_the_spool_is_open_is_told_once_and_does_not_count_any_more() {
+    let bench = Bench::new();
+    let (lane, other) = (lane("t", 0), lane("t", 1));
+    bench.append(&lane, 1..=20).await;
+    bench.append(&other, [21]).await;
+    let mut failures = bench.spool.failures();
+
+    bench.faults.damage(Some(b"payload 7"));
+    let found = bench.sequences(&lane).await;
+
+    assert_eq!(found, (1..=20).filter(|sequence| *sequence != 7).collect::<Vec<_>>());
+    within(failures.wait_for(|failures| failures.unreadable == 1)).await.unwrap();
+    assert_eq!(bench.sequences(&lane).await, found);
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+    assert_eq!(lanes.iter().map(|state| state.entries).collect::<Vec<_>>(), [19, 1]);
+    assert_eq!(bench.spool.failures().borrow().unreadable, 1);
+    for sequence in found {
+        bench.spool.remove(&lane, sequence);
+    }
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+    assert_eq!(lanes.iter().map(|state| &state.lane).collect::<Vec<_>>(), [&other]);
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_set_aside_once_nothing_readable_is_left_in_it() {
+    let bench = Bench::with(|options| Options { rotate_bytes: 100, ..options });
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=20).await;
+    bench.faults.damage(Some(b"payload 7"));
+
+    for sequence in bench.sequences(&lane).await {
+        bench.spool.remove(&lane, sequence);
+    }
+
+    let home = bench.home.path();
+    let names = || fs::read_dir(home).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    eventually("it is set aside", async || names().any(|name| name.starts_with("1.unreadable-"))).await;
+}
+
+#[tokio::test]
+async fn a_database_that_may_not_be_opened_stays_where_it_is() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1]).await;
+    close(bench.spool).await;
+    bench.faults.refuse_opens(1);
+    let with_faults = || Options { storage: Arc::new(bench.faults.clone()), ..options(bench.home.path()) };
+
+    let opened = Spool::open(with_faults()).unwrap();
+
+    assert!(opened.moved_aside.is_empty());
+    assert_eq!(opened.unopened, [bench.home.path().join("1/data")]);
+    opened.spool.append(entry(&lane, 2)).await.unwrap();
+    close(opened.spool).await;
+    assert_eq!(sequences(&Spool::open(with_faults()).unwrap().spool, &lane).await, [1, 2]);
+}
+
+#[tokio::test]
+async fn a_database_that_was_large_before_a_restart_is_given_back_when_drained_after_it() {
+    let bench = Bench::with(|options| Options { rotate_bytes: 1_000_000, ..options });
+    let lane = lane("t", 0);
+    bench.spool.append(entry_of(&lane, 1, vec![7; 2_000_000])).await.unwrap();
+    bench.append(&lane, [2]).await;
+    bench.spool.remove(&lane, 1);
+    close(bench.spool).await;
+
+    let home = bench.home.path();
+    let spool = Spool::open(Options { rotate_bytes: 1_000_000, ..options(home) }).unwrap().spool;
+    spool.remove(&lane, 2);
+
+    eventually("the database is gone", async || !home.join("1").exists() && home.join("2").exists()).await;
+}
+
+#[tokio::test]
+async fn a_drained_spool_gives_its_disk_back() {
+    let bench = Bench::with(|options| Options { rotate_bytes: 1_000_000, ..options });
+    let home = bench.home.path();
+    let lane = lane("t", 0);
+    let appends: Vec<_> =
+        (0..2_000).map(|sequence| bench.spool.append(entry_of(&lane, sequence, vec![7; 4_000]))).collect();
+    for append in appends {
+        within(append).await.unwrap();
+    }
+    let before = taken(home);
+
+    for sequence in 0..2_000 {
+        bench.spool.remove(&lane, sequence);
+    }
+
+    eventually("the first database is gone", async || {
+        !home.join("1").exists() && !home.join("1.drained").exists()
+    })
+    .await;
+    let after = taken(home);
+    assert!(before > 8_000_000 && after < 1_000_000, "{before} bytes before, {after} after");
+    bench.append(&lane, [3_000]).await;
+    assert_eq!(bench.sequences(&lane).await, [3_000]);
+}
+
+#[test]
+fn a_journal_that_grew_over_many_short_lives_is_given_back() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    let journals = || -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        let files = files(&data, |path| path.extension().is_some_and(|extension| extension == "jnl"));
+        files.iter().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
+    };
+    // Each is too short to fill a table, after which the store looks at its journal.
+    for life in 0..7_u8 {
+        let database = Fjall.open(&data).unwrap();
+        database.commit(vec![Change::Put(vec![1, life], vec![life; 10_000_000])], true).unwrap();
+    }
+    let before = journals();
+
+    let database = Fjall.open(&data).unwrap();
+
+    let end = std::time::Instant::now() + LIMIT;
+    while journals() > 20_000_000 {
+        assert!(std::time::Instant::now() < end, "{} bytes of journal, {before} before", journals());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(before > 64_000_000, "{before}");
+    assert_eq!(database.size(&[1, 3]).unwrap(), Some(10_000_000));
+}
+
+#[test]
+fn compaction_gives_back_what_removed_entries_took() {
+    let home = tempfile::tempdir().unwrap();
+    let database = Fjall.open(&home.path().join("data")).unwrap();
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    for batch in 0..20_u32 {
+        let puts = (0..1_000).map(|at| Change::Put(key(batch * 1_000 + at), vec![7; 4_000])).collect();
+        database.commit(puts, false).unwrap();
+    }
+    // One in a thousand stays.
+    for batch in 0..20_u32 {
+        let deletes = (1..1_000).map(|at| Change::Delete(key(batch * 1_000 + at))).collect();
+        database.commit(deletes, false).unwrap();
+    }
+    let tables = |home: &Path| -> u64 {
+        let is_table = |path: &Path| path.parent().is_some_and(|parent| parent.ends_with("tables"));
+        files(home, is_table).iter().map(|file| file.metadata().unwrap().len()).sum()
+    };
+    let before = tables(home.path());
+
+    database.compact().unwrap();
+
+    let after = tables(home.path());
+    // 80 MB were written, of which the store keeps no more than 64 MiB in memory.
+    assert!(before > 10_000_000 && after < 1_000_000, "{before} bytes of tables before, {after} after");
+    assert_eq!(database.size(&key(5_000)).unwrap(), Some(4_000));
+    assert_eq!(database.size(&key(5_001)).unwrap(), None);
+}

@@ -1,0 +1,190 @@
+//! Failed writes, failed syncs, broken databases: nothing acknowledged is lost, nothing lost is acknowledged.
+
+use super::*;
+use crate::spool::fault::Fault;
+
+#[tokio::test]
+async fn after_a_failed_sync_the_batch_is_refused_and_a_fresh_database_takes_what_comes_next() {
+    for fault in [Fault::Sync, Fault::Write] {
+        let bench = Bench::new();
+        let lane = lane("t", 0);
+        bench.append(&lane, [1, 2]).await;
+        let mut failures = bench.spool.failures();
+        bench.faults.fail_commits(&[fault]);
+
+        let refused = within(bench.spool.append(entry(&lane, 3))).await;
+        within(failures.changed()).await.unwrap();
+
+        assert!(matches!(refused, Err(Error::Failed(_))), "{refused:?}");
+        assert_eq!(failures.borrow().count, 1);
+        bench.append(&lane, [4]).await;
+        assert_eq!(bench.sequences(&lane).await, [1, 2, 4], "the failed database is read on");
+        assert_eq!(bench.spool.totals().entries, 3);
+        assert_eq!(bench.faults.opened(), 2);
+    }
+}
+
+#[tokio::test]
+async fn every_append_of_a_failed_batch_is_refused_and_those_behind_it_are_written() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.faults.hold();
+    let first = bench.spool.append(entry(&lane, 1));
+    bench.wait_for_held().await;
+    let batch: Vec<_> = (2..=9).map(|sequence| bench.spool.append(entry(&lane, sequence))).collect();
+    bench.faults.fail_commits(&[Fault::Sync]);
+    bench.faults.release();
+
+    assert!(matches!(within(first).await, Err(Error::Failed(_))));
+    for append in batch {
+        within(append).await.unwrap();
+    }
+    assert_eq!(bench.sequences(&lane).await, (2..=9).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_a_failed_database_holds_can_be_drained_and_then_it_is_removed() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=3).await;
+    bench.faults.fail_commits(&[Fault::Sync]);
+    within(bench.spool.append(entry(&lane, 4))).await.unwrap_err();
+    bench.append(&lane, [5]).await;
+
+    bench.spool.remove(&lane, 1);
+    bench.spool.remove(&lane, 3);
+    assert_eq!(bench.sequences(&lane).await, [2, 5]);
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+    assert_eq!((lanes[0].entries, lanes[0].oldest_sequence), (2, 2));
+    assert!(bench.home.path().join("1").exists());
+    bench.spool.remove(&lane, 2);
+
+    eventually("the drained database is gone", async || !bench.home.path().join("1").exists()).await;
+    assert_eq!(bench.sequences(&lane).await, [5]);
+    assert_eq!(bench.spool.totals().entries, 1);
+}
+
+#[tokio::test]
+async fn a_removal_whose_commit_fails_still_counts() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=3).await;
+    bench.faults.fail_commits(&[Fault::Write]);
+
+    bench.spool.remove(&lane, 2);
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+
+    assert_eq!(lanes[0].entries, 2);
+    assert_eq!(bench.sequences(&lane).await, [1, 3]);
+    bench.append(&lane, [4]).await;
+    assert_eq!(bench.sequences(&lane).await, [1, 3, 4]);
+}
+
+#[tokio::test]
+async fn attempts_to_open_a_fresh_database_go_on_until_one_succeeds() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1]).await;
+    bench.faults.fail_opens(3);
+    bench.faults.fail_commits(&[Fault::Sync]);
+    within(bench.spool.append(entry(&lane, 2))).await.unwrap_err();
+
+    let refused = bench.spool.append(entry(&lane, 3)).await;
+
+    assert!(matches!(refused, Err(Error::Failed(_))), "refused at once: {refused:?}");
+    eventually("entries are taken", async || bench.spool.append(entry(&lane, 4)).await.is_ok()).await;
+    assert_eq!(bench.sequences(&lane).await, [1, 4]);
+}
+
+#[tokio::test]
+async fn after_a_restart_a_failed_database_is_read_and_drained_as_any_other() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1, 2]).await;
+    bench.faults.fail_commits(&[Fault::Sync]);
+    within(bench.spool.append(entry(&lane, 3))).await.unwrap_err();
+    bench.append(&lane, [4, 5]).await;
+    bench.spool.remove(&lane, 1);
+    close(bench.spool).await;
+
+    let opened = open(bench.home.path());
+    let found = sequences(&opened.spool, &lane).await;
+
+    assert!(opened.moved_aside.is_empty());
+    // 1 could not be removed and 3 was written though not synced: duplicates, both.
+    assert_eq!(found, [1, 2, 3, 4, 5]);
+    assert_eq!(opened.spool.highest_sequence(), 5);
+    for sequence in found {
+        opened.spool.remove(&lane, sequence);
+    }
+    assert!(within(opened.spool.lanes()).await.unwrap().is_empty());
+    close(opened.spool).await;
+    assert!(within(open(bench.home.path()).spool.lanes()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_entry_appended_again_after_its_database_failed_is_there_once() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1]).await;
+    bench.faults.fail_commits(&[Fault::Sync]);
+    within(bench.spool.append(entry(&lane, 2))).await.unwrap_err();
+    bench.append(&lane, [2, 1]).await;
+    close(bench.spool).await;
+
+    let spool = open(bench.home.path()).spool;
+
+    assert_eq!(sequences(&spool, &lane).await, [1, 2], "though both databases have both");
+    spool.remove(&lane, 2);
+    assert_eq!(sequences(&spool, &lane).await, [1]);
+    within(spool.lanes()).await.unwrap();
+    assert_eq!(sequences(&spool, &lane).await, [1], "removed from both");
+}
+
+#[tokio::test]
+async fn a_slow_disk_delays_and_loses_nothing() {
+    for delay in [1, 5, 20] {
+        let bench = Bench::new();
+        let lane = lane("t", 0);
+        bench.faults.slow_down(Duration::from_millis(delay));
+
+        let appends: Vec<_> = (0..100).map(|sequence| bench.spool.append(entry(&lane, sequence))).collect();
+        for append in appends {
+            within(append).await.unwrap();
+        }
+
+        assert_eq!(bench.sequences(&lane).await, (0..100).collect::<Vec<_>>());
+        assert!(bench.faults.durable_commits() < 100, "each waited alone");
+    }
+}
+
+#[tokio::test]
+async fn a_crash_leaves_every_acknowledged_entry() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=50).await;
+
+    let crashed = copy_of(bench.home.path());
+    let opened = open(crashed.path());
+
+    assert!(opened.moved_aside.is_empty());
+    assert_eq!(sequences(&opened.spool, &lane).await, (1..=50).collect::<Vec<_>>());
+    assert_eq!(opened.spool.totals(), bench.spool.totals_without_age(opened.spool.totals().oldest_age));
+}
+
+impl Spool {
+    fn totals_without_age(&self, oldest_age: Option<Duration>) -> crate::spool::Totals {
+        crate::spool::Totals { oldest_age, ..self.totals() }
+    }
+}
+
+#[tokio::test]
+async fn a_second_spool_on_the_directory_is_refused_until_the_first_is_closed() {
+    let bench = Bench::new();
+
+    let second = Spool::open(options(bench.home.path()));
+
+    assert!(matches!(second, Err(Error::InUse { .. })), "{second:?}");
+    close(bench.spool).await;
+    assert!(Spool::open(options(bench.home.path())).is_ok());
+}

@@ -1,0 +1,105 @@
+//! No room is said at once, and room that comes back is used.
+
+use super::*;
+use crate::{
+    retry::Retry,
+    spool::{Room, fault::Fault},
+};
+
+#[tokio::test]
+async fn at_the_limit_entries_are_refused_before_anything_is_written_until_others_go() {
+    let size = lane("t", 0).size(&Bytes::from(vec![0; 1000]));
+    let bench = Bench::with(|options| Options { limit_bytes: 3 * size, ..options });
+    let lane = lane("t", 0);
+    let append = |sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 1000]));
+    for sequence in 1..=3 {
+        append(sequence).await.unwrap();
+    }
+    let commits = bench.faults.durable_commits();
+
+    let refused = append(4).await.unwrap_err();
+
+    assert!(matches!(refused, Error::Full(Room::Limit)), "{refused}");
+    assert_eq!(refused.retry(), Retry::Later);
+    assert_eq!(bench.faults.durable_commits(), commits);
+    bench.spool.remove(&lane, 2);
+    within(bench.spool.lanes()).await.unwrap();
+    append(4).await.unwrap();
+}
+
+#[tokio::test]
+async fn entries_that_only_wait_count_against_the_limit_too() {
+    let size = lane("t", 0).size(&Bytes::from(vec![0; 1000]));
+    let bench = Bench::with(|options| Options { limit_bytes: 2 * size, ..options });
+    let lane = lane("t", 0);
+    bench.faults.hold();
+    let waiting = [1, 2].map(|sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 1000])));
+
+    let refused = within(bench.spool.append(entry_of(&lane, 3, vec![0; 1000]))).await;
+
+    bench.faults.release();
+    assert!(matches!(refused, Err(Error::Full(Room::Limit))), "{refused:?}");
+    for append in waiting {
+        within(append).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn below_the_reserve_of_free_disk_entries_are_refused_until_there_is_more() {
+    let bench = Bench::with(|options| Options { reserve_bytes: 1_000_000, ..options });
+    let lane = lane("t", 0);
+    bench.append(&lane, [1]).await;
+
+    bench.faults.set_free_bytes(Some(1_000_000));
+    eventually("entries are refused", async || {
+        matches!(bench.spool.append(entry(&lane, 2)).await, Err(Error::Full(Room::Disk)))
+    })
+    .await;
+    bench.faults.set_free_bytes(Some(2_000_000));
+
+    eventually("entries are taken", async || bench.spool.append(entry(&lane, 3)).await.is_ok()).await;
+    assert_eq!(bench.spool.failures().borrow().count, 0);
+}
+
+#[tokio::test]
+async fn a_full_queue_is_said_at_once_and_one_large_entry_alone_is_taken() {
+    let bench = Bench::with(|options| Options { queue_bytes: 2_000, ..options });
+    let lane = lane("t", 0);
+    bench.faults.hold();
+    let large = bench.spool.append(entry_of(&lane, 1, vec![0; 5_000]));
+
+    let refused = within(bench.spool.append(entry(&lane, 2))).await;
+
+    bench.faults.release();
+    assert!(matches!(refused, Err(Error::Busy)), "{refused:?}");
+    within(large).await.unwrap();
+    within(bench.spool.append(entry(&lane, 2))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_up_while_writing_is_full_and_not_failed_and_recovers() {
+    let bench = Bench::with(|options| Options { reserve_bytes: 1_000_000, ..options });
+    let lane = lane("t", 0);
+    bench.append(&lane, [1]).await;
+    bench.faults.set_free_bytes(Some(500_000));
+    bench.faults.fail_commits(&[Fault::NoSpace]);
+    // The free disk was not looked at since, so this one gets as far as the disk.
+    let refused = within(bench.spool.append(entry(&lane, 2))).await;
+
+    assert!(matches!(refused, Err(Error::Full(Room::Disk))), "{refused:?}");
+    assert!(matches!(bench.spool.append(entry(&lane, 3)).await, Err(Error::Full(Room::Disk))));
+    assert_eq!(bench.sequences(&lane).await, [1], "what was acknowledged is read on");
+
+    bench.faults.set_free_bytes(None);
+    eventually("entries are taken", async || bench.spool.append(entry(&lane, 4)).await.is_ok()).await;
+    assert_eq!(bench.sequences(&lane).await, [1, 4]);
+}
+
+#[tokio::test]
+async fn a_topic_that_cannot_be_stored_is_refused_for_good() {
+    let bench = Bench::new();
+
+    let refused = bench.spool.append(entry(&lane("", 0), 1)).await.unwrap_err();
+
+    assert_eq!(refused.retry(), Retry::Never);
+}

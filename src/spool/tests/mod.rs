@@ -1,0 +1,121 @@
+//! The spool as its callers see it, on a real disk; `fault` breaks it where a test needs that.
+
+mod disk;
+mod failure;
+mod limit;
+mod model;
+mod order;
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+
+use super::{Entry, Error, Lane, Opened, Options, Spool, fault::Faulty};
+
+/// Long enough for a loaded machine, short enough for a hang to be found.
+const LIMIT: Duration = Duration::from_secs(30);
+const GIB: u64 = 1024 * 1024 * 1024;
+const ALL: usize = usize::MAX;
+
+fn lane(topic: &str, number: u8) -> Lane {
+    Lane { topic: topic.into(), number }
+}
+
+fn entry(lane: &Lane, sequence: u64) -> Entry {
+    entry_of(lane, sequence, format!("payload {sequence}").into_bytes())
+}
+
+fn entry_of(lane: &Lane, sequence: u64, payload: impl Into<Bytes>) -> Entry {
+    Entry { lane: lane.clone(), sequence, payload: payload.into() }
+}
+
+fn options(home: &Path) -> Options {
+    Options { reserve_bytes: 0, ..Options::new(home, GIB) }
+}
+
+fn open(home: &Path) -> Opened {
+    Spool::open(options(home)).unwrap()
+}
+
+/// A spool on a disk that does as it is told.
+struct Bench {
+    home: TempDir,
+    faults: Faulty,
+    spool: Spool,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(|options| options)
+    }
+
+    fn with(change: impl FnOnce(Options) -> Options) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let faults = Faulty::default();
+        let options = Options { storage: Arc::new(faults.clone()), ..options(home.path()) };
+        let spool = Spool::open(change(options)).unwrap().spool;
+        Self { home, faults, spool }
+    }
+
+    async fn append(&self, lane: &Lane, sequences: impl IntoIterator<Item = u64>) {
+        for sequence in sequences {
+            self.spool.append(entry(lane, sequence)).await.unwrap();
+        }
+    }
+
+    async fn sequences(&self, lane: &Lane) -> Vec<u64> {
+        sequences(&self.spool, lane).await
+    }
+
+    /// Waits until the writer holds a commit.
+    async fn wait_for_held(&self) {
+        let faults = self.faults.clone();
+        assert!(tokio::task::spawn_blocking(move || faults.wait_for_held(LIMIT)).await.unwrap());
+    }
+}
+
+async fn sequences(spool: &Spool, lane: &Lane) -> Vec<u64> {
+    let entries = within(spool.read(lane, None, ALL, ALL)).await.unwrap();
+    for found in &entries {
+        assert_eq!(*found, entry(lane, found.sequence), "an entry comes back as it went in");
+    }
+    entries.iter().map(|entry| entry.sequence).collect()
+}
+
+async fn close(spool: Spool) {
+    assert!(spool.close(LIMIT).await, "the spool did not close in time");
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("took longer than the limit")
+}
+
+/// Polls for something that another thread does.
+async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let end = std::time::Instant::now() + LIMIT;
+    while !done().await {
+        assert!(std::time::Instant::now() < end, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What a crash at this moment would leave: the files as they are, unlocked. For a spool whose background threads have
+/// nothing to do, since files are copied one after the other.
+fn copy_of(home: &Path) -> TempDir {
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for file in fs::read_dir(from).unwrap() {
+            let file = file.unwrap();
+            let target = to.join(file.file_name());
+            if file.file_type().unwrap().is_dir() {
+                copy(&file.path(), &target);
+            } else {
+                fs::copy(file.path(), target).unwrap();
+            }
+        }
+    }
+    let target = tempfile::tempdir().unwrap();
+    copy(home, target.path());
+    target
+}

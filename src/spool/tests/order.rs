@@ -1,0 +1,203 @@
+//! What is appended is read in order, what is removed is not, and one sync serves many.
+
+use super::*;
+
+#[tokio::test]
+async fn entries_come_back_in_sequence_and_lane_by_lane_whatever_order_they_came_in() {
+    let bench = Bench::new();
+    let (one, other, longer) = (lane("t", 0), lane("t", 1), lane("t.longer", 0));
+
+    for sequence in [5, 1, 300, 2] {
+        bench.append(&one, [sequence]).await;
+    }
+    bench.append(&other, [4]).await;
+    bench.append(&longer, [3]).await;
+
+    assert_eq!(bench.sequences(&one).await, [1, 2, 5, 300]);
+    assert_eq!(bench.sequences(&other).await, [4]);
+    assert_eq!(bench.sequences(&longer).await, [3]);
+    assert_eq!(bench.spool.highest_sequence(), 300);
+}
+
+#[tokio::test]
+async fn a_read_stops_at_the_count_and_at_the_bytes_but_returns_one_entry_of_any_size() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    for sequence in 1..=5 {
+        bench.spool.append(entry_of(&lane, sequence, vec![7; 100])).await.unwrap();
+    }
+    let read = async |after, most, bytes| {
+        let entries = bench.spool.read(&lane, after, most, bytes).await.unwrap();
+        entries.iter().map(|entry| entry.sequence).collect::<Vec<_>>()
+    };
+
+    assert_eq!(read(None, 2, ALL).await, [1, 2]);
+    assert_eq!(read(Some(2), ALL, 250).await, [3, 4]);
+    assert_eq!(read(Some(2), ALL, 1).await, [3]);
+    assert_eq!(read(Some(5), ALL, ALL).await, [0; 0]);
+    assert_eq!(read(Some(u64::MAX), ALL, ALL).await, [0; 0]);
+    assert_eq!(read(None, 0, ALL).await, [0; 0]);
+}
+
+#[tokio::test]
+async fn many_appends_at_once_share_few_syncs() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.faults.hold();
+    let first = bench.spool.append(entry(&lane, 0));
+    bench.wait_for_held().await;
+
+    let others: Vec<_> = (1..=64).map(|sequence| bench.spool.append(entry(&lane, sequence))).collect();
+    bench.faults.release();
+    within(first).await.unwrap();
+    for other in others {
+        within(other).await.unwrap();
+    }
+
+    assert_eq!(bench.faults.durable_commits(), 2, "one for the first, one for all that waited meanwhile");
+    assert_eq!(bench.sequences(&lane).await.len(), 65);
+}
+
+#[tokio::test]
+async fn an_append_alone_waits_for_no_company() {
+    let bench = Bench::new();
+
+    bench.append(&lane("t", 0), 1..=20).await;
+
+    assert_eq!(bench.faults.durable_commits(), 20);
+}
+
+#[tokio::test]
+async fn an_entry_whose_append_nobody_waits_for_is_written_all_the_same() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+
+    drop(bench.spool.append(entry(&lane, 1)));
+
+    eventually("the entry is there", async || bench.sequences(&lane).await == [1]).await;
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_before_the_sync_is_done() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.faults.hold();
+    let append = tokio::spawn(bench.spool.append(entry(&lane, 1)));
+    bench.wait_for_held().await;
+
+    assert!(!append.is_finished());
+    assert_eq!(bench.sequences(&lane).await, [0; 0], "nor read");
+
+    bench.faults.release();
+    within(append).await.unwrap().unwrap();
+    assert_eq!(bench.sequences(&lane).await, [1]);
+}
+
+#[tokio::test]
+async fn a_removal_counts_for_readers_at_once() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=3).await;
+    bench.faults.hold();
+
+    bench.spool.remove(&lane, 2);
+    let while_held = bench.sequences(&lane).await;
+    bench.faults.release();
+
+    assert_eq!(while_held, [1, 3]);
+    assert_eq!(within(bench.spool.lanes()).await.unwrap()[0].entries, 2);
+    assert_eq!(bench.sequences(&lane).await, [1, 3]);
+}
+
+#[tokio::test]
+async fn a_removal_wins_over_the_append_it_finds_waiting_or_being_written() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.faults.hold();
+    let written = bench.spool.append(entry(&lane, 1));
+    bench.wait_for_held().await;
+    let waiting = bench.spool.append(entry(&lane, 2));
+    let kept = bench.spool.append(entry(&lane, 3));
+
+    bench.spool.remove(&lane, 1);
+    bench.spool.remove(&lane, 2);
+    bench.faults.release();
+    for append in [written, waiting, kept] {
+        within(append).await.unwrap();
+    }
+
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+    assert_eq!((lanes[0].entries, lanes[0].oldest_sequence), (1, 3));
+    assert_eq!(bench.sequences(&lane).await, [3]);
+    close(bench.spool).await;
+    assert_eq!(sequences(&open(bench.home.path()).spool, &lane).await, [3]);
+}
+
+#[tokio::test]
+async fn a_removal_of_nothing_changes_nothing_and_an_append_after_it_stays() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1]).await;
+
+    bench.spool.remove(&lane, 2);
+    bench.spool.remove(&lane, 2);
+    bench.append(&lane, [2]).await;
+
+    assert_eq!(bench.sequences(&lane).await, [1, 2]);
+    assert_eq!(bench.spool.totals().entries, 2);
+}
+
+#[tokio::test]
+async fn an_entry_that_is_appended_twice_is_there_once_and_counted_once() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, [1, 2]).await;
+    let before = bench.spool.totals();
+
+    bench.append(&lane, [1]).await;
+
+    assert_eq!(bench.spool.totals().entries, before.entries);
+    assert_eq!(bench.spool.totals().bytes, before.bytes);
+    assert_eq!(bench.sequences(&lane).await, [1, 2]);
+}
+
+#[tokio::test]
+async fn lanes_tell_what_they_hold_after_everything_called_before() {
+    let bench = Bench::new();
+    let (one, other) = (lane("a", 0), lane("b", 7));
+    bench.append(&one, 1..=10).await;
+    bench.append(&other, [11]).await;
+    for sequence in [1, 2, 3, 5] {
+        bench.spool.remove(&one, sequence);
+    }
+
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+
+    let told: Vec<_> =
+        lanes.iter().map(|state| (state.lane.clone(), state.entries, state.oldest_sequence)).collect();
+    assert_eq!(told, [(one.clone(), 6, 4), (other, 1, 11)]);
+    let sizes: u64 = [4, 6, 7, 8, 9, 10].iter().map(|at| one.size(&entry(&one, *at).payload)).sum();
+    assert_eq!(lanes[0].bytes, sizes);
+    assert_eq!(bench.spool.totals().entries, 7);
+}
+
+#[tokio::test]
+async fn a_closed_spool_has_written_what_waited_and_takes_nothing_more() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.faults.hold();
+    let append = bench.spool.append(entry(&lane, 1));
+    bench.wait_for_held().await;
+    let waiting = bench.spool.append(entry(&lane, 2));
+
+    let too_short = bench.spool.close(Duration::from_millis(1)).await;
+    bench.faults.release();
+
+    assert!(!too_short, "a held commit cannot be done");
+    within(append).await.unwrap();
+    within(waiting).await.unwrap();
+    assert!(matches!(bench.spool.append(entry(&lane, 3)).await, Err(Error::Closed)));
+    assert!(matches!(bench.spool.read(&lane, None, 1, 1).await, Err(Error::Closed)));
+    close(bench.spool).await;
+    assert_eq!(sequences(&open(bench.home.path()).spool, &lane).await, [1, 2]);
+}

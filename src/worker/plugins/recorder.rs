@@ -1,0 +1,355 @@
+//! What a task measures of itself, for Kafka Connect's task metrics.
+//!
+//! A class calls these once a batch; nothing else is asked of it, and what it never calls is never shown. Totals count
+//! since this worker has had the task, through all its starts. Averages, extremes and rates are, as Kafka's own, those of
+//! two samples of 30 seconds: of the last half to whole minute.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::Instant;
+
+/// One sample of a [`Window`].
+const SAMPLE: Duration = Duration::from_secs(30);
+
+/// What a task tells its measurements to. Cheap to clone; clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Recorder {
+    counted: Arc<Mutex<Counted>>,
+}
+
+impl Recorder {
+    /// A batch of so many records has been read from the source, which took so long.
+    pub fn polled(&self, records: u64, took: Duration) {
+        self.with(|counted, now| {
+            counted.polled += records;
+            counted.polls.add(now, milliseconds(took));
+            counted.batches.add(now, records as f64);
+            counted.active += records;
+            counted.actives.add(now, counted.active as f64);
+        });
+    }
+
+    /// So many of those are acknowledged by Kafka, or committed.
+    pub fn written(&self, records: u64) {
+        self.with(|counted, now| {
+            counted.written += records;
+            counted.writes.add(now, records as f64);
+            if records > 0 {
+                counted.last_record = Some(SystemTime::now());
+            }
+            counted.settle(now, records);
+        });
+    }
+
+    /// So many of those will not be written, or will be read once more before they are.
+    pub fn dropped(&self, records: u64) {
+        self.with(|counted, now| counted.settle(now, records));
+    }
+
+    /// Offsets have been committed, in a transaction with so many records, which took so long.
+    pub fn committed(&self, records: u64, took: Duration) {
+        self.with(|counted, now| {
+            counted.commits.add(now, milliseconds(took));
+            counted.commit_successes.add(now, 1.0);
+            counted.transactions.add(now, records as f64);
+        });
+    }
+
+    /// A commit of offsets did not succeed.
+    pub fn commit_failed(&self) {
+        self.with(|counted, now| counted.commit_successes.add(now, 0.0));
+    }
+
+    /// Something went wrong that the task goes on after.
+    pub fn erred(&self) {
+        self.with(|counted, _| {
+            counted.errors.errors += 1;
+            counted.errors.last = Some(SystemTime::now());
+        });
+    }
+
+    /// Something went wrong that ends the task. Whoever runs it logs that.
+    pub fn failed(&self) {
+        self.with(|counted, _| {
+            counted.errors.failures += 1;
+            counted.errors.logged += 1;
+            counted.errors.last = Some(SystemTime::now());
+        });
+    }
+
+    /// An operation that failed is tried again.
+    pub fn retried(&self) {
+        self.with(|counted, _| counted.errors.retries += 1);
+    }
+
+    /// A record is left out because of an error.
+    pub fn skipped(&self) {
+        self.with(|counted, _| counted.errors.skipped += 1);
+    }
+
+    /// An error that the task goes on after has been logged.
+    pub fn logged(&self) {
+        self.with(|counted, _| counted.errors.logged += 1);
+    }
+
+    /// A record was sent to the dead-letter topic, and whether it arrived there.
+    pub fn dead_letter(&self, written: bool) {
+        self.with(|counted, _| {
+            counted.errors.dead_letters += 1;
+            counted.errors.dead_letter_failures += u64::from(!written);
+        });
+    }
+
+    /// What has been measured; `None` before the first measurement.
+    #[must_use]
+    pub fn measured(&self) -> Option<Measured> {
+        let now = Instant::now();
+        let counted = self.lock();
+        counted.is_used.then(|| Measured {
+            polled: counted.polled,
+            poll_rate: counted.batches.rate(now),
+            written: counted.written,
+            write_rate: counted.writes.rate(now),
+            active: counted.active,
+            actives: counted.actives.spread(now),
+            polls: counted.polls.spread(now),
+            batches: counted.batches.spread(now),
+            commits: counted.commits.spread(now),
+            commit_success: counted.commit_successes.spread(now).map(|spread| spread.average),
+            transactions: counted.transactions.spread(now),
+            errors: counted.errors,
+            last_record: counted.last_record,
+        })
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Counted, Instant)) {
+        let mut counted = self.lock();
+        counted.is_used = true;
+        change(&mut counted, Instant::now());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a task has measured. Times are in milliseconds; rates and spreads are those of the last minute, `None` where nothing
+/// was measured in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// Records read.
+    pub polled: u64,
+    /// Records read a second.
+    pub poll_rate: Option<f64>,
+    /// Records acknowledged.
+    pub written: u64,
+    /// Records acknowledged a second.
+    pub write_rate: Option<f64>,
+    /// Records read and not acknowledged.
+    pub active: u64,
+    /// The same over the last minute.
+    pub actives: Option<Spread>,
+    /// Time to read a batch.
+    pub polls: Option<Spread>,
+    /// Records of a batch.
+    pub batches: Option<Spread>,
+    /// Time to commit offsets.
+    pub commits: Option<Spread>,
+    /// Part of the commits that succeeded.
+    pub commit_success: Option<f64>,
+    /// Records of a transaction.
+    pub transactions: Option<Spread>,
+    /// What went wrong.
+    pub errors: Errors,
+    /// When a record was last acknowledged.
+    pub last_record: Option<SystemTime>,
+}
+
+/// What went wrong, and what became of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Errors {
+    /// Ended the task.
+    pub failures: u64,
+    /// The task went on after.
+    pub errors: u64,
+    /// Records left out.
+    pub skipped: u64,
+    /// Operations tried again.
+    pub retries: u64,
+    /// Errors logged.
+    pub logged: u64,
+    /// Records sent to the dead-letter topic.
+    pub dead_letters: u64,
+    /// Records it did not take.
+    pub dead_letter_failures: u64,
+    /// When the last error was.
+    pub last: Option<SystemTime>,
+}
+
+/// Smallest, largest and average of what was measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// Smallest.
+    pub least: f64,
+    /// Largest.
+    pub most: f64,
+    /// Average.
+    pub average: f64,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    is_used: bool,
+    polled: u64,
+    written: u64,
+    active: u64,
+    polls: Window,
+    batches: Window,
+    writes: Window,
+    actives: Window,
+    commits: Window,
+    commit_successes: Window,
+    transactions: Window,
+    errors: Errors,
+    last_record: Option<SystemTime>,
+}
+
+impl Counted {
+    fn settle(&mut self, now: Instant, records: u64) {
+        self.active = self.active.saturating_sub(records);
+        self.actives.add(now, self.active as f64);
+    }
+}
+
+/// Measurements of the present sample and of the one before it.
+#[derive(Debug, Default)]
+struct Window {
+    before: Option<Sample>,
+    present: Option<Sample>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    begun: Instant,
+    count: u64,
+    sum: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Window {
+    fn add(&mut self, now: Instant, value: f64) {
+        if self.present.is_none_or(|sample| now.saturating_duration_since(sample.begun) >= SAMPLE) {
+            self.before = self.present.take();
+        }
+        let new = Sample { begun: now, count: 0, sum: 0.0, least: value, most: value };
+        let sample = self.present.get_or_insert(new);
+        sample.count += 1;
+        sample.sum += value;
+        sample.least = sample.least.min(value);
+        sample.most = sample.most.max(value);
+    }
+
+    /// Samples that are not too old.
+    fn samples(&self, now: Instant) -> impl Iterator<Item = &Sample> {
+        let fresh = move |sample: &&Sample| now.saturating_duration_since(sample.begun) < 2 * SAMPLE;
+        self.before.iter().chain(&self.present).filter(fresh)
+    }
+
+    fn spread(&self, now: Instant) -> Option<Spread> {
+        let all = self.samples(now).copied().reduce(|one, other| Sample {
+            begun: one.begun,
+            count: one.count + other.count,
+            sum: one.sum + other.sum,
+            least: one.least.min(other.least),
+            most: one.most.max(other.most),
+        })?;
+        Some(Spread { least: all.least, most: all.most, average: all.sum / all.count as f64 })
+    }
+
+    /// The sum a second. A window that has just begun counts as one whole sample, so that a first batch is no peak.
+    fn rate(&self, now: Instant) -> Option<f64> {
+        self.present?;
+        let begun = self.samples(now).map(|sample| sample.begun).min();
+        let lasted = begun.map_or(SAMPLE, |begun| now.saturating_duration_since(begun).max(SAMPLE));
+        Some(self.samples(now).map(|sample| sample.sum).sum::<f64>() / lasted.as_secs_f64())
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorder_nobody_fed_has_nothing_to_show() {
+        assert_eq!(Recorder::default().measured(), None);
+    }
+
+    #[test]
+    fn what_is_read_is_active_until_it_is_written_or_dropped() {
+        let recorder = Recorder::default();
+        recorder.polled(5, Duration::from_millis(8));
+        recorder.polled(3, Duration::from_millis(2));
+        recorder.written(4);
+        recorder.dropped(1);
+        recorder.committed(4, Duration::from_millis(20));
+        recorder.commit_failed();
+
+        let measured = recorder.measured().unwrap();
+
+        assert_eq!((measured.polled, measured.written, measured.active), (8, 4, 3));
+        let actives = measured.actives.unwrap();
+        assert_eq!((actives.least, actives.most), (3.0, 8.0));
+        assert_eq!(
+            measured.polls.map(|polls| (polls.least, polls.most, polls.average)),
+            Some((2.0, 8.0, 5.0))
+        );
+        assert_eq!(measured.batches.unwrap().average, 4.0);
+        assert_eq!(measured.commits.unwrap().most, 20.0);
+        assert_eq!(measured.commit_success, Some(0.5));
+        assert_eq!(measured.transactions.unwrap().least, 4.0);
+        assert!(measured.last_record.is_some() && measured.errors == Errors::default());
+    }
+
+    #[test]
+    fn what_went_wrong_is_counted_by_what_became_of_it() {
+        let recorder = Recorder::default();
+        recorder.erred();
+        recorder.retried();
+        recorder.skipped();
+        recorder.logged();
+        recorder.failed();
+        recorder.dead_letter(true);
+        recorder.dead_letter(false);
+
+        let errors = recorder.measured().unwrap().errors;
+
+        assert_eq!((errors.errors, errors.failures, errors.retries, errors.skipped), (1, 1, 1, 1));
+        assert_eq!((errors.logged, errors.dead_letters, errors.dead_letter_failures), (2, 2, 1));
+        assert!(errors.last.is_some());
+    }
+
+    #[test]
+    fn a_window_forgets_what_is_older_than_two_samples() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut window = Window::default();
+        assert_eq!((window.spread(at(0)), window.rate(at(0))), (None, None));
+
+        window.add(at(0), 60.0);
+        assert_eq!(window.rate(at(1)), Some(2.0), "over a whole sample");
+        window.add(at(31), 30.0);
+        assert_eq!(window.spread(at(40)), Some(Spread { least: 30.0, most: 60.0, average: 45.0 }));
+        assert_eq!(window.rate(at(45)), Some(2.0));
+
+        assert_eq!(window.spread(at(61)).unwrap().most, 30.0);
+        assert_eq!((window.spread(at(100)), window.rate(at(100))), (None, Some(0.0)));
+    }
+}

@@ -1,0 +1,375 @@
+//! What `/metrics` shows of connectors, tasks and the group, gathered when somebody asks.
+//!
+//! ```text
+//! supervisor's handle ─┐
+//! recorders of tasks  ─┼─▶ page in Prometheus' text format
+//! configs, tails      ─┤
+//! membership          ─┘
+//! ```
+//!
+//! - Shown is what this worker has, as every worker of Kafka Connect shows its own: the sum over all workers is the cluster.
+//! - Nothing is kept between two scrapes, so a connector that is gone, or has moved, is gone from here too.
+//! - A metric that a class does not feed is not shown for its tasks.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use super::{
+    plugins::{
+        Plugins,
+        recorder::{Measured, Spread},
+    },
+    state::{State, statuses::RunState},
+    supervisor::{Handle, Id, Running, Startups},
+};
+use crate::{
+    kafka::{Membership, Rebalances},
+    metrics::live::{self, Live, Page},
+};
+
+/// What is asked at every scrape.
+#[derive(Clone)]
+pub(super) struct Scrape {
+    /// What runs here.
+    pub(super) handle: Handle,
+    /// The three tails.
+    pub(super) state: State,
+    /// How this worker stands to its group.
+    pub(super) membership: Membership,
+    /// Classes.
+    pub(super) plugins: Plugins,
+}
+
+impl Scrape {
+    /// Everything, as of now.
+    #[must_use]
+    pub(super) fn text(&self) -> String {
+        let mut page = Page::default();
+        let running = self.handle.running();
+        instances(&mut page, &running, |id| self.handle.recorder(id)?.measured());
+        let connectors = running.iter().filter(|one| one.id.task.is_none());
+        self.classes(&mut page, connectors.map(|one| &*one.id.connector));
+        startups(&mut page, &CONNECTOR_STARTUPS, self.handle.connector_startups());
+        startups(&mut page, &TASK_STARTUPS, self.handle.task_startups());
+        group(&mut page, self.membership.rebalances(), SystemTime::now());
+        page.put(&live::LEASE_LEFT, &[], self.membership.lease_left().as_secs_f64());
+        let lapse = self.membership.lapse().map_or(Duration::ZERO, |lapse| lapse.lasted);
+        page.put(&live::LAPSE, &[], lapse.as_secs_f64());
+        page.put(&live::PARTITIONS, &[], self.membership.owned().borrow().len() as f64);
+        let State { configs, offsets, statuses } = &self.state;
+        for (topic, silence) in [
+            ("config", configs.silent_for()),
+            ("offset", offsets.silent_for()),
+            ("status", statuses.silent_for()),
+        ] {
+            page.put(&live::SILENCE, &[topic], silence.unwrap_or_default().as_secs_f64());
+        }
+        page.to_string()
+    }
+
+    fn classes<'a>(&self, page: &mut Page, connectors: impl Iterator<Item = &'a str>) {
+        self.state.configs.read(|configs| {
+            for name in connectors {
+                let config = configs.connectors().get(name).map(|connector| &connector.config);
+                let class = config.and_then(|config| config.get("connector.class"));
+                // One that nobody here knows has no type and no version.
+                let Some(class) = class.and_then(|class| self.plugins.find(class)) else { continue };
+                page.put(&live::CONNECTOR_CLASS, &[name, class.class()], 1.0);
+                page.put(&live::CONNECTOR_TYPE, &[name, "source"], 1.0);
+                page.put(&live::CONNECTOR_VERSION, &[name, env!("CARGO_PKG_VERSION")], 1.0);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scrape").finish_non_exhaustive()
+    }
+}
+
+/// States as the metrics of Kafka Connect write them, and where tasks in them are counted by connector. A task is never
+/// stopped.
+const STATES: [(RunState, &str, Option<&Live>); 6] = [
+    (RunState::Running, "running", Some(&live::CONNECTOR_RUNNING)),
+    (RunState::Paused, "paused", Some(&live::CONNECTOR_PAUSED)),
+    (RunState::Stopped, "stopped", None),
+    (RunState::Failed, "failed", Some(&live::CONNECTOR_FAILED)),
+    (RunState::Unassigned, "unassigned", Some(&live::CONNECTOR_UNASSIGNED)),
+    (RunState::Restarting, "restarting", Some(&live::CONNECTOR_RESTARTING)),
+];
+
+fn instances(page: &mut Page, running: &[Running], measured: impl Fn(&Id) -> Option<Measured>) {
+    let (tasks, connectors): (Vec<&Running>, Vec<&Running>) =
+        running.iter().partition(|one| one.id.task.is_some());
+    for (state, word, _) in STATES {
+        let count = |all: &[&Running]| all.iter().filter(|one| one.state == state).count() as f64;
+        page.put(&live::CONNECTORS, &[word], count(&connectors));
+        if state != RunState::Stopped {
+            page.put(&live::TASKS, &[word], count(&tasks));
+        }
+    }
+    for (metric, count) in [
+        (&live::CONNECTOR_COUNT, connectors.len()),
+        (&live::ASSIGNED_CONNECTORS, connectors.len()),
+        (&live::TASK_COUNT, tasks.len()),
+        (&live::ASSIGNED_TASKS, tasks.len()),
+    ] {
+        page.put(metric, &[], count as f64);
+    }
+    for one in connectors {
+        page.put(&live::CONNECTOR_STATUS, &[&one.id.connector, word(one.state)], 1.0);
+    }
+    let mut by_connector: BTreeMap<&str, Vec<RunState>> = BTreeMap::new();
+    for one in tasks {
+        by_connector.entry(&one.id.connector).or_default().push(one.state);
+        task(page, one, measured(&one.id));
+    }
+    for (connector, states) in by_connector {
+        page.put(&live::CONNECTOR_TASKS, &[connector], states.len() as f64);
+        page.put(&live::CONNECTOR_DESTROYED, &[connector], 0.0);
+        for (state, _, metric) in STATES {
+            if let Some(metric) = metric {
+                let count = states.iter().filter(|one| **one == state).count();
+                page.put(metric, &[connector], count as f64);
+            }
+        }
+    }
+}
+
+fn task(page: &mut Page, one: &Running, measured: Option<Measured>) {
+    let number = one.id.task.unwrap_or_default().to_string();
+    let (connector, number) = (&*one.id.connector, number.as_str());
+    page.put(&live::CONNECTOR_STATUS, &[connector, word(one.state), number], 1.0);
+    page.put(&live::TASK_STATUS, &[connector, number, word(one.state)], 1.0);
+    let labels = [connector, number];
+    let mut put = |metric, value| page.put(metric, &labels, value);
+    put(&live::RUNNING_RATIO, one.running_ratio());
+    put(&live::PAUSE_RATIO, one.pause_ratio());
+    put(&live::STATE_SECONDS, one.since.as_secs_f64());
+    put(&live::RESTARTS, one.starts.saturating_sub(1) as f64);
+    let Some(measured) = measured else { return };
+
+    put(&live::POLL_TOTAL, measured.polled as f64);
+    put(&live::WRITE_TOTAL, measured.written as f64);
+    put(&live::ACTIVE, measured.active as f64);
+    let parts = [
+        (&live::POLL_RATE, measured.poll_rate),
+        (&live::WRITE_RATE, measured.write_rate),
+        (&live::COMMIT_SUCCESS, measured.commit_success),
+        (&live::COMMIT_FAILURE, measured.commit_success.map(|part| 1.0 - part)),
+        (&live::LAST_RECORD, measured.last_record.map(|at| since_1970(at).as_secs_f64())),
+    ];
+    for (metric, value) in parts {
+        if let Some(value) = value {
+            put(metric, value);
+        }
+    }
+    let spreads: [(Option<Spread>, Option<&'static Live>, &'static Live, &'static Live); 5] = [
+        (measured.polls, None, &live::POLL_MAX, &live::POLL_AVG),
+        (measured.batches, None, &live::BATCH_MAX, &live::BATCH_AVG),
+        (measured.actives, None, &live::ACTIVE_MAX, &live::ACTIVE_AVG),
+        (measured.commits, None, &live::COMMIT_MAX, &live::COMMIT_AVG),
+        (measured.transactions, Some(&live::TRANSACTION_MIN), &live::TRANSACTION_MAX, &live::TRANSACTION_AVG),
+    ];
+    for (spread, least, most, average) in spreads {
+        let Some(spread) = spread else { continue };
+        put(most, spread.most);
+        put(average, spread.average);
+        if let Some(least) = least {
+            put(least, spread.least);
+        }
+    }
+    let errors = measured.errors;
+    for (metric, count) in [
+        (&live::FAILURES, errors.failures),
+        (&live::ERRORS, errors.errors),
+        (&live::SKIPPED, errors.skipped),
+        (&live::RETRIES, errors.retries),
+        (&live::LOGGED, errors.logged),
+        (&live::DEAD_LETTERS, errors.dead_letters),
+        (&live::DEAD_LETTER_FAILURES, errors.dead_letter_failures),
+    ] {
+        put(metric, count as f64);
+    }
+    // Zero before the first, as in Kafka Connect.
+    put(&live::LAST_ERROR, errors.last.map_or(0.0, |at| since_1970(at).as_millis() as f64));
+}
+
+/// Attempts, successes, failures, and the parts of the last two.
+type StartupMetrics = [&'static Live; 5];
+
+const CONNECTOR_STARTUPS: StartupMetrics = [
+    &live::CONNECTOR_ATTEMPTS,
+    &live::CONNECTOR_SUCCESSES,
+    &live::CONNECTOR_FAILURES,
+    &live::CONNECTOR_SUCCESS_PART,
+    &live::CONNECTOR_FAILURE_PART,
+];
+const TASK_STARTUPS: StartupMetrics = [
+    &live::TASK_ATTEMPTS,
+    &live::TASK_SUCCESSES,
+    &live::TASK_FAILURES,
+    &live::TASK_SUCCESS_PART,
+    &live::TASK_FAILURE_PART,
+];
+
+fn startups(page: &mut Page, metrics: &StartupMetrics, counted: Startups) {
+    let Startups { attempts, successes, failures } = counted;
+    // Those that are under way are neither yet.
+    let ended = (successes + failures) as f64;
+    let values = [
+        attempts as f64,
+        successes as f64,
+        failures as f64,
+        successes as f64 / ended,
+        failures as f64 / ended,
+    ];
+    for (metric, value) in metrics.iter().zip(values) {
+        page.put(metric, &[], value);
+    }
+}
+
+fn group(page: &mut Page, rebalances: Rebalances, now: SystemTime) {
+    page.put(&live::REBALANCES, &[], rebalances.completed as f64);
+    page.put(&live::REBALANCING, &[], f64::from(u8::from(rebalances.under_way)));
+    if let Some(generation) = rebalances.generation {
+        page.put(&live::EPOCH, &[], f64::from(generation));
+    }
+    if rebalances.timed > 0 {
+        let average = rebalances.took / rebalances.timed;
+        page.put(&live::REBALANCE_MAX, &[], rebalances.longest.as_millis() as f64);
+        page.put(&live::REBALANCE_AVG, &[], average.as_millis() as f64);
+    }
+    if let Some(last) = rebalances.last {
+        let since = now.duration_since(last).unwrap_or_default();
+        page.put(&live::SINCE_REBALANCE, &[], since.as_millis() as f64);
+    }
+}
+
+fn word(state: RunState) -> &'static str {
+    STATES.iter().find(|(known, _, _)| *known == state).map_or("unknown", |(_, word, _)| word)
+}
+
+fn since_1970(at: SystemTime) -> Duration {
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::plugins::Recorder;
+
+    fn running(connector: &str, task: Option<u32>, state: RunState) -> Running {
+        Running {
+            id: Id { connector: connector.into(), task },
+            state,
+            generation: 3,
+            started_at: None,
+            starts: 2,
+            since: Duration::from_secs(4),
+            age: Duration::from_secs(8),
+            ran: Duration::from_secs(6),
+            paused: Duration::from_secs(2),
+        }
+    }
+
+    fn shown(instances_here: &[Running], measured: impl Fn(&Id) -> Option<Measured>) -> String {
+        let mut page = Page::default();
+        instances(&mut page, instances_here, measured);
+        page.to_string()
+    }
+
+    #[test]
+    fn a_task_has_its_state_in_both_spellings_and_its_connector_counts_it() {
+        let all = [
+            running("a", None, RunState::Running),
+            running("a", Some(0), RunState::Running),
+            running("a", Some(1), RunState::Failed),
+            running("b", None, RunState::Stopped),
+        ];
+
+        let text = shown(&all, |_| None);
+
+        for line in [
+            r#"kafka_connect_connector_status{connector="a",status="failed",task="1"} 1"#,
+            r#"kafka_connect_connector_status{connector="b",status="stopped"} 1"#,
+            r#"kafka_connect_connector_task_status{connector="a",task="1",status="failed"} 1"#,
+            r#"kafka_connect_connector_task_running_ratio{connector="a",task="0"} 0.75"#,
+            r#"kafka_connect_connector_task_pause_ratio{connector="a",task="0"} 0.25"#,
+            r#"kafka_connect_worker_connector_total_task_count{connector="a"} 2"#,
+            r#"kafka_connect_worker_connector_failed_task_count{connector="a"} 1"#,
+            r#"kafka_connect_worker_connector_paused_task_count{connector="a"} 0"#,
+            r#"kafka_connect_worker_connector_destroyed_task_count{connector="a"} 0"#,
+            "kafka_connect_worker_connector_count 2",
+            "kafka_connect_coordinator_assigned_tasks 2",
+            r#"tributary_tasks{state="failed"} 1"#,
+            r#"tributary_connectors{state="stopped"} 1"#,
+            r#"tributary_task_restarts_total{connector="a",task="0"} 1"#,
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("source_record"), "nobody has measured anything\n{text}");
+    }
+
+    #[test]
+    fn what_a_task_measures_is_shown_and_what_it_does_not_is_not() {
+        let recorder = Recorder::default();
+        recorder.polled(10, Duration::from_millis(4));
+        recorder.written(10);
+
+        let text = shown(&[running("a", Some(0), RunState::Running)], |_| recorder.measured());
+
+        for line in [
+            r#"kafka_connect_source_task_source_record_poll_total{connector="a",task="0"} 10"#,
+            r#"kafka_connect_source_task_source_record_write_total{connector="a",task="0"} 10"#,
+            r#"kafka_connect_source_task_poll_batch_max_time_ms{connector="a",task="0"} 4"#,
+            r#"kafka_connect_source_task_source_record_active_count_max{connector="a",task="0"} 10"#,
+            r#"kafka_connect_task_error_total_record_failures{connector="a",task="0"} 0"#,
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("transaction_size") && !text.contains("offset_commit"), "{text}");
+    }
+
+    #[test]
+    fn rebalances_have_a_duration_once_one_was_timed() {
+        let shown = |rebalances| {
+            let mut page = Page::default();
+            group(&mut page, rebalances, SystemTime::UNIX_EPOCH);
+            page.to_string()
+        };
+        let timed = Rebalances {
+            completed: 3,
+            timed: 2,
+            took: Duration::from_millis(300),
+            longest: Duration::from_millis(250),
+            ..Rebalances::default()
+        };
+
+        let (before, after) = (shown(Rebalances::default()), shown(timed));
+
+        assert!(!before.contains("time_ms"), "{before}");
+        assert!(after.contains("kafka_connect_worker_rebalance_rebalance_avg_time_ms 150\n"), "{after}");
+        assert!(after.contains("kafka_connect_worker_rebalance_rebalance_max_time_ms 250\n"), "{after}");
+    }
+
+    #[test]
+    fn parts_of_starts_are_shown_once_one_has_ended() {
+        let shown = |counted| {
+            let mut page = Page::default();
+            startups(&mut page, &TASK_STARTUPS, counted);
+            page.to_string()
+        };
+
+        let under_way = shown(Startups { attempts: 1, successes: 0, failures: 0 });
+        let ended = shown(Startups { attempts: 5, successes: 3, failures: 1 });
+
+        assert!(!under_way.contains("percentage"), "{under_way}");
+        assert!(ended.contains("kafka_connect_worker_task_startup_success_percentage 0.75\n"), "{ended}");
+        assert!(ended.contains("kafka_connect_worker_task_startup_attempts_total 5\n"), "{ended}");
+    }
+}

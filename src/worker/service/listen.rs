@@ -1,0 +1,76 @@
+//! The admin listeners: bound before anything else, and answering from then on.
+
+use std::{fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State as Shared},
+    response::Response,
+};
+use tokio::net::{TcpListener, lookup_host};
+use tower_service::Service as _;
+
+use super::Error;
+use crate::{
+    config::{self, Listener, worker::Tls},
+    server::{self, Options, Server},
+    worker::{
+        health::Health,
+        rest::{self, Security},
+    },
+};
+
+/// Connections of one admin listener: tools poll, they do not stream.
+const CONNECTIONS: usize = 1_024;
+
+/// Binds and serves all of them.
+pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Result<Vec<Server>, Error> {
+    let tls = worker.rest.tls.as_ref().map(certificate).transpose()?;
+    let security = Security::new(&worker.rest)?;
+    let router = rest::protect(health.router().fallback(api).with_state(Arc::clone(health)), security);
+    let mut servers = Vec::new();
+    for listener in &worker.listeners {
+        let failed = |source| Error::Listen { listener: url(listener), source };
+        let bound = bind_one(listener).await.map_err(failed)?;
+        let options = Options {
+            tls: tls.clone().filter(|_| listener.tls),
+            connections: CONNECTIONS,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+        };
+        servers.push(Server::start(bound, router.clone(), options).map_err(failed)?);
+    }
+    Ok(servers)
+}
+
+/// Everything but health and metrics: the REST API, once there is one.
+async fn api(Shared(health): Shared<Arc<Health>>, request: Request) -> Response {
+    match health.api().await {
+        // A router never fails and is always ready.
+        Some(mut router) => match router.call(request).await {
+            Ok(answer) => answer,
+            Err(never) => match never {},
+        },
+        None => health.not_yet(),
+    }
+}
+
+/// What listeners with these files serve.
+///
+/// # Errors
+/// A file cannot be read, or the two do not fit.
+pub(crate) fn certificate(files: &Tls) -> Result<Arc<rustls::ServerConfig>, Error> {
+    let read = |path: &PathBuf| {
+        fs::read_to_string(path).map_err(|source| Error::File { path: path.clone(), source })
+    };
+    Ok(server::tls(&read(&files.certificate)?, &read(&files.key)?)?)
+}
+
+async fn bind_one(listener: &Listener) -> io::Result<TcpListener> {
+    let host = listener.host.trim_matches(['[', ']']);
+    let addresses: Vec<SocketAddr> = lookup_host((host, listener.port)).await?.collect();
+    TcpListener::bind(addresses.as_slice()).await
+}
+
+fn url(listener: &Listener) -> String {
+    format!("{}://{}:{}", if listener.tls { "https" } else { "http" }, listener.host, listener.port)
+}

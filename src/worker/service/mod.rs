@@ -1,0 +1,303 @@
+//! One worker, whole: topics, tails, membership, supervisor and the admin listeners, started and stopped in order.
+//!
+//! ```text
+//! bind: listeners ─▶ run: config topic is ours? ─▶ topics ─▶ tails ─▶ cluster's record ─▶ group ─▶ supervisor ─▶ API
+//! stop: listeners (what is in flight is answered) ─▶ tasks, connectors ─▶ statuses ─▶ group
+//! ```
+//!
+//! - The listeners are there first: while the worker starts `/health` says so, and requests wait for the API for a while.
+//! - Nothing is created or written before the config topic, where there is one, is known to be this cluster's.
+//! - Start-up goes on by itself as long as trying again may help; what needs a person (a topic of another cluster, a wrong
+//!   policy) ends it with the reason.
+//! - Stop is in the order listeners, tasks, producers, offsets, all within `shutdown.timeout.ms`: each task ends its own
+//!   producer, whose last transaction holds its offsets; then the statuses are flushed, and the group is left last, so that
+//!   nobody takes over what is still being written.
+//!
+//! On failure of a part it cannot do without (supervisor, membership, the topics' ownership, the watch over connector files,
+//! the follower of log levels) a worker is unhealthy, stops in the same order, and ends with the reason.
+
+mod listen;
+mod start;
+
+pub(crate) use self::listen::certificate;
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, future::join_all, stream::FuturesUnordered};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    cluster::{self, Foreign},
+    health::{Health, Phase},
+    herder::Loggers,
+    plugins::Plugins,
+    rest::{self, SecurityError},
+    state::{State, configs::Cluster, writer::StatusWriter},
+    supervisor,
+};
+use crate::{
+    config, kafka,
+    kafka::Membership,
+    retry::{Chain, Retry},
+    server::{CertificateError, Server},
+};
+
+/// Why a worker did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address cannot be had.
+    #[error("listen on {listener}")]
+    Listen {
+        /// As configured.
+        listener: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of a certificate cannot be read.
+    #[error("read {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A certificate cannot be served.
+    #[error("set up TLS of the listeners")]
+    Certificate(#[from] CertificateError),
+    /// A password cannot be used.
+    #[error("set up authentication")]
+    Security(#[from] SecurityError),
+    /// Kafka does not allow it.
+    #[error("start on Kafka")]
+    Kafka(#[from] kafka::Error),
+    /// The topics belong to somebody else.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
+    /// The supervisor cannot go on.
+    #[error("run connectors and tasks")]
+    Supervisor(#[source] supervisor::Error),
+    /// A part that ends only when it is told to has ended.
+    #[error("the {part} has ended by itself; the log says why")]
+    Ended {
+        /// Which.
+        part: &'static str,
+    },
+}
+
+impl From<cluster::Error> for Error {
+    fn from(error: cluster::Error) -> Self {
+        match error {
+            cluster::Error::Foreign(foreign) => Self::Foreign(foreign),
+            cluster::Error::Kafka(source) => Self::Kafka(source),
+        }
+    }
+}
+
+impl Error {
+    /// Whether trying again may help.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Kafka(error) => error.retry(),
+            _ => Retry::Never,
+        }
+    }
+}
+
+/// What the process lends a worker.
+#[derive(Clone)]
+pub struct Process {
+    /// Log levels.
+    pub loggers: Arc<dyn Loggers>,
+    /// Metrics in Prometheus' text format.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Classes.
+    pub plugins: Plugins,
+    /// Whether topics of another group become this worker's.
+    pub adopt: bool,
+}
+
+/// A running worker.
+#[derive(Debug)]
+pub struct Service {
+    worker: Arc<config::Worker>,
+    worker_id: Arc<str>,
+    servers: Vec<Server>,
+    addresses: Vec<SocketAddr>,
+    health: Arc<Health>,
+    cancel: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// What exists once the start is done.
+#[derive(Debug)]
+struct Running {
+    state: State,
+    statuses: StatusWriter,
+    membership: Membership,
+    /// What the topics' record said at the start.
+    cluster: Cluster,
+    supervising: JoinHandle<Result<(), supervisor::Error>>,
+    /// What else ends only when it is told to, by name.
+    upkeep: Vec<(&'static str, JoinHandle<()>)>,
+}
+
+impl Service {
+    /// Binds the listeners and returns; [`Service::run`] does the rest.
+    ///
+    /// # Errors
+    /// An address, certificate or password cannot be used.
+    pub async fn bind(worker: Arc<config::Worker>, process: &Process) -> Result<Self, Error> {
+        let health = Arc::new(Health::new(Arc::clone(&worker), Arc::clone(&process.metrics)));
+        let servers = listen::bind(&worker, &health).await?;
+        let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
+        let port = match worker.rest.advertised_port {
+            0 => addresses.first().map_or(0, SocketAddr::port),
+            port => port,
+        };
+        let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
+        Ok(Self {
+            worker,
+            worker_id,
+            servers,
+            addresses,
+            health,
+            cancel: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Who it is: `host:port`.
+    #[must_use]
+    pub fn worker_id(&self) -> &str {
+        &self.worker_id
+    }
+
+    /// Starts on Kafka and runs until `stop` is cancelled, then stops in order.
+    ///
+    /// # Errors
+    /// It cannot start, and trying again would not help; or a part it cannot do without has ended.
+    pub async fn run(self, process: &Process, stop: CancellationToken) -> Result<(), Error> {
+        let (running, ended) = match stop.run_until_cancelled(self.start(process)).await {
+            // Asked to stop while it waited for Kafka: nothing has gone wrong.
+            None => (None, Ok(())),
+            Some(Err(error)) => (None, Err(error)),
+            Some(Ok(mut running)) => {
+                let ended = stop.run_until_cancelled(self.until_broken(&mut running, process)).await;
+                (Some(running), ended.map_or(Ok(()), Err))
+            }
+        };
+        match &ended {
+            Ok(()) => self.health.set(Phase::Stopping),
+            Err(error) => {
+                let reason = Chain(error).to_string();
+                if running.is_some() {
+                    tracing::error!(reason, "a part of the worker has ended, and so does the worker");
+                }
+                self.health.set(Phase::Failed(reason));
+            }
+        }
+        self.stop(running).await;
+        ended
+    }
+
+    /// Waits until something has ended that must not.
+    async fn until_broken(&self, running: &mut Running, process: &Process) -> Error {
+        let Running { supervising, membership, state, cluster, upkeep, .. } = running;
+        let claim = start::claim(&self.worker, process);
+        tokio::select! {
+            ended = supervising => match ended {
+                Ok(Err(error)) => Error::Supervisor(error),
+                // Without having been cancelled it only ever ends by an error.
+                Ok(Ok(())) | Err(_) => Error::Ended { part: "supervisor" },
+            },
+            () = membership.ended() => Error::Ended { part: "membership in the group" },
+            part = first_ended(upkeep) => Error::Ended { part },
+            foreign = claim.until_lost(cluster, &state.configs) => Error::Foreign(foreign),
+        }
+    }
+
+    async fn stop(self, running: Option<Running>) {
+        let begun = Instant::now();
+        let left = || (begun + self.worker.shutdown_timeout).saturating_duration_since(Instant::now());
+        let step = |step: &str| tracing::info!(step, after = ?begun.elapsed(), "stopping");
+        step("listeners");
+        let within = listening_time(self.worker.shutdown_timeout);
+        let finished = join_all(self.servers.into_iter().map(|server| server.stop(within))).await;
+        if finished.contains(&false) {
+            tracing::warn!("requests were still under way and were cut");
+        }
+        step("tasks and their producers and offsets");
+        self.cancel.cancel();
+        self.tasks.close();
+        if timeout(left(), self.tasks.wait()).await.is_err() {
+            tracing::warn!("tasks did not end in time and were left behind");
+        }
+        if let Some(running) = running {
+            step("statuses");
+            if let Err(error) = running.statuses.flush(left().max(Duration::from_millis(200))).await {
+                tracing::warn!(error = %error, "the last statuses may be missing");
+            }
+            step("group");
+            timeout(left().max(Duration::from_millis(500)), running.membership.leave()).await.ok();
+        }
+        tracing::info!(worker_id = &*self.worker_id, took = ?begun.elapsed(), "worker stopped");
+    }
+}
+
+/// Waits until one of these has ended, by a panic or by itself, and says which.
+async fn first_ended(parts: &mut [(&'static str, JoinHandle<()>)]) -> &'static str {
+    let each = parts.iter_mut().map(|(part, handle)| async move {
+        // What a panic said is in the log.
+        handle.await.ok();
+        *part
+    });
+    match each.collect::<FuturesUnordered<_>>().next().await {
+        Some(part) => part,
+        None => std::future::pending().await,
+    }
+}
+
+/// How much of a stop requests in flight may take: as long as an answer may, and at most a third.
+fn listening_time(whole: Duration) -> Duration {
+    rest::DEADLINE.min(whole / 3)
+}
+
+/// How much of it tasks and connectors may take. The rest is for statuses and the group.
+fn grace(whole: Duration) -> Duration {
+    let rest = whole.saturating_sub(listening_time(whole) + Duration::from_secs(2));
+    rest.max(Duration::from_millis(500))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_panics_is_named_and_parts_that_go_on_are_waited_for() {
+        let lasting = || ("follower", tokio::spawn(std::future::pending::<()>()));
+        let broken = tokio::spawn(async { panic!("a fault of the program") });
+        let (mut sound, mut parts) = (vec![lasting()], vec![lasting(), ("watch", broken)]);
+
+        let first = timeout(Duration::from_secs(30), first_ended(&mut parts)).await;
+
+        assert_eq!(first.unwrap(), "watch");
+        assert!(first_ended(&mut sound).now_or_never().is_none());
+        assert!(first_ended(&mut []).now_or_never().is_none());
+    }
+}

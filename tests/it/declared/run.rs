@@ -1,0 +1,180 @@
+//! The binary with a directory of connectors, as people meet it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::process::Process;
+use crate::support::topics::LIMIT;
+use crate::support::{Result, Shared, prefix, run_directory};
+
+crate::tests! {
+    plain a_check_with_two_files_of_one_name_fails_with_both_named;
+    real a_worker_starts_without_its_files_applies_them_and_people_see_how_they_differ;
+}
+
+const SECRET: &str = "a-secret-of-more-than-32-characters!";
+
+async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_differ(
+    shared: &'static Shared,
+) -> Result<()> {
+    let directory = run_directory::create("declared-run")?;
+    let declared = directory.join("connectors");
+    let name = prefix("declared-run");
+    let document = |client: &str| {
+        json!({"name": "records", "initial_state": "STOPPED", "config": {
+            "connector.class": "RecordSource", "topic.prefix": name, "enrich.resources": "customers",
+            "provider.base.url": "https://api.example.com", "provider.auth.url": "https://login.example.com",
+            "provider.subscription.key": "${env:KEY}", "oauth.client.id": client,
+            "oauth.client.secret": "${env:KEY}"}})
+    };
+    // It is there, and does not say of what class its connector is.
+    let bad = directory.join("bad.json");
+    fs::write(&bad, r#"{"name": "bad", "config": {}}"#).unwrap();
+    let topics: String = ["config", "offset", "status", "work", "grant"]
+        .iter()
+        .map(|topic| format!("{topic}.storage.topic={name}-{topic}\n{topic}.storage.replication.factor=1\n"))
+        .collect();
+    let properties = directory.join("worker.properties");
+    fs::write(
+        &properties,
+        format!(
+            "bootstrap.servers={}\nvalue.converter.schema.registry.url=http://127.0.0.1:1\ngroup.id={name}\n\
+             listeners=http://127.0.0.1:0\nstate.dir={}\nconnectors.dir={}\nconnectors.dir.interval.ms=100\n\
+             work.storage.partitions=3\noffset.storage.partitions=3\n{topics}",
+            shared.bootstrap(),
+            directory.join("state").display(),
+            declared.display()
+        ),
+    )
+    .unwrap();
+    let mut command = tributary(&["run", "--config"]);
+    command.arg(&properties).arg("--connector").arg(&bad).env("KEY", SECRET);
+    let worker = Process::spawn("tributary", command, &directory.join("log"))?;
+    let mut url = String::new();
+    worker
+        .ready(LIMIT, async || {
+            let said = worker.said();
+            let address = said.lines().find_map(|line| line.split_once(" listens on "));
+            url = address.map(|(_, address)| format!("http://{address}")).unwrap_or_default();
+            !url.is_empty()
+        })
+        .await?;
+
+    worker.ready(LIMIT, async || worker.said().contains("the connector files cannot be seen")).await?;
+    fs::create_dir(&declared).unwrap();
+    fs::write(declared.join("records.json"), document("one").to_string()).unwrap();
+    until(&worker, &url, "in sync").await?;
+    until_told(&worker, &url, "bad", "refused").await?;
+    fs::remove_file(&bad).unwrap();
+    until_told(&worker, &url, "bad", "").await?;
+    let table = connectors(&["status", "--url", &url]).await;
+    fs::write(declared.join("records.json"), "{").unwrap();
+    until(&worker, &url, "refused").await?;
+    let refused = output(&["status", "records", "--url", &url]).await;
+    assert_eq!(refused.status.code(), Some(1), "a script has to notice");
+    let refused = String::from_utf8(refused.stdout).unwrap();
+    fs::write(declared.join("records.json"), document("two").to_string()).unwrap();
+    until(&worker, &url, "in sync").await?;
+    connectors(&["delete", "records", "--url", &url]).await;
+    until(&worker, &url, "deleted").await?;
+    let list = connectors(&["list", "--url", &url]).await;
+    let applied = directory.join("applied.json");
+    let mut other = document("one");
+    other["name"] = json!("applied");
+    fs::write(&applied, other.to_string()).unwrap();
+    let apply = async || connectors(&["apply", applied.to_str().unwrap(), "--url", &url]).await;
+    let said_of_apply = [apply().await, apply().await];
+    let mut state = Value::Null;
+    worker
+        .ready(LIMIT, async || {
+            let told = output(&["status", "applied", "--output", "json", "--url", &url]).await;
+            let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+            state = told["applied"]["status"]["connector"]["state"].clone();
+            // Its owner has not heard of it yet.
+            !state.is_null() && state != "UNASSIGNED"
+        })
+        .await?;
+
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "CLASS", "STATE", "WORKER", "TASKS", "FILE"], "{table}");
+    assert_eq!((lines[1][0], &lines[1][lines[1].len() - 2..]), ("records", &["in", "sync"][..]), "{table}");
+    assert!(
+        refused.contains("records (records.json: refused)\n") && refused.contains("is not JSON"),
+        "{refused}"
+    );
+    assert_eq!(said_of_apply, ["applied: created\n", "applied: configured\n"]);
+    assert_eq!(state, "STOPPED", "as its file says");
+    let row: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["records", "-", "-", "-", "-", "deleted"], "{list}");
+    let said = worker.said();
+    assert_eq!(said.matches("a connector file is refused").count(), 2, "{said}");
+    assert_eq!(said.matches("the connector files cannot be seen").count(), 1, "{said}");
+    assert!(said.contains("a connector file cannot be used as it is") && said.contains("bad.json"), "{said}");
+    assert!(!said.contains(SECRET), "{said}");
+    let audited = said.lines().filter(|line| line.contains("audit") && line.contains("records.json"));
+    assert_eq!(audited.count(), 2, "{said}");
+    Ok(())
+}
+
+async fn a_check_with_two_files_of_one_name_fails_with_both_named() -> Result<()> {
+    let directory = run_directory::create("declared-twice-at-start")?;
+    let document = json!({"name": "records", "config": {
+        "connector.class": "RecordSource", "topic.prefix": "p", "enrich.resources": "customers",
+        "provider.base.url": "https://api.example.com", "provider.auth.url": "https://login.example.com",
+        "provider.subscription.key": SECRET, "oauth.client.id": "client", "oauth.client.secret": SECRET}});
+    for file in ["one.json", "two.json"] {
+        fs::write(directory.join(file), document.to_string()).unwrap();
+    }
+    let mut command = tributary(&["check"]);
+    command
+        .env("CONNECT_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+        .env("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://127.0.0.1:1")
+        .env("CONNECT_LISTENERS", "http://127.0.0.1:0")
+        .env("CONNECT_CONNECTORS_DIR", &directory);
+
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{complaints}");
+    assert!(complaints.contains("1 problem ") && complaints.contains("two connectors"), "{complaints}");
+    assert!(complaints.contains("one.json") && complaints.contains("two.json"), "{complaints}");
+    Ok(())
+}
+
+/// Waits until the worker tells this of the one file in the directory, as a script would.
+async fn until(worker: &Process, url: &str, state: &str) -> Result<()> {
+    until_told(worker, url, "records", state).await
+}
+
+/// The same of any connector; an empty state where nothing is told of it.
+async fn until_told(worker: &Process, url: &str, name: &str, state: &str) -> Result<()> {
+    let told = async || {
+        let output = output(&["status", "--output", "json", "--url", url]).await;
+        let Ok(told) = serde_json::from_slice::<Value>(&output.stdout) else { return false };
+        let declaration = &told[name]["declaration"];
+        declaration["state"].as_str().unwrap_or_default() == state
+            && (state.is_empty() || declaration["file"] == format!("{name}.json"))
+    };
+    worker.ready(LIMIT, told).await
+}
+
+async fn connectors(arguments: &[&str]) -> String {
+    let output = output(arguments).await;
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+async fn output(arguments: &[&str]) -> Output {
+    let mut command = tributary(&["connectors"]);
+    command.args(arguments);
+    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+}
+
+fn tributary(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PathBuf::from(env!("CARGO_BIN_EXE_tributary")));
+    command.args(arguments).env_clear();
+    command
+}

@@ -1,0 +1,186 @@
+//! Transactions that stay open: those of others, and those that a broker has lost track of.
+//!
+//! A broker that is killed while it ends a transaction may come back in the belief that it has; partitions then never hear
+//! of the end. The same is made here by taking from a dead broker's log of transactions what was written since a moment: its
+//! coordinator comes back without the transaction, its partitions with it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use tributary::kafka::{self, ShardProducer, Shards, Start, TransactionOptions, Waits, partition_of};
+use tributary::model::EncodedRecord;
+use tributary::worker::arbiter::{Arbiter, Changes};
+use tributary::worker::state::configs::{self, Configs};
+use tributary::worker::state::offsets;
+use tributary::worker::supervisor::Settings;
+
+use super::cluster::Cluster;
+use super::worker::Local;
+use crate::support::gate::{Gate, gate};
+use crate::support::topics::{LIMIT, record};
+use crate::support::{Result, Shared, breakable};
+
+crate::tests! {
+    real a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offsets_are_behind_it;
+    disturbing transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners within 180;
+}
+
+/// Long enough to see that a transaction stays open.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+async fn a_transaction_somebody_leaves_open_keeps_only_those_waiting_whose_offsets_are_behind_it(
+    shared: &'static Shared,
+) {
+    let cluster = Cluster::create(shared.bootstrap(), "hanging-open").await;
+    let (waits, free) = (name_in(0), name_in(1));
+    let (mut stranger, gate) = hold(&cluster, &format!("{}-stranger", cluster.prefix)).await;
+    let foreign = record(&cluster.config.topics.offset.name.as_str().into(), 0, "foreign", "0");
+    let open = tokio::spawn(async move { stranger.commit(vec![foreign]).await });
+    gate.reached().await;
+    let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
+
+    cluster.create_connector(&waits, &[]).await;
+    cluster.create_connector(&free, &[]).await;
+
+    cluster.until_running(&free, 1).await;
+    cluster.until_counted(&free, 0, 50).await;
+    assert_eq!(cluster.count(&waits, 0), 0);
+    let runs = |name: &str| worker.handle.running().iter().any(|one| is_running(one, name));
+    assert!(runs(&free) && !runs(&waits), "{:?}", worker.handle.running());
+    let kafka::Error::Undecided { open: found, .. } = undecided(&cluster, 0).await.unwrap_err() else {
+        panic!("the transaction is decided");
+    };
+    assert_eq!((found.len(), found[0].partition), (1, 0));
+    assert!(found[0].open_for.is_some_and(|age| age < LIMIT), "{found:?}");
+
+    gate.open();
+    open.await.unwrap().unwrap();
+
+    cluster.until_running(&waits, 1).await;
+    cluster.until_counted(&waits, 0, 5).await;
+    worker.stop().await;
+    cluster.check_numbers(&waits).await;
+}
+
+async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() -> Result<()> {
+    let mut broker = breakable::take().await?;
+    let cluster = Cluster::create(&broker.bootstrap(), "hanging-lost").await;
+    let worker = Local::start(&cluster.config, "before:1", Settings::default()).await;
+    cluster.create_connector("lost", &[]).await;
+    cluster.until_running("lost", 1).await;
+    cluster.until_counted("lost", 0, 5).await;
+    worker.stop().await;
+
+    // Both come to be written by the ids of their owners, of which nobody is there now.
+    let (mut task, task_gate) = hold(&cluster, &format!("{}-lost-0", cluster.prefix)).await;
+    let (mut arbiter, arbiter_gate) = hold(&cluster, &cluster.arbiter_id()).await;
+    let before = broker.transaction_logs()?;
+    let number = record(&cluster.topic("lost").into(), 0, "lost/0", "1000000");
+    let numbers = vec![number, offset(&cluster, "lost", 1_000_001)];
+    let edit = record(&cluster.config.topics.config.name.as_str().into(), 0, "connector-unseen", "{}");
+    // Offsets of others, in a partition where nothing of the task hangs.
+    let hidden = offset(&cluster, "lost", 0).partition;
+    let (unseen, seen) = (name_in((hidden + 1) % 3), name_in((hidden + 1) % 3) + "-seen");
+    let edits = vec![offset(&cluster, &unseen, 7), edit];
+    let writing = [
+        tokio::spawn(async move { task.commit(numbers).await }),
+        tokio::spawn(async move { arbiter.commit(edits).await }),
+    ];
+    task_gate.reached().await;
+    arbiter_gate.reached().await;
+    broker.kill();
+    broker.forget_transactions_since(&before)?;
+    broker.restart().await?;
+    let still = undecided(&cluster, hidden).await;
+    assert!(matches!(still, Err(kafka::Error::Undecided { .. })), "there is nothing to end: {still:?}");
+
+    // Two workers that both find the topic undecided do not keep each other from ending it.
+    let (one, other) = (cluster.another_arbiter(), cluster.another_arbiter());
+    let edits = async |arbiter: &Arbiter, name: &str| {
+        for round in 0..3 {
+            let along = EncodedRecord { partition: (hidden + 1) % 3, ..offset(&cluster, &seen, round) };
+            let decide = |_: &Configs| {
+                let writes = vec![configs::logger(name, "INFO")];
+                Ok::<_, Infallible>(((), Changes { writes, along: vec![along.clone()] }))
+            };
+            arbiter.change(LIMIT, decide).await.unwrap();
+        }
+    };
+    let begun = Instant::now();
+    tokio::join!(edits(&one, "one"), edits(&other, "other"));
+    println!("hanging: six edits of two workers behind it took {:?}", begun.elapsed());
+    undecided(&cluster, (hidden + 1) % 3).await.unwrap();
+    let worker = Local::start(&cluster.config, "after:2", Settings::default()).await;
+
+    cluster.until_counted("lost", 0, 5).await;
+    cluster.until_running("lost", 1).await;
+    assert_eq!(cluster.task("lost", 0).worker_id, "after:2");
+    assert!(cluster.count("lost", 0) < 1_000_000, "what was left hanging has become visible");
+    let edited = cluster.state.configs.read(|configs| configs.connectors().contains_key("unseen"));
+    assert!(!edited, "an edit that was left hanging has become visible");
+    assert_eq!(cluster.count(&unseen, 0), 0, "an edit of offsets that was left hanging has become visible");
+    worker.stop().await;
+    // Nothing twice and nothing of what was left hanging, also not by the commits behind it.
+    cluster.check_numbers("lost").await;
+    undecided(&cluster, hidden).await.unwrap();
+    task_gate.open();
+    arbiter_gate.open();
+    for one in writing {
+        one.await.unwrap().unwrap_err();
+    }
+    Ok(())
+}
+
+/// A writer that stops inside its first batch, with a transaction that the broker leaves alone for long.
+async fn hold(cluster: &Cluster, id: &str) -> (ShardProducer, Arc<Gate>) {
+    let (hook, gate) = gate();
+    let options = TransactionOptions {
+        before_commit: Some(hook),
+        transaction_timeout: Duration::from_secs(300),
+        watchdog: Duration::from_secs(300),
+        // Who has been replaced shall say so.
+        rebuild_limit: Duration::from_secs(5),
+        ..TransactionOptions::default()
+    };
+    let shards = Shards::new(cluster.config.kafka.clone(), options);
+    (shards.take(id, Arc::new(|| true)).await.unwrap(), gate)
+}
+
+/// Whether a partition of the offset topic is free of open transactions.
+async fn undecided(cluster: &Cluster, partition: i32) -> std::result::Result<(), kafka::Error> {
+    let topic = &cluster.config.topics.offset.name;
+    let starts = [(partition, Start::Earliest)].into();
+    let waits = Waits { also: &[], patience: PATIENCE, limit: LIMIT };
+    kafka::read_decided(&cluster.config.kafka, topic, &starts, &waits, drop).await.map(drop)
+}
+
+/// A name whose first task has its offset in this partition of the offset topic.
+fn name_in(partition: i32) -> String {
+    let mut names = (0..).map(|number| format!("c{number}"));
+    names
+        .find(|name| partition_of(&offset_key(name), super::cluster::OFFSET_PARTITIONS) == partition)
+        .unwrap()
+}
+
+fn offset_key(connector: &str) -> Vec<u8> {
+    offsets::record(connector, &first_task(), None).0
+}
+
+fn first_task() -> Map<String, Value> {
+    json!({ "task": 0 }).as_object().unwrap().clone()
+}
+
+/// The offset of a connector's first task.
+fn offset(cluster: &Cluster, connector: &str, count: u64) -> EncodedRecord {
+    let key = String::from_utf8(offset_key(connector)).unwrap();
+    let partition = partition_of(key.as_bytes(), super::cluster::OFFSET_PARTITIONS);
+    let value = json!({ "count": count }).to_string();
+    record(&cluster.config.topics.offset.name.as_str().into(), partition, &key, value)
+}
+
+fn is_running(one: &tributary::worker::supervisor::Running, name: &str) -> bool {
+    use tributary::worker::state::statuses::RunState;
+    &*one.id.connector == name && one.id.task.is_some() && one.state == RunState::Running
+}

@@ -1,0 +1,92 @@
+//! What should not happen to the topics of a cluster, and does: foreign words in the status topic, a work topic that grows.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
+use rdkafka::client::DefaultClientContext;
+use tributary::worker::state::statuses::{RunState, Status, Statuses};
+use tributary::worker::state::writer::StatusWriter;
+use tributary::worker::supervisor::{Id, Settings};
+
+use super::cluster::{Cluster, WORK_PARTITIONS};
+use super::worker::Local;
+use crate::support::Shared;
+use crate::support::topics::LIMIT;
+
+crate::tests! {
+    real a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says;
+    real a_work_topic_that_has_grown_leaves_everything_where_it_was within 120;
+}
+
+async fn a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says(shared: &'static Shared) {
+    let cluster = Cluster::create(shared.bootstrap(), "odd-status").await;
+    let worker = Local::start(&cluster.config, "alone:1", Settings::default()).await;
+    cluster.create_connector("mine", &[]).await;
+    cluster.until_running("mine", 1).await;
+    let true_word = cluster.task("mine", 0);
+    let (kafka, topic) = (&cluster.config.kafka, &cluster.config.topics.status);
+    let writer = StatusWriter::start(kafka, &topic.name, topic.partitions).unwrap();
+    let is_back = |statuses: &Statuses| statuses.tasks("mine").get(&0) == Some(&&true_word);
+
+    // As a work topic that was made anew leaves them, and a late sweep of a connector created again removes them.
+    let foreign =
+        Status { state: RunState::Failed, trace: None, worker_id: "x:1".into(), generation: i64::MAX };
+    for (what, removed) in [("a status that cannot be", false), ("a removal under its own claim", true)] {
+        match removed {
+            false => writer.put("mine", Some(0), &foreign),
+            true => writer.remove("mine", Some(0), true_word.generation),
+        }
+        writer.flush(LIMIT).await.unwrap();
+        cluster.state.statuses.read_to_end(LIMIT).await.unwrap();
+        let begun = Instant::now();
+        cluster.until(&format!("the owner's word is back after {what}"), is_back).await;
+        println!("{} ms after {what} the owner's word was back", begun.elapsed().as_millis());
+    }
+
+    cluster.restart("mine", true, false, None).await;
+    cluster.until_counted("mine", 0, 5).await;
+    cluster.until("its state changes as before", is_back).await;
+    worker.stop().await;
+    let unassigned = [RunState::Unassigned];
+    cluster.until_states("mine", RunState::Unassigned, &unassigned).await;
+}
+
+async fn a_work_topic_that_has_grown_leaves_everything_where_it_was(shared: &'static Shared) {
+    let cluster = Cluster::create(shared.bootstrap(), "odd-grown").await;
+    let one = Local::start(&cluster.config, "one:1", Settings::default()).await;
+    cluster.create_connector("grown", &[("tasks.max", "6")]).await;
+    cluster.until_running("grown", 6).await;
+
+    grow(shared.bootstrap(), &cluster.config.topics.work.name, WORK_PARTITIONS + 5).await;
+    // It joins with all of them in sight, the other may not have heard.
+    let two = Local::start(&cluster.config, "two:2", Settings::default()).await;
+
+    let ids = |worker: &Local| -> Vec<Id> {
+        let running = worker.handle.running().into_iter();
+        running.filter(|one| one.state == RunState::Running).map(|one| one.id).collect()
+    };
+    let once_each = || {
+        let (here, there) = (ids(&one), ids(&two));
+        let all: BTreeSet<&Id> = here.iter().chain(&there).collect();
+        !here.is_empty() && !there.is_empty() && here.len() + there.len() == 7 && all.len() == 7
+    };
+    one.until("each runs once, and both workers have some", |_| once_each()).await;
+    for task in 0..6 {
+        cluster.until_counted("grown", task, 10).await;
+    }
+    assert!(once_each(), "{:?} {:?}", ids(&one), ids(&two));
+    cluster.until_running("grown", 6).await;
+    two.stop().await;
+    one.stop().await;
+    cluster.check_numbers("grown").await;
+}
+
+async fn grow(bootstrap: &str, topic: &str, partitions: usize) {
+    let client: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", bootstrap).create().unwrap();
+    let wanted = [NewPartitions::new(topic, partitions)];
+    let options = AdminOptions::new().operation_timeout(Some(LIMIT));
+    client.create_partitions(&wanted, &options).await.unwrap().remove(0).unwrap();
+}

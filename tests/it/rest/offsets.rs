@@ -1,0 +1,45 @@
+//! Offsets edited on one worker while another resumes the connector: one of the two comes first, and nothing is halved.
+
+use serde_json::json;
+use tributary::config::connector::TargetState;
+
+use super::worker::{Group, Outcome, config};
+use crate::support::{Shared, cycles};
+
+crate::tests! {
+    real an_edit_of_offsets_and_a_resume_at_once_are_one_after_the_other within 120;
+}
+
+async fn an_edit_of_offsets_and_a_resume_at_once_are_one_after_the_other(shared: &'static Shared) -> Outcome {
+    let group = Group::new(shared.bootstrap(), "offset-race");
+    let (one, two) = (group.worker().await, group.worker().await);
+    one.ask("PUT", "/connectors/o/config", Some(config("offset-race"))).await;
+
+    for round in 1..=cycles(4) {
+        assert_eq!(one.ask("PUT", "/connectors/o/stop", None).await.status, 204);
+        let before = one.get("/connectors/o/offsets").await.body;
+        let wanted = json!({"offsets": [
+            {"partition": {"topic": "a", "partition": 0}, "offset": {"position": round}},
+            {"partition": {"topic": "b", "partition": 1}, "offset": {"position": round}},
+        ]});
+
+        let (edited, resumed) = tokio::join!(
+            one.ask("PATCH", "/connectors/o/offsets", Some(wanted.clone())),
+            two.ask("PUT", "/connectors/o/resume", None),
+        );
+
+        assert_eq!(resumed.status, 202, "{resumed:?}");
+        one.state.configs.read_to_end(crate::support::topics::LIMIT).await.unwrap();
+        one.state.offsets.read_to_end(crate::support::topics::LIMIT).await.unwrap();
+        let target = one.state.configs.read(|configs| configs.connectors()["o"].target);
+        assert_eq!(target, TargetState::Running, "the edit undid the resume");
+        let after = one.get("/connectors/o/offsets").await.body;
+        match edited.status {
+            200 => assert_eq!(after, wanted, "round {round}"),
+            // Not stopped any more when it was looked at, or since then.
+            400 | 409 => assert_eq!(after, before, "round {round}"),
+            _ => panic!("round {round}: {edited:?}"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! The spool in a process of its own, which is killed, or whose disk fails for real.
+//!
+//! The copy of this binary appends as fast as it can, many at a time and to several lanes, removes some, and says of each
+//! which was acknowledged: `+lane sequence`, and before each removal `-lane sequence`. What it said is the ledger.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tributary::spool::{Entry, Error, Lane, Options, Spool};
+
+use crate::support::process::Process;
+use crate::support::{Result, cycles, run_directory};
+
+crate::tests! {
+    plain every_acknowledged_entry_is_there_after_a_kill within 1800;
+    plain a_second_process_is_refused;
+    plain a_journal_that_cannot_be_written_loses_nothing_acknowledged_and_is_succeeded;
+}
+
+/// Set for the copy: what it does.
+pub(crate) const SPOOLER: &str = "TRIBUTARY_TEST_SPOOLER";
+/// Set for the copy: where its spool is.
+const DIRECTORY: &str = "TRIBUTARY_TEST_SPOOLER_DIRECTORY";
+const LIMIT: Duration = Duration::from_secs(30);
+const LANES: u64 = 4;
+const AT_ONCE: u64 = 32;
+/// Bytes beyond which the copy can write no file, while its disk fails.
+const LONGEST_FILE: u64 = 256 * 1024;
+
+/// The copy's whole life.
+pub(crate) fn spooler() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
+    match std::env::var(SPOOLER).unwrap().as_str() {
+        "append" => runtime.block_on(append_for_ever(&directory)),
+        "fail" => runtime.block_on(append_to_a_failing_disk(&directory)),
+        other => panic!("{other}?"),
+    }
+    ExitCode::SUCCESS
+}
+
+async fn append_for_ever(directory: &Path) {
+    let spool = match Spool::open(options(directory)) {
+        Ok(opened) => opened.spool,
+        Err(Error::InUse { .. }) => {
+            println!("refused");
+            return std::future::pending().await;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    println!("opened");
+    let mut sequence = spool.highest_sequence();
+    let mut appends = JoinSet::new();
+    loop {
+        while (appends.len() as u64) < AT_ONCE {
+            sequence += 1;
+            appends.spawn(append(spool.clone(), sequence));
+        }
+        appends.join_next().await.unwrap().unwrap().unwrap();
+    }
+}
+
+/// One entry, acknowledged; every third is removed again.
+async fn append(spool: Spool, sequence: u64) -> std::result::Result<(), Error> {
+    let entry = entry(sequence);
+    let lane = entry.lane.clone();
+    spool.append(entry).await?;
+    println!("+{} {sequence}", lane.number);
+    if sequence.is_multiple_of(3) {
+        println!("-{} {sequence}", lane.number);
+        spool.remove(&lane, sequence);
+    }
+    Ok(())
+}
+
+async fn append_to_a_failing_disk(directory: &Path) {
+    // Otherwise the first write beyond the limit ends the process; SIGXFSZ has no name there.
+    let _handled = signal(SignalKind::from_raw(25)).unwrap();
+    let spool = Spool::open(options(directory)).unwrap().spool;
+    let full = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(LONGEST_FILE), ..full }).unwrap();
+    let mut sequence = 0;
+    let end = Instant::now() + LIMIT;
+    let error = loop {
+        sequence += 1;
+        assert!(Instant::now() < end, "the disk never failed");
+        if let Err(error) = append(spool.clone(), sequence).await {
+            break error;
+        }
+    };
+    println!("failed: {error:?}");
+    setrlimit(Resource::Fsize, full).unwrap();
+    loop {
+        sequence += 1;
+        assert!(Instant::now() < end, "no fresh database");
+        if append(spool.clone(), sequence).await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(spool.failures().borrow().count, 1);
+    assert!(spool.close(LIMIT).await);
+    println!("done");
+    std::future::pending().await
+}
+
+fn options(directory: &Path) -> Options {
+    Options { reserve_bytes: 0, ..Options::new(directory, 1 << 30) }
+}
+
+fn entry(sequence: u64) -> Entry {
+    let number = (sequence % LANES) as u8;
+    // Of sizes from nothing to several pages, so that batches end anywhere in one.
+    let payload = vec![sequence as u8; (sequence * 37 % 9_000) as usize];
+    Entry { lane: Lane { topic: "topic".into(), number }, sequence, payload: payload.into() }
+}
+
+/// Entries that were acknowledged, and those of them whose removal was begun.
+fn ledger(said: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    // The last line may be half a one.
+    let whole = said.rfind('\n').map_or("", |end| &said[..end]);
+    let marked = |mark: char| {
+        let lines = whole.lines().filter_map(move |line| line.strip_prefix(mark)?.split_once(' '));
+        lines.map(|(_, sequence)| sequence.parse().unwrap()).collect::<BTreeSet<u64>>()
+    };
+    (marked('+'), marked('-'))
+}
+
+/// Reads everything, checks that it is whole and in order.
+async fn held(spool: &Spool) -> BTreeSet<u64> {
+    let mut held = BTreeSet::new();
+    for number in 0..LANES {
+        let lane = Lane { topic: "topic".into(), number: number as u8 };
+        let mut after = None;
+        loop {
+            let entries = spool.read(&lane, after, 100, 1 << 20).await.unwrap();
+            let Some(last) = entries.last() else { break };
+            let next = Some(last.sequence);
+            for found in entries {
+                assert!(Some(found.sequence) > after, "{} after {after:?}", found.sequence);
+                after = Some(found.sequence);
+                assert_eq!(found, entry(found.sequence));
+                held.insert(found.sequence);
+            }
+            assert_eq!(after, next);
+        }
+    }
+    held
+}
+
+fn start(what: &str, directory: &Path, log: &Path) -> Result<Process> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(SPOOLER, what).env(DIRECTORY, directory);
+    Process::spawn("spooler", command, log)
+}
+
+async fn every_acknowledged_entry_is_there_after_a_kill() -> Result<()> {
+    let home = run_directory::create("spool")?;
+    let directory = home.join("spool");
+    let mut owed: BTreeSet<u64> = BTreeSet::new();
+    let mut before = 0;
+    for cycle in 0..cycles(5) {
+        let process = start("append", &directory, &home.join(format!("log-{cycle}")))?;
+        process.until_said("opened", LIMIT).await?;
+        // Some way into the work, at a moment that is another one each time.
+        let enough = 200 + u64::from(cycle) * 131 % 1_000;
+        let end = Instant::now() + LIMIT;
+        while (ledger(&process.said()).0.len() as u64) < enough {
+            assert!(Instant::now() < end, "{}", process.error("appended too little"));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        process.kill();
+
+        let opened = Spool::open(options(&directory)).unwrap();
+        let held = held(&opened.spool).await;
+
+        assert!(opened.moved_aside.is_empty(), "a kill breaks nothing");
+        let (acknowledged, removed) = ledger(&process.said());
+        owed.extend(acknowledged);
+        owed.retain(|sequence| !removed.contains(sequence));
+        let lost: Vec<_> = owed.difference(&held).collect();
+        assert!(lost.is_empty(), "cycle {cycle}: {} of {} lost: {lost:?}", lost.len(), owed.len());
+        assert!(opened.spool.highest_sequence() >= *held.last().unwrap());
+        // Not all, so that the next life begins with something, but all that two lives had.
+        let stays = |sequence: &u64| sequence.is_multiple_of(5) && *sequence > before;
+        for sequence in held.iter().filter(|sequence| !stays(sequence)) {
+            opened.spool.remove(&entry(*sequence).lane, *sequence);
+        }
+        owed.retain(stays);
+        before = *held.last().unwrap();
+        assert!(opened.spool.close(LIMIT).await);
+    }
+    Ok(())
+}
+
+async fn a_second_process_is_refused() -> Result<()> {
+    let home = run_directory::create("spool-second")?;
+    let directory = home.join("spool");
+    let first = Spool::open(options(&directory)).unwrap().spool;
+
+    let second = start("append", &directory, &home.join("log"))?;
+
+    second.until_said("refused", LIMIT).await?;
+    assert!(first.close(LIMIT).await);
+    start("append", &directory, &home.join("log-after"))?.until_said("opened", LIMIT).await
+}
+
+async fn a_journal_that_cannot_be_written_loses_nothing_acknowledged_and_is_succeeded() -> Result<()> {
+    let home = run_directory::create("spool-failing")?;
+    let directory = home.join("spool");
+
+    let process = start("fail", &directory, &home.join("log"))?;
+    process.until_said("done", LIMIT).await?;
+
+    let said = process.said();
+    assert!(said.contains("failed: Failed"), "{said}");
+    let (acknowledged, removed) = ledger(&said);
+    let opened = Spool::open(options(&directory)).unwrap();
+    let held = held(&opened.spool).await;
+    assert!(opened.moved_aside.is_empty());
+    let lost: Vec<_> =
+        acknowledged.difference(&held).filter(|sequence| !removed.contains(sequence)).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    assert!(opened.spool.close(LIMIT).await);
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The product's own binary as a worker: `tributary run` with the class for tests, on topics of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::process::Process;
+use super::{Error, Result, prefix, run_directory};
+
+/// Loaded machines take their time.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// One worker, killed when dropped.
+pub(crate) struct Tributary {
+    url: String,
+    config: PathBuf,
+    process: Process,
+}
+
+impl Tributary {
+    /// A worker that is healthy, with these lines of properties over those it needs.
+    pub(crate) async fn start(bootstrap: &str, name: &str, properties: &[(&str, &str)]) -> Result<Self> {
+        let (directory, group) = (run_directory::create(name)?, prefix(name));
+        let file = directory.join("worker.properties");
+        let text = text(bootstrap, &group, &directory.join("state").display().to_string(), properties);
+        std::fs::write(&file, text).map_err(|error| Error(format!("write {}: {error}", file.display())))?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
+        command.args(["run", "--config"]).arg(&file).env("TRIBUTARY_TEST_PLUGINS", "true");
+        let process = Process::spawn(name, command, &directory.join("worker.log"))?;
+        let mut worker = Self { url: String::new(), config: file, process };
+        worker.ready().await?;
+        Ok(worker)
+    }
+
+    /// Where its REST API is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its properties file.
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// All it has written so far.
+    pub(crate) fn said(&self) -> String {
+        self.process.said()
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&self) -> bool {
+        self.process.ended().is_none()
+    }
+
+    /// `text` with the end of the worker's log below it.
+    pub(crate) fn error(&self, text: &str) -> Error {
+        self.process.error(text)
+    }
+
+    async fn ready(&mut self) -> Result<()> {
+        let mut url = String::new();
+        let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
+        let client = client.map_err(|error| Error(format!("build a client: {error}")))?;
+        let healthy = async || {
+            let said = self.process.said();
+            let listens = said.lines().find_map(|line| line.split_once(" listens on "));
+            let Some((_, address)) = listens else { return false };
+            url = format!("http://{address}");
+            let answer = client.get(format!("{url}/health")).send().await;
+            answer.is_ok_and(|answer| answer.status().is_success())
+        };
+        self.process.ready(START_LIMIT, healthy).await?;
+        self.url = url;
+        Ok(())
+    }
+}
+
+fn text(bootstrap: &str, group: &str, state: &str, properties: &[(&str, &str)]) -> String {
+    let mut all = BTreeMap::from(
+        [
+            ("bootstrap.servers", bootstrap),
+            ("group.id", group),
+            ("listeners", "http://127.0.0.1:0"),
+            ("state.dir", state),
+            // Asked for nothing: numbers have no schema.
+            ("value.converter.schema.registry.url", "http://127.0.0.1:1"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned())),
+    );
+    for (topic, partitions) in [("config", 1), ("offset", 3), ("status", 2), ("work", 8), ("grant", 1)] {
+        all.insert(format!("{topic}.storage.topic"), format!("{group}-{topic}"));
+        all.insert(format!("{topic}.storage.partitions"), partitions.to_string());
+        all.insert(format!("{topic}.storage.replication.factor"), "1".to_owned());
+    }
+    all.extend(properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    all.iter().map(|(key, value)| format!("{key}={value}\n")).collect()
+}

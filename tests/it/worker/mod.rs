@@ -1,0 +1,12 @@
+//! Whole workers, as `tributary run` starts them: whose topics they take, how they start, answer and stop.
+
+mod foreign;
+mod process;
+mod rolling;
+mod starting;
+
+use crate::support::harness::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    [foreign::tests(), rolling::tests(), starting::tests()].into_iter().flatten().collect()
+}

@@ -1,0 +1,134 @@
+//! Three workers restarted one after the other under load, and bursts of changes on them.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::future::{join_all, try_join_all};
+use serde_json::json;
+
+use super::process::{LIMIT, Topics, Worker, client, numbers};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real a_rolling_restart_under_load_answers_every_request_it_accepts within 420;
+    real a_burst_of_creations_on_one_worker_and_on_three_is_all_done within 420;
+}
+
+/// What one client has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    done: usize,
+    closed: usize,
+    other: Vec<String>,
+}
+
+async fn a_rolling_restart_under_load_answers_every_request_it_accepts(
+    shared: &'static Shared,
+) -> Result<()> {
+    let topics = Topics::new(shared.bootstrap(), "worker-rolling");
+    // One first, so that three do not create the topics at once and this measures restarts alone.
+    let mut workers = vec![Worker::start(&topics, &[]).await?];
+    workers.extend(try_join_all([Worker::start(&topics, &[]), Worker::start(&topics, &[])]).await?);
+    let over = AtomicBool::new(false);
+    let changes = [const { AtomicUsize::new(0) }; 3];
+    let clients: Vec<_> = (0..)
+        .zip(workers.iter().zip(&changes))
+        .map(|(number, (worker, changes))| load(number, worker.url.clone(), &topics, changes, &over))
+        .collect();
+    let restarts = async {
+        let restarted = restart_all(&mut workers, &topics, &changes).await;
+        over.store(true, Ordering::Relaxed);
+        restarted
+    };
+
+    let (seen, restarted) = tokio::join!(join_all(clients), restarts);
+
+    restarted?;
+    println!("rolling restart: {seen:?}");
+    assert!(seen.iter().all(|one| one.other.is_empty()), "{seen:?}");
+    assert!(seen.iter().any(|one| one.closed > 0), "nobody noticed a restart: {seen:?}");
+    Ok(())
+}
+
+/// Restarts each worker, and lets every client have changes made before the next.
+async fn restart_all(workers: &mut Vec<Worker>, topics: &Topics, changes: &[AtomicUsize; 3]) -> Result<()> {
+    for position in 0..workers.len() {
+        let worker = workers.remove(position);
+        let next = worker.restart(topics).await?;
+        workers.insert(position, next);
+        let before: Vec<usize> = changes.iter().map(|made| made.load(Ordering::Relaxed)).collect();
+        let end = Instant::now() + LIMIT;
+        while changes.iter().zip(&before).any(|(made, before)| made.load(Ordering::Relaxed) < before + 2) {
+            assert!(Instant::now() < end, "a client got no change made for {LIMIT:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Reads and changes one connector, without a pause, on one worker, until it is over.
+async fn load(number: usize, url: String, topics: &Topics, changes: &AtomicUsize, over: &AtomicBool) -> Seen {
+    let client = client();
+    let mut seen = Seen::default();
+    for round in 0.. {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let is_change = round % 4 == 0;
+        let name = format!("load-{number}");
+        let request = if is_change {
+            let mut config = numbers(topics);
+            config["messages"] = json!((round % 7 + 1).to_string());
+            let request = client.put(format!("{url}/connectors/{name}/config"));
+            request.header("content-type", "application/json").body(config.to_string())
+        } else {
+            client.get(format!("{url}/connectors/{name}/status"))
+        };
+        match request.send().await {
+            Ok(answer) if answer.status().is_success() => {
+                seen.done += 1;
+                changes.fetch_add(usize::from(is_change), Ordering::Relaxed);
+            }
+            // Its first change may have been cut off before it was made.
+            Ok(answer) if answer.status().as_u16() == 404 && changes.load(Ordering::Relaxed) == 0 => {}
+            Ok(answer) => {
+                let status = answer.status();
+                let told = answer.text().await.unwrap_or_default();
+                seen.other.push(format!("round {round}: {status} {told}"));
+            }
+            Err(error) if error.is_timeout() => seen.other.push(format!("round {round}: no answer")),
+            Err(_) => {
+                seen.closed += 1;
+                // Nobody listens there right now.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+    seen
+}
+
+async fn a_burst_of_creations_on_one_worker_and_on_three_is_all_done(shared: &'static Shared) -> Result<()> {
+    let topics = Topics::new(shared.bootstrap(), "worker-burst");
+    let mut workers = vec![Worker::start(&topics, &[]).await?];
+    workers.extend(try_join_all([Worker::start(&topics, &[]), Worker::start(&topics, &[])]).await?);
+    let config = numbers(&topics);
+
+    for among in [1, 3] {
+        let started = Instant::now();
+        let each = (0..30).map(|number| {
+            // Stopped: what their tasks do is another matter.
+            let creation =
+                json!({"name": format!("b{among}-{number}"), "config": config, "initial_state": "STOPPED"});
+            let worker = &workers[number % among];
+            async move { (worker.ask("POST", "/connectors", Some(&creation)).await, started.elapsed()) }
+        });
+        let answers = join_all(each).await;
+
+        let longest = answers.iter().map(|(_, took)| *took).max();
+        println!("30 creations at once on {among} workers: the last after {longest:?}");
+        for ((status, body), _) in &answers {
+            assert_eq!(*status, 201, "{body}");
+        }
+    }
+    Ok(())
+}
