@@ -117,7 +117,7 @@ async fn drain(home: &Path, backlog: u64) {
         let lane = Lane { number, ..entry(0).lane };
         let mut after = None;
         loop {
-            let entries = spool.read(&lane, after, 256, 1 << 20).await.unwrap();
+            let entries = spool.read(&lane, after, 256, 1 << 20).await.unwrap().entries;
             let Some(last) = entries.last() else { break };
             after = Some(last.sequence);
             drained += entries.len();

@@ -45,6 +45,8 @@ pub(super) struct Generation {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
+    /// Whether there are others behind them.
+    pub(super) more: bool,
     /// Whether the lane has damage that its ledger does not know of.
     pub(super) needs_recount: bool,
 }
@@ -153,6 +155,7 @@ impl Generation {
         let Some(tally) = self.ledger().lane(lane) else { return Found::default() };
         let mut entries: Vec<Entry> = Vec::new();
         let mut bytes = 0;
+        let mut more = false;
         let unreadable = scan_lane(&*self.database, lane, from.max(tally.oldest), &mut |seen| {
             let hidden = self.hidden().get(lane).is_some_and(|hidden| hidden.contains(&seen.sequence));
             if hidden || without.contains(&seen.sequence) {
@@ -160,6 +163,7 @@ impl Generation {
             }
             let over = bytes + seen.payload.len() > most.bytes && !entries.is_empty();
             if over || entries.len() >= most.entries {
+                more = true;
                 return ControlFlow::Break(());
             }
             bytes += seen.payload.len();
@@ -169,7 +173,7 @@ impl Generation {
         });
         let is_new = unreadable > 0 && !lock(&self.damage).contains(lane);
         let needs_recount = unreadable > 0 && (is_new || entries.is_empty());
-        Found { entries, needs_recount }
+        Found { entries, more, needs_recount }
     }
 
     /// Looks up the oldest entry of the lane if the ledger only knows a bound. For the writer alone.

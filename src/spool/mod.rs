@@ -130,6 +130,15 @@ impl Drop for Inner {
     }
 }
 
+/// Entries of a lane, in order and without a gap among what the lane holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// Whether the lane holds others behind them.
+    pub more: bool,
+}
+
 /// What a lane holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneState {
@@ -227,13 +236,13 @@ impl Spool {
         after: Option<u64>,
         most: usize,
         bytes: usize,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Batch, Error> {
         let shared = Arc::clone(&self.0.shared);
         if shared.is_closing() {
             return Err(Error::Closed);
         }
         if shared.generations().iter().all(|generation| generation.ledger().lane(lane).is_none()) {
-            return Ok(Vec::new());
+            return Ok(Batch::default());
         }
         let lane = lane.clone();
         let most = Most { entries: most, bytes };
@@ -282,28 +291,35 @@ impl Spool {
     }
 }
 
-/// Merges what the databases have; the newest copy of an entry counts.
-fn read(shared: &Shared, lane: &Lane, after: Option<u64>, most: Most) -> Vec<Entry> {
+/// Merges what the databases have; the newest copy of an entry counts. Where one of them has more than it gave, what the
+/// others have beyond its last would leave a gap.
+fn read(shared: &Shared, lane: &Lane, after: Option<u64>, most: Most) -> Batch {
     let removed = shared.removed(lane);
     let mut merged = BTreeMap::new();
+    let mut end = None;
     for generation in shared.generations() {
         let found = generation.read(lane, after, most, &removed);
         if found.needs_recount {
             // The spool may be closing; the next start counts anyway.
             drop(shared.ask(Operation::Recount { number: generation.number, lane: lane.clone() }));
         }
+        if let Some(last) = found.entries.last().filter(|_| found.more) {
+            end = Some(end.map_or(last.sequence, |end: u64| end.min(last.sequence)));
+        }
         merged.extend(found.entries.into_iter().map(|entry| (entry.sequence, entry)));
     }
-    let mut entries = Vec::with_capacity(merged.len().min(most.entries));
+    let found = merged.len();
+    let mut entries = Vec::with_capacity(found.min(most.entries));
     let mut bytes = 0;
-    for entry in merged.into_values().take(most.entries) {
+    for entry in merged.into_values().take(most.entries).take_while(|entry| end.is_none_or(|end| entry.sequence <= end)) {
         bytes += entry.payload.len();
         if bytes > most.bytes && !entries.is_empty() {
             break;
         }
         entries.push(entry);
     }
-    entries
+    let more = end.is_some() || entries.len() < found;
+    Batch { entries, more }
 }
 
 /// Milliseconds since 1970.

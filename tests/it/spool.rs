@@ -138,7 +138,7 @@ async fn held(spool: &Spool) -> BTreeSet<u64> {
         let lane = Lane { topic: "topic".into(), number: number as u8 };
         let mut after = None;
         loop {
-            let entries = spool.read(&lane, after, 100, 1 << 20).await.unwrap();
+            let entries = spool.read(&lane, after, 100, 1 << 20).await.unwrap().entries;
             let Some(last) = entries.last() else { break };
             let next = Some(last.sequence);
             for found in entries {

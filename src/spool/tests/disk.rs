@@ -141,7 +141,7 @@ async fn entries_of_a_damaged_block_are_left_out_and_the_rest_is_read_drained_an
     overwrite(&table, position_of(&table, b"payload 1000"), b"?");
 
     let opened = open(home.path());
-    let found = within(opened.spool.read(&lane, None, ALL, ALL)).await.unwrap();
+    let found = within(opened.spool.read(&lane, None, ALL, ALL)).await.unwrap().entries;
 
     assert!(opened.moved_aside.is_empty());
     let found: Vec<_> = found.iter().map(|entry| entry.sequence).collect();

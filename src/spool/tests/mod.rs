@@ -76,7 +76,7 @@ impl Bench {
 }
 
 async fn sequences(spool: &Spool, lane: &Lane) -> Vec<u64> {
-    let entries = within(spool.read(lane, None, ALL, ALL)).await.unwrap();
+    let entries = within(spool.read(lane, None, ALL, ALL)).await.unwrap().entries;
     for found in &entries {
         assert_eq!(*found, entry(lane, found.sequence), "an entry comes back as it went in");
     }

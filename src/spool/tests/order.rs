@@ -27,7 +27,7 @@ async fn a_read_stops_at_the_count_and_at_the_bytes_but_returns_one_entry_of_any
         bench.spool.append(entry_of(&lane, sequence, vec![7; 100])).await.unwrap();
     }
     let read = async |after, most, bytes| {
-        let entries = bench.spool.read(&lane, after, most, bytes).await.unwrap();
+        let entries = bench.spool.read(&lane, after, most, bytes).await.unwrap().entries;
         entries.iter().map(|entry| entry.sequence).collect::<Vec<_>>()
     };
 

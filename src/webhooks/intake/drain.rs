@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     retry::{Backoff, Chain, Retry},
+    spool::Batch,
     webhooks::delivery::Delivery,
 };
 
@@ -78,10 +79,10 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
     let read = if up_to > after {
         shared.spool.read(&line.id, Some(after), BATCH, BATCH_BYTES).await
     } else {
-        Ok(Vec::new())
+        Ok(Batch::default())
     };
-    let entries = match read {
-        Ok(entries) => entries,
+    let Batch { entries, more } = match read {
+        Ok(batch) => batch,
         Err(error) => {
             tracing::error!(topic = &*line.id.topic, error = %Chain(&error), "the spool cannot be read");
             line.lane.give_back(again);
@@ -89,8 +90,7 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
         }
     };
     // Beyond what was read nothing may be sent from memory either.
-    let whole = entries.len() < BATCH && entries.iter().map(|entry| entry.payload.len()).sum::<usize>() < BATCH_BYTES;
-    let end = if whole { up_to } else { entries.last().map_or(up_to, |entry| entry.sequence.min(up_to)) };
+    let end = entries.last().filter(|_| more).map_or(up_to, |last| last.sequence.min(up_to));
     let mut batch: BTreeMap<u64, Source> = BTreeMap::new();
     batch.extend(entries.into_iter().filter(|entry| entry.sequence <= end).map(|entry| (entry.sequence, Source::Spool(entry.payload))));
     // The copy in memory is the same and needs no reading.

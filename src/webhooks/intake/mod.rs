@@ -24,8 +24,6 @@ mod memory;
 mod prepare;
 mod seen;
 mod sinks;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::HashMap,
@@ -149,15 +147,25 @@ struct Item {
 
 impl<S: Sinks> Intake<S> {
     /// Takes deliveries from here on. What the spool holds is published first.
-    pub fn start(sinks: S, spool: Spool, openings: Arc<dyn Openings>, memory_bytes: usize, times: Times) -> Self {
-        let lines = spool.lanes().into_iter().map(|state| {
-            let line = Line { id: state.lane.clone(), lane: Lane::new(Some(state.newest_sequence)) };
+    ///
+    /// # Errors
+    /// The spool is closed.
+    pub async fn start(
+        sinks: S,
+        spool: Spool,
+        openings: Arc<dyn Openings>,
+        memory_bytes: usize,
+        times: Times,
+    ) -> Result<Self, spool::Error> {
+        let highest = spool.highest_sequence();
+        let lines = spool.lanes().await?.into_iter().map(|state| {
+            let line = Line { id: state.lane.clone(), lane: Lane::new(Some(highest)) };
             (state.lane, Arc::new(line))
         });
         let lines: HashMap<_, _> = lines.collect();
         let shared = Arc::new(Shared {
             sinks: sinks::Current::new(sinks),
-            numbers: AtomicU64::new(spool.highest_sequence() + 1),
+            numbers: AtomicU64::new(highest + 1),
             spool,
             openings,
             times,
@@ -172,7 +180,7 @@ impl<S: Sinks> Intake<S> {
         for line in behind {
             shared.ensure_drain(&line);
         }
-        Self(shared)
+        Ok(Self(shared))
     }
 
     /// Takes a delivery that was read, and says how it ended, at the latest [`Times::last`] after `since`.
