@@ -74,7 +74,7 @@ use self::{
 pub struct Options {
     /// Created where missing; nobody else's.
     pub directory: PathBuf,
-    /// Bytes of keys and values that may be held. The disk takes more: up to twice as much while it is written, and what
+    /// Bytes of keys and values that may be held, until [`Spool::set_limit`] says otherwise. The disk takes more: up to twice as much while it is written, and what
     /// removed entries took until they are compacted.
     pub limit_bytes: u64,
     /// Free bytes that the disk keeps; entries are refused below.
@@ -260,6 +260,22 @@ impl Spool {
         lanes.await.map_err(|_| Error::Closed)
     }
 
+    /// From now on so many bytes of keys and values may be held. What is held already stays, also where it is more.
+    pub fn set_limit(&self, bytes: u64) {
+        self.0.shared.set_limit(bytes);
+    }
+
+    /// Why nothing would be taken right now: `None` while there is room for an ordinary entry.
+    #[must_use]
+    pub fn refuses(&self) -> Option<Error> {
+        self.0.shared.refuses()
+    }
+
+    /// Returns once the writer has ended, by [`Spool::close`] or by a fault of the program.
+    pub async fn ended(&self) {
+        self.0.ended.cancelled().await;
+    }
+
     /// What is held, from memory.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -311,7 +327,11 @@ fn read(shared: &Shared, lane: &Lane, after: Option<u64>, most: Most) -> Batch {
     let found = merged.len();
     let mut entries = Vec::with_capacity(found.min(most.entries));
     let mut bytes = 0;
-    for entry in merged.into_values().take(most.entries).take_while(|entry| end.is_none_or(|end| entry.sequence <= end)) {
+    for entry in merged
+        .into_values()
+        .take(most.entries)
+        .take_while(|entry| end.is_none_or(|end| entry.sequence <= end))
+    {
         bytes += entry.payload.len();
         if bytes > most.bytes && !entries.is_empty() {
             break;

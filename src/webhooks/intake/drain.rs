@@ -199,7 +199,11 @@ fn hand_over<S: Sinks>(
 }
 
 /// Waits for all reports, and returns what has to be sent again.
-async fn settle<S: Sinks>(shared: &Arc<Shared<S>>, line: &Line, sent: Vec<Flying<S>>) -> BTreeMap<u64, Source> {
+async fn settle<S: Sinks>(
+    shared: &Arc<Shared<S>>,
+    line: &Line,
+    sent: Vec<Flying<S>>,
+) -> BTreeMap<u64, Source> {
     let mut failed = BTreeMap::new();
     for Flying { sequence, source, delivery, handed } in sent {
         let landed = match handed.sent {

@@ -172,7 +172,11 @@ impl RecordSink for Producer {
             Some(samples::purged())
         } else if inner.full {
             Some(samples::queue_full())
-        } else if record.value.as_ref().is_some_and(|value| inner.largest.is_some_and(|largest| value.len() > largest)) {
+        } else if record
+            .value
+            .as_ref()
+            .is_some_and(|value| inner.largest.is_some_and(|largest| value.len() > largest))
+        {
             Some(samples::too_large())
         } else {
             None
@@ -212,7 +216,8 @@ impl Sinks for Broker {
 
     fn purge(&self, sink: &Producer) {
         let mut inner = self.lock();
-        let (gone, stay): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut inner.waiting).into_iter().partition(|one| one.producer == sink.number);
+        let (gone, stay): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut inner.waiting).into_iter().partition(|one| one.producer == sink.number);
         inner.waiting = stay;
         drop(inner);
         for one in gone {
@@ -271,7 +276,10 @@ impl Bench {
 
     pub(super) async fn with(times: Times, spool_bytes: u64, memory_bytes: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let doors = Arc::new(Doors { ready: Arc::new(ready(directory.path()).await), open: watch::Sender::new(true) });
+        let doors = Arc::new(Doors {
+            ready: Arc::new(ready(directory.path()).await),
+            open: watch::Sender::new(true),
+        });
         Self::on(directory, Broker::default(), doors, times, spool_bytes, memory_bytes).await
     }
 
@@ -285,11 +293,16 @@ impl Bench {
     ) -> Self {
         let disk = Faulty::default();
         let storage = Arc::new(disk.clone());
-        let options = Options { storage, reserve_bytes: 0, ..Options::new(directory.path().join("spool"), spool_bytes) };
+        let options = Options {
+            storage,
+            reserve_bytes: 0,
+            ..Options::new(directory.path().join("spool"), spool_bytes)
+        };
         let opened = tokio::task::spawn_blocking(|| Spool::open(options)).await.unwrap().unwrap();
         let spool = opened.spool;
         let openings = Arc::clone(&doors) as _;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let start = Intake::start(broker.clone(), spool.clone(), openings, memory_bytes, times);
         let intake = runtime.spawn(start).await.unwrap().unwrap();
         Self { intake, broker, doors, disk, spool, runtime: Some(runtime), directory: Some(directory) }
@@ -301,7 +314,11 @@ impl Bench {
         self.runtime.take().map(Runtime::shutdown_background);
         assert!(self.spool.close(LONG).await, "the spool is still in use");
         self.broker.break_producers(0);
-        Remains { broker: self.broker.clone(), doors: Arc::clone(&self.doors), directory: self.directory.take().unwrap() }
+        Remains {
+            broker: self.broker.clone(),
+            doors: Arc::clone(&self.doors),
+            directory: self.directory.take().unwrap(),
+        }
     }
 
     pub(super) fn take(&self, company: &str, id: &str) -> impl Future<Output = Outcome> + Send + use<> {
@@ -386,7 +403,8 @@ async fn ready(state: &Path) -> Ready {
     ids.prepare(&subjects).await.unwrap();
     let preparer = Preparer::new(&prefix, 3, avro::Encoder::new(&ids, &subjects));
     let topic = DEAD_LETTERS.into();
-    let dead_letters = DeadLetters { topic, partitions: 3, connector: "hooks".into(), task: 0, logged: false };
+    let dead_letters =
+        DeadLetters { topic, partitions: 3, connector: "hooks".into(), task: 0, logged: false };
     Ready { preparer, dead_letters }
 }
 

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::bench::*;
-use crate::{spool::fault::Random, webhooks::intake::{Outcome, Times}};
+use crate::{
+    spool::fault::Random,
+    webhooks::intake::{Outcome, Times},
+};
 
 /// Sends one after the other, each once the one before is answered, and returns those that are durable.
 async fn send(bench: &Bench, company: &str, ids: impl IntoIterator<Item = usize>) -> Vec<String> {
@@ -115,7 +118,8 @@ async fn after_a_kill_the_spool_comes_before_anything_new() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn order_and_loss_hold_through_everything_that_can_happen() {
     const COMPANIES: [&str; 4] = ["a", "b", "c", "d"];
-    let cycles = std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|cycles| cycles.parse().ok()).unwrap_or(6);
+    let cycles =
+        std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|cycles| cycles.parse().ok()).unwrap_or(6);
     for seed in 0..cycles {
         let mut random = Random::new(seed + 1);
         let mut bench = Bench::new().await;

@@ -56,7 +56,11 @@ async fn behind_a_stalled_record_others_are_answered_by_the_disk_at_once() {
         assert_eq!(bench.take("c", &id.to_string()).await, Outcome::Durable);
     }
 
-    assert!(begun.elapsed() < Duration::from_secs(3), "ten of them took {:?}: each waited for Kafka", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "ten of them took {:?}: each waited for Kafka",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test]
