@@ -6,11 +6,13 @@
 
 mod check;
 mod connectors;
+#[cfg(feature = "simulator")]
 mod demo;
 mod drift;
 mod load;
 mod run;
 mod schemas;
+mod scratch;
 #[cfg(feature = "simulator")]
 mod simulate;
 
@@ -41,8 +43,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Everything in one process, nothing else needed: publishes one of everything to an embedded Kafka and reads it back
-    Demo,
+    /// Everything in one process, nothing else needed: provider, Kafka and worker, an outage, and the count at the end
+    #[cfg(feature = "simulator")]
+    Demo(demo::Options),
     /// The worker: runs connectors, shares them with other workers, serves the REST API
     Run(RunOptions),
     /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
@@ -155,10 +158,11 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
         Command::Config { command: ConfigCommand::Reference } => {
             out.write_all(config::reference().as_bytes()).map_err(outside)
         }
-        Command::Demo => {
+        #[cfg(feature = "simulator")]
+        Command::Demo(options) => {
             let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
-            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
-            block_on(async |metrics| demo::run(metrics, out).await)
+            let logs = telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            block_on(async |metrics| demo::run(&options, logs, metrics, out).await)
         }
         Command::Run(RunOptions { files, adopt }) => {
             let with_test_source = with_test_source(&environment);

@@ -32,6 +32,7 @@ pub(super) async fn run(
         metrics: Arc::new(move || metrics.render()),
         plugins: Plugins::of(&worker, with_test_source),
         adopt,
+        embedded: None,
     };
     let service = Service::bind(worker, &process).await.map_err(outside)?;
     for address in service.addresses() {

@@ -144,7 +144,11 @@ impl Ingest {
     ///
     /// # Errors
     /// There is nowhere to keep deliveries.
-    pub(super) async fn start(worker: &config::Worker, worker_id: &Arc<str>) -> Result<Option<Self>, Error> {
+    pub(super) async fn start(
+        worker: &config::Worker,
+        worker_id: &Arc<str>,
+        admin: Admin,
+    ) -> Result<Option<Self>, Error> {
         let receives = !worker.webhook.listeners.is_empty();
         let directory = worker.state_dir.join(SPOOL);
         if !receives && !directory.exists() {
@@ -162,7 +166,6 @@ impl Ingest {
         let Opened { spool, moved_aside, .. } = opened;
         let registry = avro::Registry::new(&worker.registry).map_err(Error::Registry)?;
         let ids = avro::Ids::open(registry, &worker.state_dir).await;
-        let admin = Admin::Real(worker.kafka.clone());
         let prefixes = Prefixes::new(admin, ids, spool.clone(), worker.topic_creation);
         let (state_dir, worker_name) = (worker.state_dir.clone(), Arc::clone(worker_id));
         let gaps = spawn_blocking(move || Arc::new(Gaps::load(&state_dir, worker_name)))

@@ -46,7 +46,7 @@ use super::{
 };
 use crate::{
     config, kafka,
-    kafka::Membership,
+    kafka::{Admin, Membership},
     retry::{Chain, Retry},
     server::{CertificateError, Server},
 };
@@ -131,6 +131,18 @@ pub struct Process {
     pub plugins: Plugins,
     /// Whether topics of another group become this worker's.
     pub adopt: bool,
+    /// The cluster in this process, where Kafka is that one: it creates topics by itself only.
+    pub embedded: Option<Arc<kafka::embedded::Cluster>>,
+}
+
+impl Process {
+    /// Topic administration of the cluster the worker is on.
+    pub(super) fn admin(&self, worker: &config::Worker) -> Admin {
+        match &self.embedded {
+            Some(cluster) => Admin::Embedded(Arc::clone(cluster)),
+            None => Admin::Real(worker.kafka.clone()),
+        }
+    }
 }
 
 /// A running worker.
@@ -176,7 +188,7 @@ impl Service {
             port => port,
         };
         let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
-        let mut ingest = Ingest::start(&worker, &worker_id).await?;
+        let mut ingest = Ingest::start(&worker, &worker_id, process.admin(&worker)).await?;
         let mut faults = watch::Sender::default().subscribe();
         if let Some(ingest) = &mut ingest {
             listen::receive(&worker, ingest).await?;

@@ -66,7 +66,7 @@ impl Service {
 
     async fn try_start(&self, process: &Process) -> Result<Running, Error> {
         let worker = &self.worker;
-        let admin = Admin::Real(worker.kafka.clone());
+        let admin = process.admin(worker);
         let (state, partitions) = self.open(&admin, process).await?;
         // Before anything else can fail: what is received depends on nothing more.
         if let Some(feed) = &self.feed {

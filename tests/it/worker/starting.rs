@@ -76,6 +76,7 @@ async fn start() -> (String, CancellationToken, Running) {
         metrics: Arc::new(String::new),
         plugins: Plugins::of(&worker, true),
         adopt: false,
+        embedded: None,
     };
     let service = Service::bind(worker, &process).await.unwrap();
     let url = format!("http://{}", service.addresses()[0]);

@@ -1,0 +1,179 @@
+//! What the provider was told against what the topics hold.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
+};
+
+use crate::{
+    kafka::Received,
+    simulator::deliveries::{End, Entry, Purpose},
+};
+
+/// How deliveries fare, for one line.
+pub(super) struct Figures {
+    /// Answered 200.
+    pub(super) accepted: usize,
+    /// Answered otherwise, or not at all, in some attempt.
+    pub(super) failed: usize,
+    /// Longest answer, milliseconds.
+    pub(super) slowest: u32,
+    /// Records published.
+    pub(super) published: u64,
+    /// Deliveries in the spool.
+    pub(super) spooled: u64,
+}
+
+impl Figures {
+    pub(super) const HEAD: &str = "answered 200   otherwise   slowest   published   in the spool";
+
+    pub(super) fn of(entries: &[Entry], published: u64, spooled: u64) -> Self {
+        let attempts = || entries.iter().flat_map(|entry| &entry.attempts);
+        Self {
+            accepted: entries.iter().filter(|entry| entry.end == Some(End::Accepted)).count(),
+            failed: attempts().filter(|attempt| attempt.status != Some(200)).count(),
+            slowest: attempts().map(|attempt| attempt.took).max().unwrap_or_default(),
+            published,
+            spooled,
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { accepted, failed, slowest, published, spooled } = self;
+        write!(f, "{accepted:>12}   {failed:>9}   {slowest:>4} ms   {published:>9}   {spooled:>12}")
+    }
+}
+
+/// How the ledger and the topics compare.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// Events by topic.
+    topics: BTreeMap<String, usize>,
+    /// Deliveries that were answered 200, without those that only ask whether the address answers.
+    accepted: usize,
+    /// Of these, not in any topic.
+    missing: usize,
+    /// Of these, behind a later one of the same company and topic.
+    out_of_order: usize,
+    /// Records of an id that was there already.
+    repeated: usize,
+}
+
+impl Verdict {
+    /// Compares deliveries that have an id of their own; the order is that of their acceptance, company by company.
+    pub(super) fn of(entries: &[Entry], records: &[Received]) -> Self {
+        let mut verdict = Self::default();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for (place, record) in records.iter().enumerate() {
+            *verdict.topics.entry(record.topic.to_string()).or_default() += 1;
+            let id = record.headers.iter().find(|(name, _)| name == "tributary.id");
+            let id = String::from_utf8_lossy(id.map_or(&[][..], |(_, id)| id)).into_owned();
+            if places.contains_key(&id) {
+                verdict.repeated += 1;
+            } else {
+                places.insert(id, place);
+            }
+        }
+        let mut last: HashMap<(&str, String), usize> = HashMap::new();
+        let mut seen = HashSet::new();
+        for entry in entries {
+            let accepted = entry.end == Some(End::Accepted) && entry.purpose == Purpose::Event;
+            let Some(id) = entry.about.outgoing.filter(|_| accepted).map(|id| id.to_string()) else { continue };
+            if !seen.insert(id.clone()) {
+                continue;
+            }
+            verdict.accepted += 1;
+            let Some(place) = places.get(&id) else {
+                verdict.missing += 1;
+                continue;
+            };
+            let topic = records[*place].topic.to_string();
+            let company = entry.about.company.as_deref().unwrap_or_default();
+            // One attempt each keeps the order in which they were ordered; a repeated one comes when it comes.
+            if entry.attempts.len() == 1 && let Some(before) = last.insert((company, topic), *place) {
+                verdict.out_of_order += usize::from(before > *place);
+            }
+        }
+        verdict
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.accepted > 0 && self.missing == 0 && self.out_of_order == 0
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (topic, count) in &self.topics {
+            writeln!(f, "{count:>7}  {topic}")?;
+        }
+        let Self { accepted, missing, out_of_order, repeated, .. } = self;
+        write!(
+            f,
+            "\nledger against topics: {accepted} deliveries answered 200, {missing} missing, {out_of_order} out of order, \
+             {repeated} there twice"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::simulator::{
+        clock::Ticks,
+        deliveries::{About, Attempt, Family},
+        world::Guid,
+    };
+
+    fn entry(id: u128, end: End) -> Entry {
+        let company = Some(Arc::from("c"));
+        let outgoing = Some(Guid(id));
+        Entry {
+            family: Family::Accounting,
+            webhook: Guid(1),
+            purpose: Purpose::Event,
+            about: About { event: "Updated".into(), company, record: None, sequence: None, outgoing },
+            at: Ticks(0),
+            body_hash: 0,
+            attempts: vec![Attempt { at: Ticks(0), took: 1, status: Some(200), error: None }],
+            end: Some(end),
+        }
+    }
+
+    fn record(id: u128, offset: i64) -> Received {
+        Received {
+            topic: "t".into(),
+            partition: 0,
+            offset,
+            key: None,
+            value: None,
+            headers: vec![("tributary.id".to_owned(), Bytes::from(Guid(id).to_string()))],
+            timestamp_ms: None,
+        }
+    }
+
+    fn verdict(entries: &[(u128, End)], records: &[u128]) -> (usize, usize, usize, usize, bool) {
+        let entries: Vec<_> = entries.iter().map(|(id, end)| entry(*id, *end)).collect();
+        let records: Vec<_> = records.iter().enumerate().map(|(at, id)| record(*id, at as i64)).collect();
+        let verdict = Verdict::of(&entries, &records);
+        (verdict.accepted, verdict.missing, verdict.out_of_order, verdict.repeated, verdict.holds())
+    }
+
+    #[test]
+    fn what_was_accepted_must_be_there_in_order() {
+        let accepted = [(1, End::Accepted), (2, End::Accepted)];
+
+        assert_eq!(verdict(&accepted, &[1, 2]), (2, 0, 0, 0, true));
+        assert_eq!(verdict(&accepted, &[1]), (2, 1, 0, 0, false));
+        assert_eq!(verdict(&accepted, &[2, 1]), (2, 0, 1, 0, false));
+        assert_eq!(verdict(&accepted, &[1, 2, 1]), (2, 0, 0, 1, true));
+        assert_eq!(verdict(&[(1, End::Accepted), (2, End::GivenUp)], &[1]), (1, 0, 0, 0, true));
+        assert_eq!(verdict(&[], &[]), (0, 0, 0, 0, false), "nothing was shown");
+    }
+}

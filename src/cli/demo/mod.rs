@@ -1,0 +1,85 @@
+//! `tributary demo`: a worker and everything around it in one process, over real sockets, with nothing installed.
+//!
+//! ```text
+//! simulated provider ──signed deliveries──▶ worker ──▶ embedded Kafka, embedded registry
+//!   └ journal: what was answered 200 ─────────── compared with ───────┘ topics, read back at the end
+//! ```
+//!
+//! In the middle Kafka is cut off. Deliveries go on being answered 200, from the spool, and are published when it is back.
+//! The end compares what the provider was told with what is in the topics; a difference is exit code 1.
+
+mod ledger;
+mod stage;
+
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use tokio::time::sleep;
+
+use self::{
+    ledger::Figures,
+    stage::Stage,
+};
+use super::{Failure, outside};
+use crate::telemetry::{Filters, Metrics};
+
+/// How often a line is printed.
+const LINE: Duration = Duration::from_secs(1);
+/// How long the last deliveries and the spool may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Args)]
+pub(super) struct Options {
+    /// How long the provider changes things; Kafka is away for the third of it in the middle
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(3..=3600))]
+    seconds: u32,
+    /// Changes at the provider in a second, each a delivery
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=2000))]
+    rate: u32,
+}
+
+pub(super) async fn run(
+    options: &Options,
+    logs: Filters,
+    metrics: &Metrics,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let stage = Stage::start(logs, metrics).await?;
+    writeln!(out, "{stage}\n").map_err(outside)?;
+    let subscribed = stage.subscribe().await?;
+    writeln!(out, "{subscribed} subscriptions, each acknowledged; the provider changes {} things a second", options.rate)
+        .map_err(outside)?;
+    writeln!(out, "\n{:>4}  {:<10} {}", "s", "Kafka", Figures::HEAD).map_err(outside)?;
+
+    let third = Duration::from_secs(options.seconds.into()) / 3;
+    let begun = Instant::now();
+    stage.change(f64::from(options.rate));
+    for (number, reachable) in [true, false, true].into_iter().enumerate() {
+        stage.set_reachable(reachable)?;
+        let end = third * (number as u32 + 1);
+        while begun.elapsed() < end {
+            sleep(LINE.min(end.saturating_sub(begun.elapsed()))).await;
+            line(&stage, begun, reachable, out)?;
+        }
+    }
+    stage.change(0.0);
+    let settled = stage.settled(PATIENCE).await;
+    line(&stage, begun, true, out)?;
+
+    let verdict = stage.verdict().await?;
+    writeln!(out, "\n{verdict}").map_err(outside)?;
+    stage.stop().await?;
+    writeln!(out, "\n{NOT_YET}").map_err(outside)?;
+    if settled && verdict.holds() { Ok(()) } else { Err(Failure::Reported) }
+}
+
+const NOT_YET: &str = "Not there yet: keeping subscriptions alive, fetching the records behind events, snapshots.";
+
+fn line(stage: &Stage, begun: Instant, reachable: bool, out: &mut impl Write) -> Result<(), Failure> {
+    let kafka = if reachable { "there" } else { "cut off" };
+    writeln!(out, "{:>4.0}  {kafka:<10} {}", begun.elapsed().as_secs_f64(), stage.figures()).map_err(outside)?;
+    out.flush().map_err(outside)
+}
