@@ -31,6 +31,7 @@ mod dependencies;
 mod driver;
 mod fencing;
 mod group;
+mod ingest;
 mod interop;
 mod layering;
 mod lifecycle;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         driver::tests(),
         fencing::tests(),
         group::tests(),
+        ingest::tests(),
         interop::tests(),
         layering::tests(),
         lifecycle::tests(),
