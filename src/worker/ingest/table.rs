@@ -71,7 +71,8 @@ impl Received {
             TargetState::Stopped => Taking::Nothing,
         };
         let dead_letters = source.common.errors.dead_letter_topic.clone();
-        let receiver = Receiver::of(&source, dead_letters, taking).map_err(|error| Chain(&error).to_string())?;
+        let receiver =
+            Receiver::of(&source, dead_letters, taking).map_err(|error| Chain(&error).to_string())?;
         Ok(Self { source, receiver: Arc::new(receiver), target })
     }
 
@@ -120,7 +121,8 @@ impl Table {
 
     /// What keeps connectors from being received as they are configured now.
     pub(super) fn faults(&self) -> BTreeMap<String, String> {
-        let faults = self.entries.iter().filter_map(|(name, entry)| Some((name.clone(), entry.fault.clone()?)));
+        let faults =
+            self.entries.iter().filter_map(|(name, entry)| Some((name.clone(), entry.fault.clone()?)));
         faults.collect()
     }
 }
@@ -176,7 +178,9 @@ mod tests {
 
     /// Who is received, how, and for which prefix.
     fn states(table: &Table) -> Vec<String> {
-        let state = |(name, one): (&str, &Received)| format!("{name} {:?} {}", one.receiver.state, one.receiver.prefix);
+        let state = |(name, one): (&str, &Received)| {
+            format!("{name} {:?} {}", one.receiver.state, one.receiver.prefix)
+        };
         table.received().map(state).collect()
     }
 
@@ -184,7 +188,10 @@ mod tests {
     fn a_connector_that_cannot_be_used_keeps_its_receiver_in_the_state_it_should_be_in() {
         let (mut table, nothing) = (Table::default(), Providers::new([]));
         let broken = [("accounting.secret", "${env:SECRET}"), ("topic.prefix", "other")];
-        table.apply(&all(&[("a", one(TargetState::Running, &[])), ("b", one(TargetState::Running, &[]))]), &nothing);
+        table.apply(
+            &all(&[("a", one(TargetState::Running, &[])), ("b", one(TargetState::Running, &[]))]),
+            &nothing,
+        );
         assert_eq!(states(&table), ["a All acme", "b All acme"]);
 
         let listed = all(&[("a", one(TargetState::Paused, &broken)), ("b", one(TargetState::Stopped, &[]))]);

@@ -26,7 +26,9 @@ async fn start(worker: &config::Worker) -> Result<Option<Ingest>, Error> {
 }
 
 async fn stop(ingest: Ingest) {
-    timeout(LIMIT, ingest.stop(Duration::from_secs(1), Instant::now() + Duration::from_secs(3))).await.unwrap();
+    timeout(LIMIT, ingest.stop(Duration::from_secs(1), Instant::now() + Duration::from_secs(3)))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

@@ -52,7 +52,8 @@ impl Delivery {
 
 /// What the header of an accounting delivery has to say.
 pub(super) fn signature(secret: &str, body: &str) -> String {
-    let hex: String = hmac(secret.as_bytes(), body.as_bytes()).iter().map(|byte| format!("{byte:02X}")).collect();
+    let hex: String =
+        hmac(secret.as_bytes(), body.as_bytes()).iter().map(|byte| format!("{byte:02X}")).collect();
     format!("sha256={hex}")
 }
 

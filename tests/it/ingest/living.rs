@@ -83,7 +83,10 @@ async fn a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_de
     });
     assert!(opened.await, "no gap was opened");
     let gap = gap.unwrap();
-    assert_eq!((&gap["state"], &gap["connector"], &gap["cause"]), (&json!("open"), &json!(CONNECTOR), &json!("stopped")));
+    assert_eq!(
+        (&gap["state"], &gap["connector"], &gap["cause"]),
+        (&json!("open"), &json!(CONNECTOR), &json!("stopped"))
+    );
 
     worker.change("PUT", "/pause", None).await;
     worker.until_received(Some("PAUSED")).await;

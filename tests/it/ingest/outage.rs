@@ -26,7 +26,8 @@ async fn a_worker_that_starts_without_kafka_and_registry_receives_what_it_receiv
 
     let worker = place.spawn(&directory).await?;
     let first = worker.deliver(&Delivery::change("during", COMPANY, 2)).await;
-    let forged = worker.send(&Delivery::change("forged", COMPANY, 3), "fedcba9876543210-other").await.status();
+    let forged =
+        worker.send(&Delivery::change("forged", COMPANY, 3), "fedcba9876543210-other").await.status();
     let (status, health) = worker.health().await;
     worker.kill();
     let worker = place.spawn(&directory).await?;
