@@ -38,6 +38,7 @@ mod lifecycle;
 mod outage;
 mod partitions;
 mod publish;
+mod receiver;
 mod registry;
 mod rest;
 mod rig;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         outage::tests(),
         partitions::tests(),
         publish::tests(),
+        receiver::tests(),
         registry::tests(),
         rest::tests(),
         rig::tests(),
