@@ -31,12 +31,14 @@ mod dependencies;
 mod driver;
 mod fencing;
 mod group;
+mod ingest;
 mod interop;
 mod layering;
 mod lifecycle;
 mod outage;
 mod partitions;
 mod publish;
+mod receiver;
 mod registry;
 mod rest;
 mod rig;
@@ -81,12 +83,14 @@ fn main() -> ExitCode {
         driver::tests(),
         fencing::tests(),
         group::tests(),
+        ingest::tests(),
         interop::tests(),
         layering::tests(),
         lifecycle::tests(),
         outage::tests(),
         partitions::tests(),
         publish::tests(),
+        receiver::tests(),
         registry::tests(),
         rest::tests(),
         rig::tests(),
