@@ -7,4 +7,5 @@
 
 pub mod delivery;
 pub mod intake;
+pub mod letter;
 pub mod signature;
