@@ -8,11 +8,14 @@ use serde_json::Value;
 
 use crate::simulator::receiver::{Receiver, Reply, certified, is_guid, signature};
 use crate::support::command::{stderr, stdout, tributary, tributary_given};
-use crate::support::run_directory;
+use crate::support::tributary::Tributary;
+use crate::support::{Shared, prefix, run_directory};
 
 crate::tests! {
     plain a_body_is_signed_byte_for_byte_whatever_it_holds;
     plain a_secret_comes_from_a_connector_with_its_rotation_and_its_hooks;
+    plain a_connector_is_found_by_its_name_beside_the_worker;
+    real a_connector_is_found_by_its_name_on_the_workers;
     plain a_secret_that_is_none_is_refused_and_never_shown;
     plain a_delivery_is_what_the_provider_would_send;
     plain every_one_of_several_deliveries_has_an_id_of_its_own;
@@ -60,7 +63,8 @@ async fn a_body_is_signed_byte_for_byte_whatever_it_holds() {
     let environment = [("HOOKS", SECRET)];
 
     let piped = tributary_given(&["webhooks", "sign", "--secret-env", "HOOKS"], &environment, BODY).await;
-    let dashed = tributary_given(&["webhooks", "sign", "-", "--secret-env", "HOOKS"], &environment, BODY).await;
+    let dashed =
+        tributary_given(&["webhooks", "sign", "-", "--secret-env", "HOOKS"], &environment, BODY).await;
     let from_file = tributary(&["webhooks", "sign", &body, "--secret-file", &secret], &[]).await;
 
     let expected = format!("svc-webhook-signature: {}\n", signature(SECRET, BODY));
@@ -95,6 +99,57 @@ async fn a_secret_comes_from_a_connector_with_its_rotation_and_its_hooks() {
     assert_eq!(hook_before, format!("x-other: {}\n", signature(&derived(PREVIOUS), BODY)));
 }
 
+async fn a_connector_is_found_by_its_name_beside_the_worker() {
+    let file = PathBuf::from(connector("webhooks-named"));
+    let directory = file.parent().unwrap();
+    let records = r#"{"name":"records","config":{"connector.class":"RecordSource","topic.prefix":"acme",
+        "enrich.resources":"customers","provider.base.url":"https://a.example","provider.auth.url":"https://b.example",
+        "provider.subscription.key":"${env:HOOKS}","oauth.client.id":"c","oauth.client.secret":"${env:HOOKS}"}}"#;
+    fs::write(directory.join("records.json"), records).unwrap();
+    let mut receiver = Receiver::accepting().await;
+    let worker = directory.join("worker.properties");
+    let lines = format!(
+        "value.converter.schema.registry.url=http://127.0.0.1:1\nconnectors.dir={}\nstate.dir={}\n\
+         webhook.listeners={}\nwebhook.plaintext=true\nwebhook.proxies=127.0.0.1\n",
+        directory.display(),
+        directory.join("state").display(),
+        receiver.url("")
+    );
+    fs::write(&worker, lines).unwrap();
+    let worker = worker.display().to_string();
+
+    let sent = run(&["webhooks", "send", "--config", &worker, "--connector", "hooks"]).await;
+    let wrong = run(&["webhooks", "send", "--config", &worker, "--connector", "records"]).await;
+
+    assert_eq!(sent.status.code(), Some(0), "{}{}", stdout(&sent), stderr(&sent));
+    let received = receiver.next().await;
+    assert_eq!(received.path, "/webhooks/accounting/hooks/customers");
+    assert_eq!(received.header("svc-webhook-signature"), Some(signature(SECRET, &received.body).as_str()));
+    assert_eq!(wrong.status.code(), Some(2), "{}", stdout(&wrong));
+    assert!(stderr(&wrong).contains("is a RecordSource, which receives no deliveries"), "{}", stderr(&wrong));
+}
+
+async fn a_connector_is_found_by_its_name_on_the_workers(shared: &'static Shared) {
+    let registry = ("value.converter.schema.registry.url", shared.registry());
+    let worker = Tributary::start(shared.bootstrap(), "webhooks-worker", &[registry]).await.unwrap();
+    let prefix = prefix("webhooks-worker");
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let config = serde_json::json!({
+        "connector.class": "WebhookSource", "topic.prefix": prefix, "accounting.resources": "customers",
+        "accounting.secret": SECRET, "subscriptions.manage": "false",
+    });
+    let created =
+        client.put(format!("{}/connectors/hooks/config", worker.url())).json(&config).send().await.unwrap();
+    let arguments =
+        ["webhooks", "sign", "--config", worker.config().to_str().unwrap(), "--connector", "hooks"];
+
+    let output = tributary_given(&arguments, &[], BODY).await;
+
+    assert_eq!(created.status(), 201);
+    let expected = format!("svc-webhook-signature: {}\n", signature(SECRET, BODY));
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+}
+
 async fn a_secret_that_is_none_is_refused_and_never_shown() {
     let file = connector("webhooks-refused");
     let unset = [("HOOKS", SECRET)];
@@ -122,8 +177,18 @@ async fn a_delivery_is_what_the_provider_would_send() {
     let file = connector("webhooks-delivery");
     let mut receiver = Receiver::accepting().await;
     let arguments = [
-        "webhooks", "send", "--connector", &file, "--url", &receiver.url(""), "--resource", "input-invoices",
-        "--event", "Created", "--company", "company-7",
+        "webhooks",
+        "send",
+        "--connector",
+        &file,
+        "--url",
+        &receiver.url(""),
+        "--resource",
+        "input-invoices",
+        "--event",
+        "Created",
+        "--company",
+        "company-7",
     ];
 
     let output = run(&arguments).await;
@@ -178,8 +243,16 @@ async fn an_invoicing_delivery_is_signed_by_its_hook() {
     let file = connector("webhooks-invoicing");
     let mut receiver = Receiver::accepting().await;
     let arguments = [
-        "webhooks", "send", "--connector", &file, "--url", &receiver.url("/"), "--invoicing", "Customer:Created",
-        "--tenant", "42",
+        "webhooks",
+        "send",
+        "--connector",
+        &file,
+        "--url",
+        &receiver.url("/"),
+        "--invoicing",
+        "Customer:Created",
+        "--tenant",
+        "42",
     ];
 
     let output = run(&arguments).await;
@@ -201,8 +274,7 @@ async fn only_exactly_200_is_a_success() {
     ] {
         let receiver = Receiver::scripted(move |_| reply).await;
 
-        let output =
-            run(&["webhooks", "send", "--secret-env", "HOOKS", "--url", &receiver.url("/x")]).await;
+        let output = run(&["webhooks", "send", "--secret-env", "HOOKS", "--url", &receiver.url("/x")]).await;
 
         assert_eq!(output.status.code(), Some(1), "{expected}");
         assert!(stdout(&output).contains(expected), "{}", stdout(&output));
@@ -264,7 +336,10 @@ async fn an_address_that_is_missing_or_wrong_is_a_problem_of_the_command_line() 
         (&["--url", "http://127.0.0.1:1/x", "--event", "no word"], "--event"),
         (&["--url", "http://127.0.0.1:1/x", "--resource", "costumers"], "unknown accounting resource"),
         (&["--url", "http://127.0.0.1:1/x", "--count", "0"], "--count"),
-        (&["--url", "http://127.0.0.1:1/x", "--body", "/no/such/file"], "body = /no/such/file: cannot be read"),
+        (
+            &["--url", "http://127.0.0.1:1/x", "--body", "/no/such/file"],
+            "body = /no/such/file: cannot be read",
+        ),
         (&["--url", "http://127.0.0.1:1/x", "--ca", "/no/such/file"], "--ca = /no/such/file"),
     ] {
         let output = run(&[&["webhooks", "send", "--secret-env", "HOOKS"], arguments].concat()).await;

@@ -100,7 +100,10 @@ enum Command {
 }
 
 pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
-    let worker = Worker { client: client::builder(options.ca.as_deref())?.timeout(LIMIT).build().map_err(outside)?, options };
+    let worker = Worker {
+        client: client::builder(options.ca.as_deref())?.timeout(LIMIT).build().map_err(outside)?,
+        options,
+    };
     let path = |name: &str, rest: &[&str]| -> Vec<String> {
         ["connectors", name].iter().chain(rest).map(|&part| part.to_owned()).collect()
     };

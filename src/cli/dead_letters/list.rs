@@ -79,7 +79,8 @@ impl Catalogue {
             }
             Kind::Piece(piece, entry) => {
                 let rank = self.by_letter.get(piece.letter.as_str());
-                match rank.and_then(|rank| self.entries.get_mut(rank)).and_then(|known| known.pieces.as_mut()) {
+                match rank.and_then(|rank| self.entries.get_mut(rank)).and_then(|known| known.pieces.as_mut())
+                {
                     Some(pieces) => drop(pieces.seen.insert(piece.number)),
                     None if self.forgotten.contains(piece.letter.as_str()) => {}
                     None => self.add(entry),
@@ -122,7 +123,11 @@ impl Catalogue {
         let rows = self.entries.values().map(|entry| entry.row().map(|cell| table::harmless(&cell)));
         table::columns(head.map(str::to_owned), rows.collect(), out)?;
         if self.older > 0 {
-            writeln!(out, "\n{} older ones are not shown; raise --limit, or narrow by --reason or --since", self.older)?;
+            writeln!(
+                out,
+                "\n{} older ones are not shown; raise --limit, or narrow by --reason or --since",
+                self.older
+            )?;
         }
         Ok(())
     }
@@ -136,7 +141,8 @@ mod tests {
     use crate::webhooks::letter;
 
     fn record(offset: i64, at: i64, headers: &[(&str, &str)]) -> Received {
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Bytes::from((*value).to_owned())));
+        let headers =
+            headers.iter().map(|(name, value)| ((*name).to_owned(), Bytes::from((*value).to_owned())));
         Received {
             topic: "t".into(),
             partition: 0,
@@ -153,7 +159,8 @@ mod tests {
     }
 
     fn piece(offset: i64, at: i64, letter: &str, numbers: &str) -> Received {
-        let headers = [(letter::LETTER, letter), (letter::PIECE, numbers), (letter::SIZE, "9"), (letter::DIGEST, "x")];
+        let headers =
+            [(letter::LETTER, letter), (letter::PIECE, numbers), (letter::SIZE, "9"), (letter::DIGEST, "x")];
         record(offset, at, &headers)
     }
 
@@ -193,7 +200,8 @@ mod tests {
 
     #[test]
     fn reasons_and_times_are_sieved_before_anything_is_dropped_for_space() {
-        let records = [whole(0, 1, "avro::Error"), whole(1, 2, "model::Error::Malformed"), whole(2, 3, "avro::Error")];
+        let records =
+            [whole(0, 1, "avro::Error"), whole(1, 2, "model::Error::Malformed"), whole(2, 3, "avro::Error")];
         let by = |reason: Option<&str>, since| Wanted { reason: reason.map(str::to_owned), since };
 
         assert_eq!(kept(by(Some("malformed"), None), 1, &records), [(1, 5, true, false)]);

@@ -4,7 +4,7 @@
 //! form of letters, pieces and marks.
 //!
 //! - A topic is read from its first record to its end of now; memory is bounded by `--limit` for `list`, by one letter for
-//!   `show`, and by [`replay::PIECES_LIMIT`] for `replay`.
+//!   `show`, and by [`replay::PIECES_LIMIT`] and 16 bytes a mark for `replay`.
 //! - Nothing is ever removed: a replay adds a mark behind the letter, and what still fails stays as it was.
 //!
 //! Exit codes: 0 done; 1 Kafka or the registry is away, or a letter is not there, incomplete or still fails; 2 the command
@@ -174,7 +174,8 @@ fn only(mut topics: BTreeSet<String>) -> Result<String, Failure> {
         (first, _) => {
             let known: Vec<String> = first.into_iter().chain(topics).collect();
             let rule = if known.is_empty() {
-                "is missing, and connectors.dir names no connector whose dead letters could be meant".to_owned()
+                "is missing, and connectors.dir names no connector whose dead letters could be meant"
+                    .to_owned()
             } else {
                 format!("is missing, and connectors.dir has several: {}", known.join(", "))
             };
@@ -187,7 +188,13 @@ fn only(mut topics: BTreeSet<String>) -> Result<String, Failure> {
 fn parsed_prefix(prefix: &str) -> Result<TopicPrefix, Failure> {
     TopicPrefix::new(prefix).map_err(|error| {
         let remedy = "write the topic.prefix of a connector".to_owned();
-        Problem { key: "--prefix".to_owned(), value: Some(prefix.to_owned()), rule: error.to_string(), remedy }.into()
+        Problem {
+            key: "--prefix".to_owned(),
+            value: Some(prefix.to_owned()),
+            rule: error.to_string(),
+            remedy,
+        }
+        .into()
     })
 }
 

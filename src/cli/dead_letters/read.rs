@@ -1,11 +1,6 @@
 //! Reads a topic of dead letters, from where it is told to its end of now.
 
-use std::{
-    collections::BTreeSet,
-    ops::ControlFlow,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 

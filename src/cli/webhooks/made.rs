@@ -188,7 +188,8 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        AccountingEvent, EventKind, InvoicingAction, InvoicingContext, InvoicingEntity, InvoicingEvent, Reception,
+        AccountingEvent, EventKind, InvoicingAction, InvoicingContext, InvoicingEntity, InvoicingEvent,
+        Reception,
     };
 
     const RECEPTION: Reception<'_> = Reception { connector: "hooks", received_at: 1 };

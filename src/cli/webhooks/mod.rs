@@ -132,8 +132,13 @@ impl Signing {
             (Some(_), Some(source)) => self.invoicing_secret(source, given)?,
             (invoicing, None) => {
                 let secret = given.ok_or_else(|| {
-                    let rule = "is missing, and so are --secret-env and --secret-file: a signature takes a secret";
-                    problem("--connector", rule, "name the connector whose secret signs, or where the secret is")
+                    let rule =
+                        "is missing, and so are --secret-env and --secret-file: a signature takes a secret";
+                    problem(
+                        "--connector",
+                        rule,
+                        "name the connector whose secret signs, or where the secret is",
+                    )
                 })?;
                 (if invoicing.is_some() { INVOICING_HEADER } else { ACCOUNTING_HEADER }, Some(secret))
             }
@@ -154,7 +159,10 @@ impl Signing {
             problem("accounting.resources", rule, "choose a hook of it with --invoicing")
         })?;
         let previous = self.previous.then_some(accounting.previous_secret.as_ref());
-        previous.unwrap_or(Some(&accounting.secret)).cloned().ok_or_else(|| unset("accounting.secret.previous"))
+        previous
+            .unwrap_or(Some(&accounting.secret))
+            .cloned()
+            .ok_or_else(|| unset("accounting.secret.previous"))
     }
 
     fn invoicing_secret(
@@ -185,10 +193,15 @@ impl Signing {
             (Some(name), _) => {
                 let found = environment.iter().find(|(known, _)| known == name.as_str());
                 let text = found.and_then(|(_, value)| value.to_str()).map(str::to_owned);
-                ("--secret-env", name.clone(), text.ok_or_else(|| "names no variable that holds text".to_owned()))
+                (
+                    "--secret-env",
+                    name.clone(),
+                    text.ok_or_else(|| "names no variable that holds text".to_owned()),
+                )
             }
             (None, Some(path)) => {
-                let read = fs::read_to_string(path).map_err(|error| format!("cannot be read: {}", error.kind()));
+                let read =
+                    fs::read_to_string(path).map_err(|error| format!("cannot be read: {}", error.kind()));
                 ("--secret-file", path.display().to_string(), read.map(without_newline))
             }
             (None, None) => return Ok(None),
@@ -199,7 +212,8 @@ impl Signing {
         };
         let secret = found.map_err(|rule| about(rule, "name where the secret is"))?;
         if secret.len() < SHORTEST_SECRET {
-            let rule = format!("holds {} bytes, and no receiver takes fewer than {SHORTEST_SECRET}", secret.len());
+            let rule =
+                format!("holds {} bytes, and no receiver takes fewer than {SHORTEST_SECRET}", secret.len());
             return Err(about(rule, "use the secret that the connector is configured with"));
         }
         Ok(Some(Secret::new(secret)))
@@ -226,7 +240,9 @@ fn read(path: Option<&Path>) -> Result<Vec<u8>, Problem> {
     let mut body = Vec::new();
     let named = path.filter(|path| path.as_os_str() != "-");
     let read = match named {
-        Some(path) => fs::File::open(path).and_then(|file| file.take(LARGEST_BODY + 1).read_to_end(&mut body)),
+        Some(path) => {
+            fs::File::open(path).and_then(|file| file.take(LARGEST_BODY + 1).read_to_end(&mut body))
+        }
         None => io::stdin().lock().take(LARGEST_BODY + 1).read_to_end(&mut body),
     };
     let about = |rule: String| Problem {

@@ -178,7 +178,8 @@ impl Tally {
         let Self { sent, taken, slowest } = self;
         if *sent > 1 {
             let slowest = slowest.as_secs_f64() * 1_000.0;
-            writeln!(out, "{sent} sent, {taken} answered 200, the slowest in {slowest:.1} ms").map_err(outside)?;
+            writeln!(out, "{sent} sent, {taken} answered 200, the slowest in {slowest:.1} ms")
+                .map_err(outside)?;
         }
         // The provider disables a hook on anything but exactly 200.
         if taken == sent { Ok(()) } else { Err(Failure::Reported) }
@@ -186,11 +187,7 @@ impl Tally {
 }
 
 /// Where deliveries go.
-fn url(
-    options: &Options,
-    source: Option<&WebhookSource>,
-    environment: &Environment,
-) -> Result<Url, Failure> {
+fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url, Failure> {
     let mut url = match &options.url {
         Some(url) if !matches!(url.path(), "" | "/") => return checked(url.clone()),
         Some(url) => checked(url.clone())?,
@@ -221,7 +218,11 @@ fn checked(url: Url) -> Result<Url, Failure> {
     if matches!(url.scheme(), "http" | "https") && url.has_host() {
         Ok(url)
     } else {
-        Err(problem("--url", "must be an http or https address", "write for example https://hooks.example.com"))
+        Err(problem(
+            "--url",
+            "must be an http or https address",
+            "write for example https://hooks.example.com",
+        ))
     }
 }
 

@@ -218,7 +218,9 @@ async fn what_is_not_there_is_named(shared: &'static Shared) {
     assert_eq!(by_prefix.status.code(), Some(0), "{}", stderr(&by_prefix));
     assert_eq!(other.status.code(), Some(1));
     assert!(stderr(&other).contains("topic no-such.dead-letters does not exist"), "{}", stderr(&other));
-    for (output, expected) in [(unchosen, "--topic: is missing"), (unknown, "--connector = no-such: is neither")] {
+    for (output, expected) in
+        [(unchosen, "--topic: is missing"), (unknown, "--connector = no-such: is neither")]
+    {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
@@ -244,5 +246,7 @@ async fn a_choice_that_is_none_ends_with_exit_code_2() {
 
 fn lines(output: &std::process::Output) -> Vec<Value> {
     let text = stdout(output);
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {text}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {text}")))
+        .collect()
 }

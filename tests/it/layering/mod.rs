@@ -60,7 +60,17 @@ const HOMES: [(&str, &[&str]); 4] = [
     // a client.
     (
         "reqwest",
-        &["api", "auth", "avro", "cli/client", "cli/connectors", "cli/webhooks", "kafka/oauth", "server/tests", "simulator"],
+        &[
+            "api",
+            "auth",
+            "avro",
+            "cli/client",
+            "cli/connectors",
+            "cli/webhooks",
+            "kafka/oauth",
+            "server/tests",
+            "simulator",
+        ],
     ),
 ];
 /// What makes a metric; only functions of `metrics/mod.rs` may.

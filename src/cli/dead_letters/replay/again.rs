@@ -88,7 +88,9 @@ impl<'a> Again<'a> {
         for record in &records {
             let publisher = self.publisher(&prefix, &delivery, record.topic).await?;
             match publisher.preparer().prepare(record) {
-                Err(error) if error.concerns_one_record() => return Ok(Became::Refused(Chain(&error).to_string())),
+                Err(error) if error.concerns_one_record() => {
+                    return Ok(Became::Refused(Chain(&error).to_string()));
+                }
                 made => drop(made.map_err(outside)?),
             }
         }

@@ -131,7 +131,10 @@ impl<W: Write> Replay<'_, W> {
                 // A letter is where its first piece is.
                 return if self.order.places.remove(&entry.place) {
                     let of = piece.of;
-                    self.fail(entry.place, &format!("it is piece {number} of {of}; name the first, as `list` does"))
+                    self.fail(
+                        entry.place,
+                        &format!("it is piece {number} of {of}; name the first, as `list` does"),
+                    )
                 } else {
                     Ok(())
                 };
@@ -148,7 +151,8 @@ impl<W: Write> Replay<'_, W> {
             self.close(&letter).await?;
         }
         while self.held > PIECES_LIMIT
-            && let Some(oldest) = self.open.iter().min_by_key(|(_, open)| open.place).map(|(letter, _)| letter.clone())
+            && let Some(oldest) =
+                self.open.iter().min_by_key(|(_, open)| open.place).map(|(letter, _)| letter.clone())
         {
             self.close(&oldest).await?;
         }
@@ -165,7 +169,8 @@ impl<W: Write> Replay<'_, W> {
 
     /// Whether a letter is to be replayed.
     fn chooses(&mut self, entry: &Entry) -> Result<bool, Failure> {
-        let meant = if self.named { self.order.places.remove(&entry.place) } else { entry.fits(&self.order.wanted) };
+        let meant =
+            if self.named { self.order.places.remove(&entry.place) } else { entry.fits(&self.order.wanted) };
         if !meant {
             return Ok(false);
         }
@@ -200,8 +205,11 @@ impl<W: Write> Replay<'_, W> {
                     writeln!(self.out, "{place}: {done}: {}", harmless(record)).map_err(outside)?;
                 }
                 if records.is_empty() {
-                    writeln!(self.out, "{place}: nothing to publish: the provider asked for an answer, and got it")
-                        .map_err(outside)?;
+                    writeln!(
+                        self.out,
+                        "{place}: nothing to publish: the provider asked for an answer, and got it"
+                    )
+                    .map_err(outside)?;
                 }
                 Ok(())
             }
@@ -228,7 +236,8 @@ impl<W: Write> Replay<'_, W> {
         }
         let Tally { replayed, failed, before } = self.tally;
         let done = if self.order.dry_run { "would be replayed" } else { "replayed" };
-        writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before").map_err(outside)?;
+        writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before")
+            .map_err(outside)?;
         if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
     }
 }
