@@ -103,7 +103,11 @@ pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>,
         r#"{"Arguments":"Acknowledge"}"#.to_owned()
     } else {
         text(&Change {
-            correlation_id: guid()?,
+            // A company is a record of its own.
+            correlation_id: match about.resource {
+                AccountingResource::Companies => about.company.to_owned(),
+                _ => guid()?,
+            },
             version: month_first(now),
             sequence_version: (now + i64::from(number)).to_string(),
             svc_source_interface: "Application",
