@@ -5,16 +5,21 @@
 //! connectors are something outside that it starts without.
 
 mod check;
+mod client;
 mod connectors;
+mod dead_letters;
 #[cfg(feature = "simulator")]
 mod demo;
 mod drift;
 mod load;
+mod meant;
 mod run;
 mod schemas;
 mod scratch;
 #[cfg(feature = "simulator")]
 mod simulate;
+mod table;
+mod webhooks;
 
 use std::{
     ffi::OsString,
@@ -52,6 +57,16 @@ enum Command {
     Check(Files),
     /// Connectors of running workers, over the REST API
     Connectors(connectors::Options),
+    /// A signed delivery by hand, against any receiver
+    Webhooks {
+        #[command(subcommand)]
+        command: webhooks::Command,
+    },
+    /// What could not be published: look at it, and try again
+    DeadLetters {
+        #[command(subcommand)]
+        command: dead_letters::Command,
+    },
     /// The Avro schemas against the registry
     Schemas {
         #[command(subcommand)]
@@ -182,6 +197,8 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(async |_| connectors::run(&options, out).await)
         }
+        Command::Webhooks { command } => webhooks::run(command, environment, out),
+        Command::DeadLetters { command } => dead_letters::run(command, environment, out),
         Command::Schemas { command } => schemas::run(command, environment, out),
         #[cfg(feature = "simulator")]
         Command::Simulate(options) => {

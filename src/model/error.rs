@@ -116,6 +116,21 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Stable name of the kind of error, for dead letters.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Malformed { .. } => "model::Error::Malformed",
+            Self::NotAnObject { .. } => "model::Error::NotAnObject",
+            Self::TooManyNotifications { .. } => "model::Error::TooManyNotifications",
+            Self::Unplaceable { .. } => "model::Error::Unplaceable",
+            Self::Unversioned { .. } => "model::Error::Unversioned",
+            _ => "model::Error",
+        }
+    }
+}
+
 /// The start of a refused text: enough to recognise it, never a whole body.
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 60;

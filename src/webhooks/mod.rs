@@ -7,6 +7,7 @@
 
 pub mod delivery;
 pub mod intake;
+pub mod letter;
 pub mod receiver;
 pub mod receivers;
 pub mod signature;

@@ -25,7 +25,10 @@
 mod support;
 
 mod cli;
+#[cfg(feature = "simulator")]
+mod cli_webhooks;
 mod conformance;
+mod dead_letters;
 mod declared;
 mod dependencies;
 mod driver;
@@ -77,7 +80,10 @@ fn main() -> ExitCode {
     }
     let tests = [
         cli::tests(),
+        #[cfg(feature = "simulator")]
+        cli_webhooks::tests(),
         conformance::tests(),
+        dead_letters::tests(),
         declared::tests(),
         dependencies::tests(),
         driver::tests(),

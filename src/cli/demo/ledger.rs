@@ -80,7 +80,9 @@ impl Verdict {
         let mut seen = HashSet::new();
         for entry in entries {
             let accepted = entry.end == Some(End::Accepted) && entry.purpose == Purpose::Event;
-            let Some(id) = entry.about.outgoing.filter(|_| accepted).map(|id| id.to_string()) else { continue };
+            let Some(id) = entry.about.outgoing.filter(|_| accepted).map(|id| id.to_string()) else {
+                continue;
+            };
             if !seen.insert(id.clone()) {
                 continue;
             }
@@ -92,7 +94,9 @@ impl Verdict {
             let topic = records[*place].topic.to_string();
             let company = entry.about.company.as_deref().unwrap_or_default();
             // One attempt each keeps the order in which they were ordered; a repeated one comes when it comes.
-            if entry.attempts.len() == 1 && let Some(before) = last.insert((company, topic), *place) {
+            if entry.attempts.len() == 1
+                && let Some(before) = last.insert((company, topic), *place)
+            {
                 verdict.out_of_order += usize::from(before > *place);
             }
         }
@@ -128,7 +132,7 @@ mod tests {
     use crate::simulator::{
         clock::Ticks,
         deliveries::{About, Attempt, Family},
-        world::Guid,
+        random::Guid,
     };
 
     fn entry(id: u128, end: End) -> Entry {

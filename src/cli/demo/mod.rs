@@ -19,10 +19,7 @@ use std::{
 use clap::Args;
 use tokio::time::sleep;
 
-use self::{
-    ledger::Figures,
-    stage::Stage,
-};
+use self::{ledger::Figures, stage::Stage};
 use super::{Failure, outside};
 use crate::telemetry::{Filters, Metrics};
 
@@ -50,8 +47,12 @@ pub(super) async fn run(
     let stage = Stage::start(logs, metrics).await?;
     writeln!(out, "{stage}\n").map_err(outside)?;
     let subscribed = stage.subscribe().await?;
-    writeln!(out, "{subscribed} subscriptions, each acknowledged; the provider changes {} things a second", options.rate)
-        .map_err(outside)?;
+    writeln!(
+        out,
+        "{subscribed} subscriptions, each acknowledged; the provider changes {} things a second",
+        options.rate
+    )
+    .map_err(outside)?;
     writeln!(out, "\n{:>4}  {:<10} {}", "s", "Kafka", Figures::HEAD).map_err(outside)?;
 
     let third = Duration::from_secs(options.seconds.into()) / 3;
@@ -76,10 +77,12 @@ pub(super) async fn run(
     if settled && verdict.holds() { Ok(()) } else { Err(Failure::Reported) }
 }
 
-const NOT_YET: &str = "Not there yet: keeping subscriptions alive, fetching the records behind events, snapshots.";
+const NOT_YET: &str =
+    "Not there yet: keeping subscriptions alive, fetching the records behind events, snapshots.";
 
 fn line(stage: &Stage, begun: Instant, reachable: bool, out: &mut impl Write) -> Result<(), Failure> {
     let kafka = if reachable { "there" } else { "cut off" };
-    writeln!(out, "{:>4.0}  {kafka:<10} {}", begun.elapsed().as_secs_f64(), stage.figures()).map_err(outside)?;
+    writeln!(out, "{:>4.0}  {kafka:<10} {}", begun.elapsed().as_secs_f64(), stage.figures())
+        .map_err(outside)?;
     out.flush().map_err(outside)
 }

@@ -75,7 +75,8 @@ impl Stage {
         let simulator = Simulator::start(settings).await.map_err(outside)?;
 
         let secret = secret();
-        let files = Files { directory: &state.0, certificate: &certificate, key: &made.signing_key.serialize_pem() };
+        let files =
+            Files { directory: &state.0, certificate: &certificate, key: &made.signing_key.serialize_pem() };
         files.write(&cluster, &registry, &simulator).map_err(outside)?;
         let environment = [(OsString::from(SECRET), OsString::from(&secret))];
         let loaded = config::Worker::load(Some(&state.0.join("worker.properties")), environment);
@@ -97,8 +98,19 @@ impl Stage {
         let running = tokio::spawn(async move { service.run(&process, stopped).await });
         let client = client(&simulator)?;
         let metrics = metrics.clone();
-        let stage =
-            Self { cluster, registry, simulator, metrics, client, receiver, admin, secret, stop, running, _state: state };
+        let stage = Self {
+            cluster,
+            registry,
+            simulator,
+            metrics,
+            client,
+            receiver,
+            admin,
+            secret,
+            stop,
+            running,
+            _state: state,
+        };
         timeout(LIMIT, stage.is_received()).await.map_err(outside)?;
         Ok(stage)
     }
@@ -122,7 +134,8 @@ impl Stage {
     pub(super) async fn subscribe(&self) -> Result<usize, Failure> {
         let provider = self.simulator.base_url();
         for (resource, path) in RESOURCES {
-            let at = |operation: &str| provider.join(&format!("{path}/webhooks/{operation}")).map_err(outside);
+            let at =
+                |operation: &str| provider.join(&format!("{path}/webhooks/{operation}")).map_err(outside);
             let events: Value = self.call(self.client.get(at("events")?)).await?;
             let url = format!("{}/webhooks/accounting/{CONNECTOR}/{}", self.receiver, resource.name());
             let body = json!({
@@ -184,9 +197,11 @@ impl Stage {
         let mut records = Vec::new();
         for (resource, _) in RESOURCES {
             let topic = Topic::AccountingEvents(resource).name(&prefix);
-            kafka::read_to_end(&self.cluster.settings(), &topic, &partitions, LIMIT, |record| records.push(record))
-                .await
-                .map_err(outside)?;
+            kafka::read_to_end(&self.cluster.settings(), &topic, &partitions, LIMIT, |record| {
+                records.push(record)
+            })
+            .await
+            .map_err(outside)?;
         }
         Ok(Verdict::of(&self.entries(), &records))
     }

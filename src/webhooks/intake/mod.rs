@@ -56,7 +56,6 @@ pub use self::{
 use super::delivery::{Delivery, Part, Reading};
 use crate::{
     kafka, metrics,
-    model::EncodedRecord,
     pipeline::{Failure, RecordSink, Stage},
     retry::{Backoff, Chain, Policy, Retry},
     spool::{self, Entry, Spool},
@@ -268,7 +267,8 @@ impl<S: Sinks> Shared<S> {
             .as_ref()
             .filter(|_| !line.lane.is_behind() && self.memory.has_room())
             .and_then(|ready| prepare::records(ready, delivery, part.content).ok());
-        let size = records.iter().flatten().map(EncodedRecord::size).sum::<usize>() + delivery.body.len();
+        let size = records.iter().flatten().map(|prepared| prepared.record.size()).sum::<usize>()
+            + delivery.body.len();
         let memory = self.memory.take(size + ITEM);
         let item = |sequence| {
             Arc::new(Item {

@@ -1,4 +1,7 @@
 //! From a delivery to the bytes Kafka gets: its records, or the dead letter that it becomes.
+//!
+//! A letter has the delivery's bytes and all that reading them again takes; [`letter`] says under which headers. All letters
+//! of a connector have one key, hence one partition: pieces stand together, in the order they were cut.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -7,7 +10,10 @@ use bytes::Bytes;
 use crate::{
     model::{EncodedRecord, Error as ModelError, Outgoing},
     pipeline::{DeadLetters, Failure, Original, Preparer, Stage},
-    webhooks::delivery::{Context, Delivery},
+    webhooks::{
+        delivery::{Context, Delivery},
+        letter::{self, Piece},
+    },
 };
 
 /// Dead letters that not even their own topic takes whole are cut into pieces of this size: less than any limit in use.
@@ -32,6 +38,24 @@ pub trait Openings: Send + Sync {
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
+/// What goes to Kafka.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) record: EncodedRecord,
+    pub(super) kind: Kind,
+}
+
+/// What a record counts as once Kafka has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An event.
+    Value,
+    /// A dead letter, or the first piece of one.
+    Letter(Stage),
+    /// Another piece.
+    Piece,
+}
+
 /// Not now: what is missing comes by itself.
 #[derive(Debug)]
 pub(super) struct NotNow;
@@ -41,60 +65,232 @@ pub(super) fn records(
     ready: &Ready,
     delivery: &Delivery,
     content: Result<Vec<Outgoing>, ModelError>,
-) -> Result<Vec<EncodedRecord>, NotNow> {
+) -> Result<Vec<Prepared>, NotNow> {
     let outgoing = match content {
         Ok(outgoing) => outgoing,
         Err(error) => {
-            let failure = Failure::new(Stage::Read, "model::Error", &error);
+            let failure = Failure::new(Stage::Read, error.class(), &error);
             return Ok(letters(ready, delivery, None, &failure, 1));
         }
     };
     let mut records = Vec::with_capacity(outgoing.len());
     for record in outgoing {
         match ready.preparer.prepare(&record) {
-            Ok(record) => records.push(record),
+            Ok(record) => records.push(Prepared { record, kind: Kind::Value }),
             Err(error) if error.retry().is_retriable() => return Err(NotNow),
             Err(error) => {
-                let failure = Failure::new(Stage::Convert, "avro::Error", &error);
+                let failure = Failure::new(Stage::Convert, error.class(), &error);
                 let topic = ready.preparer.topic_name(record.topic);
-                records.extend(letters(ready, delivery, Some(&topic), &failure, 1));
+                let meant = Meant { topic: &topic, id: &record.meta.id };
+                records.extend(letters(ready, delivery, Some(meant), &failure, 1));
             }
         }
     }
     Ok(records)
 }
 
-/// The dead letter of a delivery, in so many pieces.
+/// The one record of a delivery that a letter stands for.
+#[derive(Clone, Copy)]
+pub(super) struct Meant<'a> {
+    /// Where it would have gone.
+    topic: &'a str,
+    /// Its `tributary.id`.
+    id: &'a str,
+}
+
+/// The dead letter of a delivery, in so many pieces. It stands for one record of it where that is known, else for all.
+///
+/// Logged here, where it is made: one that has to be sent again is logged again. Pieces are not, since what is cut has been
+/// tried whole before.
 pub(super) fn letters(
     ready: &Ready,
     delivery: &Delivery,
-    destination: Option<&str>,
+    meant: Option<Meant<'_>>,
     failure: &Failure,
     pieces: usize,
-) -> Vec<EncodedRecord> {
-    let context = &delivery.context;
-    let size = delivery.body.len().div_ceil(pieces.max(1)).max(1);
-    let mut head = vec![
-        ("tributary.received.at", Bytes::from(context.received_at.to_string())),
-        ("tributary.delivery", Bytes::from(serde_json::to_vec(&**context).unwrap_or_default())),
-    ];
-    let letter = |number: usize| {
-        let body = delivery
-            .body
-            .slice((number * size).min(delivery.body.len())..((number + 1) * size).min(delivery.body.len()));
-        let original = Original { key: Bytes::from(context.connector.clone()), value: body, place: None };
-        let mut headers = head.clone();
-        if pieces > 1 {
-            headers.push(("tributary.piece", Bytes::from(format!("{}/{pieces}", number + 1))));
+) -> Vec<Prepared> {
+    let (context, body) = (&delivery.context, &delivery.body);
+    if pieces == 1 {
+        ready.dead_letters.log(meant.map(|meant| meant.topic), failure);
+    }
+    let pieces = pieces.clamp(1, body.len().max(1));
+    // Texts and numbers alone, which are always writable.
+    let head = Bytes::from(serde_json::to_vec(&**context).unwrap_or_default());
+    let id = meant.map(|meant| meant.id);
+    let of_piece = (pieces > 1).then(|| Piece::headers(&letter::id(&head, id, failure, body), body, pieces));
+    let piece = |number: usize| {
+        let mut headers = vec![(letter::RECEIVED_AT, Bytes::from(context.received_at.to_string()))];
+        if number == 1 {
+            // Once: it may be large, with a company for every tenant, and a piece has to stay small.
+            headers.push((letter::DELIVERY, head.clone()));
         }
-        ready.dead_letters.record(&original, destination, failure, &headers)
+        headers.extend(id.map(|id| (letter::RECORD, Bytes::from(id.to_owned()))));
+        headers.extend(of_piece.iter().flat_map(|of_piece| of_piece(number)));
+        let edge = |number: usize| body.len() * number / pieces;
+        let value = body.slice(edge(number - 1)..edge(number));
+        let original = Original { key: Bytes::from(context.connector.clone()), value, place: None };
+        let record = ready.dead_letters.record(&original, meant.map(|meant| meant.topic), failure, &headers);
+        Prepared { record, kind: if number == 1 { Kind::Letter(failure.stage) } else { Kind::Piece } }
     };
-    let letters = (0..pieces.max(1)).map(letter).collect();
-    head.clear();
-    letters
+    (1..=pieces).map(piece).collect()
 }
 
 /// Pieces a body is cut into where it is refused whole.
 pub(super) fn pieces(body: &[u8]) -> usize {
     body.len().div_ceil(PIECE).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        avro, config,
+        model::{InvoicingAction, InvoicingEntity, InvoicingHook, TopicPrefix},
+        webhooks::{delivery::Family, letter::Joining},
+    };
+
+    /// Has no id for any schema, so every record that can be read is refused by the encoder.
+    async fn ready() -> Ready {
+        let directory = tempfile::tempdir().unwrap();
+        let nowhere = config::Registry::open("http://127.0.0.1:1".parse().unwrap());
+        let ids = avro::Ids::open(avro::Registry::new(&nowhere).unwrap(), directory.path()).await;
+        let dead_letters = DeadLetters {
+            topic: "acme.dead-letters".into(),
+            partitions: 5,
+            connector: "hooks".into(),
+            task: 0,
+            logged: false,
+        };
+        let prefix = TopicPrefix::new("acme").unwrap();
+        Ready { preparer: Preparer::new(&prefix, 5, avro::Encoder::new(&ids, &[])), dead_letters }
+    }
+
+    fn delivery(body: impl Into<Bytes>, family: Family) -> Delivery {
+        let context = Context {
+            connector: "hooks".into(),
+            prefix: "acme".into(),
+            dead_letters: "acme.dead-letters".into(),
+            received_at: 1_700_000_000_000_001,
+            traceparent: None,
+            family,
+        };
+        Delivery { context: Arc::new(context), body: body.into() }
+    }
+
+    fn accounting(body: impl Into<Bytes>) -> Delivery {
+        delivery(body, Family::Accounting { resource: None })
+    }
+
+    fn letters_of(ready: &Ready, delivery: &Delivery) -> Vec<EncodedRecord> {
+        let parts = delivery.read().parts;
+        parts.into_iter().flat_map(|part| bytes(records(ready, delivery, part.content).unwrap())).collect()
+    }
+
+    fn bytes(prepared: Vec<Prepared>) -> Vec<EncodedRecord> {
+        prepared.into_iter().map(|prepared| prepared.record).collect()
+    }
+
+    fn headers(record: &EncodedRecord) -> Vec<(String, Bytes)> {
+        record.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+    }
+
+    fn too_large() -> Failure {
+        Failure {
+            stage: Stage::Produce,
+            class: "kafka::Error::RecordRefused",
+            message: "too large".into(),
+            causes: Vec::new(),
+        }
+    }
+
+    fn joined<'a>(records: impl IntoIterator<Item = &'a EncodedRecord>) -> BTreeMap<String, Bytes> {
+        let mut joining: BTreeMap<String, Joining> = BTreeMap::new();
+        for record in records {
+            let piece = Piece::from_headers(&headers(record)).unwrap().unwrap();
+            let (id, number) = (piece.letter.clone(), piece.number);
+            let one = joining.entry(id).or_insert_with(|| Joining::new(piece));
+            one.add(number, record.value.clone().unwrap());
+        }
+        joining.into_iter().map(|(id, joining)| (id, joining.join().unwrap())).collect()
+    }
+
+    #[tokio::test]
+    async fn a_body_that_cannot_be_read_is_a_letter_from_which_the_same_delivery_is_read() {
+        let unread = accounting(&b"{not json \xff"[..]);
+
+        let letters = letters_of(&ready().await, &unread);
+
+        let [letter] = letters.as_slice() else { panic!("{letters:?}") };
+        let headers = headers(letter);
+        assert_eq!(letter.value.as_deref(), Some(&b"{not json \xff"[..]));
+        assert_eq!((&*letter.topic, &letter.key[..]), ("acme.dead-letters", &b"hooks"[..]));
+        assert_eq!(letter::text(&headers, letter::RECEIVED_AT), Some("1700000000000001"));
+        assert_eq!(letter::text(&headers, "__connect.errors.stage"), Some("TASK_POLL"));
+        let class = letter::text(&headers, "__connect.errors.exception.class.name");
+        assert_eq!(class, Some("model::Error::Malformed"));
+        assert_eq!(letter::text(&headers, letter::RECORD), None, "it stands for the whole delivery");
+        let again = letter::delivery(&headers, letter.value.clone().unwrap()).unwrap();
+        assert_eq!((again.context, again.body), (unread.context, unread.body));
+    }
+
+    #[tokio::test]
+    async fn a_record_that_the_schema_refuses_is_told_from_the_others_of_its_delivery() {
+        let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
+        let family = Family::Invoicing { hook: Some(hook.into()), tenants: Arc::default() };
+        let notification =
+            |tenant: &str| json!({ "Entity": "Customer", "EntityId": "1", "TenantId": tenant });
+        let body = json!({ "Id": "x", "Notifications": [notification("7"), notification("8")] }).to_string();
+
+        let letters = letters_of(&ready().await, &delivery(body.clone(), family));
+
+        let told: BTreeSet<_> = letters
+            .iter()
+            .map(|letter| letter::text(&headers(letter), letter::RECORD).unwrap().to_owned())
+            .collect();
+        assert_eq!((letters.len(), told.len()), (2, 2), "{told:?}");
+        for letter in &letters {
+            assert_eq!(letter.value.as_deref(), Some(body.as_bytes()));
+            let topic = letter::text(&headers(letter), "__connect.errors.topic").map(str::to_owned);
+            assert_eq!(topic.as_deref(), Some("acme.invoicing.customer.events"));
+        }
+    }
+
+    #[tokio::test]
+    async fn pieces_of_letters_that_interleave_or_are_written_twice_never_mix() {
+        let ready = ready().await;
+        let body: Vec<u8> = (0..PIECE * 2 + 77).map(|place| (place % 251) as u8).collect();
+        let (first, mut second) = (accounting(body.clone()), accounting(body.clone()));
+        Arc::make_mut(&mut second.context).received_at += 1;
+        let cut = |delivery: &Delivery| bytes(letters(&ready, delivery, None, &too_large(), pieces(&body)));
+        let (one, other, again) = (cut(&first), cut(&second), cut(&first));
+
+        let interleaved = one[..2].iter().chain(&other).chain(&again).chain(&one[2..]);
+        let whole = joined(interleaved);
+
+        assert_eq!(one, again, "the same letter has the same pieces");
+        assert_eq!(one.len(), 3);
+        assert_eq!(whole.len(), 2, "two letters");
+        assert!(whole.values().all(|joined| *joined == body));
+        let all = || one.iter().chain(&other);
+        assert!(all().all(|piece| piece.partition == one[0].partition && piece.key == one[0].key));
+        assert!(all().all(|piece| piece.size() < 1 << 20), "no topic takes less than 1 MiB");
+        let tell: Vec<_> =
+            one.iter().map(|piece| letter::delivery(&headers(piece), Bytes::new()).is_ok()).collect();
+        assert_eq!(tell, [true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn a_body_is_cut_into_no_more_pieces_than_it_has_bytes() {
+        let ready = ready().await;
+        for (body, expected) in [(&b""[..], 1), (b"x", 1), (b"xy", 2)] {
+            let letters = bytes(letters(&ready, &accounting(body), None, &too_large(), 3));
+
+            let whole: Vec<u8> = letters.iter().flat_map(|letter| letter.value.clone().unwrap()).collect();
+            assert_eq!((letters.len(), whole.as_slice()), (expected, body));
+        }
+    }
 }

@@ -11,12 +11,16 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::lane::NotSent;
+use super::{
+    lane::NotSent,
+    prepare::{Kind, Prepared},
+};
 use crate::{
     config::Kafka,
     kafka::{self, Persisted, Producer, ProducerOptions},
-    model::EncodedRecord,
-    pipeline::RecordSink,
+    metrics,
+    model::Origin,
+    pipeline::{RecordSink, Stage},
 };
 
 /// Makes producers. Kafka's, or those of a test.
@@ -143,8 +147,9 @@ impl<S: Sinks> Current<S> {
 
 /// Records of one part that were handed over.
 pub(super) struct Reports<K: RecordSink> {
-    first: Option<K::Delivery>,
-    others: Vec<K::Delivery>,
+    first: Option<(Kind, K::Delivery)>,
+    others: Vec<(Kind, K::Delivery)>,
+    sent_at: Instant,
     /// Why not all of them were.
     broken: Option<kafka::Error>,
 }
@@ -163,13 +168,13 @@ pub(super) enum Report {
 /// Hands records over, in order.
 pub(super) fn send<K: RecordSink>(
     sink: &K,
-    records: Vec<EncodedRecord>,
+    records: Vec<Prepared>,
 ) -> Result<Reports<K>, NotSent<kafka::Error>> {
-    let mut reports = Reports { first: None, others: Vec::new(), broken: None };
-    for record in records {
+    let mut reports = Reports { first: None, others: Vec::new(), sent_at: Instant::now(), broken: None };
+    for Prepared { record, kind } in records {
         match sink.send(record) {
-            Ok(delivery) if reports.first.is_none() => reports.first = Some(delivery),
-            Ok(delivery) => reports.others.push(delivery),
+            Ok(delivery) if reports.first.is_none() => reports.first = Some((kind, delivery)),
+            Ok(delivery) => reports.others.push((kind, delivery)),
             Err(refused) if reports.first.is_some() => {
                 reports.broken = Some(refused.error);
                 break;
@@ -182,24 +187,28 @@ pub(super) fn send<K: RecordSink>(
 }
 
 impl<K: RecordSink> Reports<K> {
-    /// Waits for all of them.
+    /// Waits for all of them, and counts what Kafka has.
     pub(super) async fn all(self) -> Report {
         let (mut again, mut refused) = (None, None);
-        let mut sort = |error: kafka::Error| {
+        let mut sort = |kind: Option<Kind>, error: kafka::Error| {
             if error.persisted() == Persisted::Yes {
+                kind.map(|kind| landed(kind, self.sent_at));
             } else if error.refuses_record() {
+                metrics::publish_failed(Stage::Produce);
                 refused = Some(error);
             } else {
+                metrics::publish_failed(Stage::Produce);
                 again = Some(error);
             }
         };
-        for delivery in self.first.into_iter().chain(self.others) {
-            if let Err(error) = delivery.await {
-                sort(error);
+        for (kind, delivery) in self.first.into_iter().chain(self.others) {
+            match delivery.await {
+                Ok(_) => landed(kind, self.sent_at),
+                Err(error) => sort(Some(kind), error),
             }
         }
         if let Some(error) = self.broken {
-            sort(error);
+            sort(None, error);
         }
         match (again, refused) {
             (Some(error), _) => Report::Again(error),
@@ -207,4 +216,13 @@ impl<K: RecordSink> Reports<K> {
             (None, None) => Report::Landed,
         }
     }
+}
+
+fn landed(kind: Kind, sent_at: Instant) {
+    match kind {
+        Kind::Value => metrics::records_published(Origin::Webhook.name(), 1),
+        Kind::Letter(stage) => metrics::dead_letter_written(stage),
+        Kind::Piece => return,
+    }
+    metrics::published_after(sent_at.elapsed());
 }

@@ -22,7 +22,9 @@ fn worker(directory: &Path, receives: bool) -> config::Worker {
 }
 
 async fn start(worker: &config::Worker) -> Result<Option<Ingest>, Error> {
-    timeout(LIMIT, Ingest::start(worker, &"worker:1".into())).await.unwrap()
+    timeout(LIMIT, Ingest::start(worker, &"worker:1".into(), Admin::Real(worker.kafka.clone())))
+        .await
+        .unwrap()
 }
 
 async fn stop(ingest: Ingest) {
