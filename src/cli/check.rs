@@ -1,7 +1,8 @@
 //! `tributary check`: what a start would find, item by item, without changing anything.
 //!
 //! Some things show only when they are used, which a check does not do: whether this worker may write to its topics, use
-//! its transactional ids and join its group. Nor does Kafka tell the time, so the clock is not compared with a broker's. The
+//! its transactional ids and join its group. Nor does Kafka tell the time: that the clock is behind shows where the config
+//! topic holds something newer than now, that it is ahead does not. The
 //! last line says so.
 
 use std::{
@@ -9,7 +10,7 @@ use std::{
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use super::{Failure, load::Loaded, outside, schemas};
@@ -40,7 +41,8 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let mut report = Report { out, failed: 0 };
     look_at_everything(loaded, with_test_source, &mut report).await.map_err(outside)?;
-    let unseen = "rights to write, to use transactional ids and to join the group; the clock";
+    let unseen =
+        "rights to write, to use transactional ids and to join the group; whether the clock is ahead";
     report.line("skipped", "what only a start shows", unseen).map_err(outside)?;
     if report.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
@@ -74,13 +76,13 @@ async fn look_at_everything<W: Write>(
         let create = loaded.worker.topic_creation;
         report.result("topics of the worker", own_topics(&loaded.worker, &admin).await)?;
         let owner = owner(&loaded.worker, &admin, with_test_source).await;
-        let (owner, unknown) = match owner {
-            Ok((owner, unknown)) => (Ok(owner), unknown),
-            Err(error) => (Err(error), None),
+        let (owner, warnings) = match owner {
+            Ok((owner, warnings)) => (Ok(owner), warnings),
+            Err(error) => (Err(error), Vec::new()),
         };
         report.result("owner of the topics", owner)?;
-        if let Some(unknown) = unknown {
-            report.line("warning", "owner of the topics", &unknown)?;
+        for (subject, warning) in warnings {
+            report.line("warning", subject, &warning)?;
         }
         for connector in &loaded.connectors {
             let subject = format!("topics of {}", connector.common().name);
@@ -114,20 +116,22 @@ async fn own_topics(worker: &config::Worker, admin: &Admin) -> Result<String, ka
     })
 }
 
-/// Whether the config topic, where there is one, is this worker's to use; and what of it this worker could not run.
+/// Whether the config topic, where there is one, is this worker's to use; and what of it is worth a warning, by subject.
 async fn owner(
     worker: &config::Worker,
     admin: &Admin,
     with_test_source: bool,
-) -> Result<(String, Option<String>), Box<dyn Error>> {
+) -> Result<(String, Vec<(&'static str, String)>), Box<dyn Error>> {
     let (topic, work) = (worker.topics.config.name.as_str(), worker.topics.work.name.as_str());
     let counts = admin.partition_counts(&[topic, work]).await?;
     let Some(count) = counts.get(topic) else {
-        return Ok(("nobody has written to them yet".to_owned(), None));
+        return Ok(("nobody has written to them yet".to_owned(), Vec::new()));
     };
     let partitions: Vec<i32> = (0..*count).collect();
     let mut configs = Configs::default();
+    let mut newest = 0;
     kafka::read_to_end(&worker.kafka, topic, &partitions, READ_LIMIT, |record| {
+        newest = newest.max(record.timestamp_ms.unwrap_or_default());
         configs.apply(&record);
     })
     .await?;
@@ -140,7 +144,19 @@ async fn owner(
         let named = named.join(", ");
         format!("connectors of classes this worker does not have fail on it ({named}); run a version that has them")
     });
-    Ok((format!("{} connectors, of this group", configs.connectors().len()), unknown))
+    let mut warnings: Vec<_> = unknown.map(|unknown| ("owner of the topics", unknown)).into_iter().collect();
+    warnings.extend(behind(newest, SystemTime::now(), worker.clock_skew_max).map(|behind| ("clock", behind)));
+    Ok((format!("{} connectors, of this group", configs.connectors().len()), warnings))
+}
+
+/// What to say of a clock by which the newest record, in milliseconds since 1970, is yet to be written.
+fn behind(newest: i64, now: SystemTime, most: Duration) -> Option<String> {
+    let newest = UNIX_EPOCH + Duration::from_millis(newest.unsigned_abs());
+    let behind = newest.duration_since(now).ok().filter(|behind| *behind > most)?;
+    Some(format!(
+        "is {} s behind that of whoever wrote to the config topic last; set it by NTP: times of events and leases go by it",
+        behind.as_secs()
+    ))
 }
 
 async fn topics(layout: &Layout, admin: &Admin, create: bool) -> Result<String, Box<dyn Error>> {
@@ -256,6 +272,16 @@ impl<W: Write> Report<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_behind_the_newest_record_by_more_than_is_assumed_is_warned_about() {
+        let (now, most) = (UNIX_EPOCH + Duration::from_secs(1_000), Duration::from_secs(300));
+
+        let told = behind(1_301_000, now, most).unwrap();
+
+        assert!(told.starts_with("is 301 s behind"), "{told}");
+        assert_eq!((behind(1_300_000, now, most), behind(0, now, most)), (None, None));
+    }
 
     #[test]
     fn a_disk_below_the_spools_reserve_is_warned_about_and_one_above_is_not() {

@@ -66,7 +66,7 @@ impl Follower {
     pub(super) async fn start(parts: Parts, state_dir: &Path) -> Result<Self, JoinError> {
         let state_dir = state_dir.to_owned();
         let (cache, listed) = spawn_blocking(move || Cache::load(&state_dir)).await?;
-        let mut follower = Self { parts, cache, table: Table::default(), listed: listed.clone() };
+        let mut follower = Self { parts, cache, table: Table::default(), listed: BTreeMap::new() };
         follower.show(listed).await?;
         Ok(follower)
     }
@@ -144,8 +144,10 @@ impl Follower {
             gaps.open(name, prefix, Cause::Stopped, gaps::now(), detail).await;
         }
         self.tell_faults();
-        let names: Vec<&str> = places.iter().map(|(name, _)| name.as_str()).collect();
-        tracing::info!(connectors = names.join(","), "receivers are set");
+        if listed != self.listed {
+            let names: Vec<&str> = places.iter().map(|(name, _)| name.as_str()).collect();
+            tracing::info!(connectors = names.join(","), "receivers are set");
+        }
         self.listed = listed;
         Ok(())
     }

@@ -7,28 +7,23 @@ use super::{Faults, openings::Prefixes};
 use crate::{
     retry::Chain,
     spool::Spool,
-    webhooks::receivers::{Receivers, Taking},
+    webhooks::{
+        intake::{Intake, Producers},
+        receivers::{Receivers, Taking},
+    },
 };
 
 /// Looks at ingest. Cheap to clone.
 #[derive(Clone)]
 pub(in crate::worker) struct Watch {
-    receivers: Receivers,
-    spool: Spool,
-    prefixes: Prefixes,
-    faults: watch::Receiver<Faults>,
+    pub(super) receivers: Receivers,
+    pub(super) spool: Spool,
+    pub(super) intake: Intake<Producers>,
+    pub(super) prefixes: Prefixes,
+    pub(super) faults: watch::Receiver<Faults>,
 }
 
 impl Watch {
-    pub(super) fn new(
-        receivers: Receivers,
-        spool: Spool,
-        prefixes: Prefixes,
-        faults: watch::Receiver<Faults>,
-    ) -> Self {
-        Self { receivers, spool, prefixes, faults }
-    }
-
     /// What keeps connectors from being received as they are configured.
     pub(in crate::worker) fn faults(&self) -> watch::Receiver<Faults> {
         self.faults.clone()
@@ -65,6 +60,7 @@ impl Watch {
         json!({
             "receivers": receivers,
             "faults": faults,
+            "intake": { "lanes_behind": self.intake.behind(), "memory_bytes": self.intake.memory_used() },
             "spool": {
                 "entries": totals.entries,
                 "bytes": totals.bytes,

@@ -183,7 +183,7 @@ impl Ingest {
 
         let receivers = Receivers::new();
         let faults = watch::Sender::new(Faults::default());
-        let watch = Watch::new(receivers.clone(), spool.clone(), prefixes.clone(), faults.subscribe());
+        let told_faults = faults.subscribe();
         let parts = Parts {
             providers: worker.providers.clone(),
             create: worker.topic_creation,
@@ -205,6 +205,13 @@ impl Ingest {
         let intake = Intake::start(producers, spool.clone(), openings, memory, Times::default())
             .await
             .map_err(closed)?;
+        let watch = Watch {
+            receivers: receivers.clone(),
+            spool: spool.clone(),
+            intake: intake.clone(),
+            prefixes: prefixes.clone(),
+            faults: told_faults,
+        };
         let (acknowledged, hears_acknowledged) = mpsc::channel::<Acknowledged>(NOTES);
         let (oversized, hears_oversized) = mpsc::channel::<Oversized>(NOTES);
         let options = receiver::Options {

@@ -88,6 +88,31 @@ async fn a_spool_that_was_moved_aside_is_a_gap_of_every_connector_that_was_recei
 }
 
 #[tokio::test]
+async fn a_worker_is_unwell_only_once_it_has_to_refuse_deliveries() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = samples::webhook_config();
+    config.insert("spool.limit.bytes".to_owned(), "1048576".to_owned());
+    let receivers = serde_json::json!({ "format": 1, "connectors": { "hooks": { "config": config, "target": "PAUSED" } } });
+    fs::write(directory.path().join("receivers.json"), receivers.to_string()).unwrap();
+    let ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();
+    let append = |sequence, size| {
+        let lane = spool::Lane { topic: "acme.accounting.customers.events".into(), number: 0 };
+        ingest.spool.append(spool::Entry { lane, sequence, payload: vec![0; size].into() })
+    };
+
+    append(1, 1_000).await.unwrap();
+    let with_room = ingest.watch().refuses();
+    append(2, 1_040_000).await.unwrap();
+    let full = ingest.watch().refuses();
+    let report = ingest.watch().report();
+    stop(ingest).await;
+
+    assert_eq!(with_room, None);
+    assert!(full.is_some_and(|told| told.contains("503") && told.contains("limit is reached")), "{report}");
+    assert_eq!((&report["receivers"]["hooks"], &report["spool"]["entries"]), (&"PAUSED".into(), &2.into()));
+}
+
+#[tokio::test]
 async fn a_part_that_ends_by_itself_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let mut ingest = start(&worker(directory.path(), true)).await.unwrap().unwrap();

@@ -21,18 +21,21 @@ const COMPANY: &str = "company:1:CM:a";
 async fn a_delivery_over_https_is_in_its_topic_as_it_was_sent(shared: &'static Shared) -> Result<()> {
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-basic")?;
     let worker = place.start().await?;
-    worker.change("PUT", "/config", Some(&place.connector())).await;
+    let mut config = place.connector();
+    config["body.limit.bytes"] = "4096".into();
+    worker.change("PUT", "/config", Some(&config)).await;
     worker.until_received(Some("RUNNING")).await;
     let delivery = Delivery::change("delivery-1", COMPANY, 7);
 
     let forged = worker.send(&delivery, "fedcba9876543210-other").await;
     let answer = worker.send(&delivery, SECRET).await;
     let asked = worker.deliver(&Delivery::acknowledge("delivery-2")).await;
+    let oversized = worker.deliver(&Delivery::change(&"3".repeat(5_000), COMPANY, 8)).await;
 
     assert_eq!(forged.status(), 401);
     assert_eq!((answer.status().as_u16(), answer.headers().get("set-cookie")), (200, None));
     assert_eq!(answer.text().await.unwrap(), "");
-    assert_eq!(asked, 200);
+    assert_eq!((asked, oversized), (200, 413));
     place.until_published(&["delivery-1"]).await;
     let records = place.read(Topic::AccountingEvents(AccountingResource::Customers)).await;
     let record = &records[0];
@@ -46,6 +49,8 @@ async fn a_delivery_over_https_is_in_its_topic_as_it_was_sent(shared: &'static S
     assert_eq!(event.correlation_id.as_deref(), Some("customer:1"));
     let acknowledged = until(async || place.state("acknowledge/hooks/webhook-1").await.is_some());
     assert!(acknowledged.await, "nobody was told of the Acknowledge");
+    let gap = until(async || place.state("gap/hooks/oversized/").await.is_some());
+    assert!(gap.await, "nobody was told of the delivery that was too large");
     let (_, status) = worker.ask("GET", &format!("/connectors/{CONNECTOR}/status"), None).await;
     assert_eq!(status["tasks"][0]["state"], "RUNNING", "{status}");
     Ok(())
