@@ -34,6 +34,7 @@ mod group;
 mod interop;
 mod layering;
 mod lifecycle;
+mod oracle;
 mod outage;
 mod partitions;
 mod publish;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         interop::tests(),
         layering::tests(),
         lifecycle::tests(),
+        oracle::tests(),
         outage::tests(),
         partitions::tests(),
         publish::tests(),

@@ -1,0 +1,24 @@
+//! Nothing acknowledged is lost: an oracle for everything that receives deliveries, and the tests that need one.
+//!
+//! ```text
+//! senders ──signed deliveries──▶ receiver ──▶ topics ──▶ reader
+//!    └── ledger: sent, answered, when ─────▶ judge ◀──────┘
+//! ```
+//!
+//! [`delivery`] makes deliveries as the provider does, [`senders`] sends them, [`ledger`] remembers what was answered,
+//! [`reader`] reads the topics, [`judge`] compares; none of them uses code of the product, and the benchmark of the receiver
+//! uses the same files. [`histories`] tries the judge.
+
+pub(crate) mod delivery;
+mod histories;
+pub(crate) mod judge;
+pub(crate) mod ledger;
+pub(crate) mod reader;
+pub(crate) mod senders;
+pub(crate) mod worker;
+
+use crate::support::harness::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    histories::tests()
+}
