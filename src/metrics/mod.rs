@@ -72,6 +72,19 @@ const ROUTES: &[&str] = &[
     OTHER,
 ];
 const OTHER: &str = "other";
+const FAMILIES: &[&str] = &["accounting", "invoicing"];
+const REFUSALS: &[&str] = &[
+    "route",
+    "stopped",
+    "shed",
+    "source",
+    "signature",
+    "echo",
+    "slow",
+    "broken",
+    "oversized",
+    "oversized_verified",
+];
 const STATUSES: &[&str] = &["2xx", "4xx", "5xx"];
 const LATENCY: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
@@ -202,6 +215,56 @@ const REST_SECONDS: Metric = Metric {
     labels: &[("effect", &["read", "change"])],
 };
 
+const DELIVERIES: Metric = Metric {
+    name: "tributary_deliveries_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Verified deliveries by how they ended: durable and acknowledged were answered 200, full and late 503.",
+    labels: &[("family", FAMILIES), ("outcome", &["durable", "acknowledged", "full", "late"])],
+};
+const DELIVERIES_REFUSED: Metric = Metric {
+    name: "tributary_deliveries_refused_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Requests to the public listeners that were refused, by reason. Alert on oversized_verified: those were the \
+           provider's.",
+    labels: &[("reason", REFUSALS)],
+};
+const DELIVERIES_REPEATED: Metric = Metric {
+    name: "tributary_deliveries_repeated_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Deliveries whose id was seen before, and that were answered by what became of the first.",
+    labels: &[],
+};
+const DELIVERY_SECONDS: Metric = Metric {
+    name: "tributary_delivery_seconds",
+    kind: Kind::Histogram(LATENCY),
+    unit: Unit::Seconds,
+    help: "Time from the head of a delivery's request to its answer, for verified ones; the provider waits 5 seconds.",
+    labels: &[("family", FAMILIES)],
+};
+const ACKNOWLEDGEMENTS_DROPPED: Metric = Metric {
+    name: "tributary_acknowledgements_dropped_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Acknowledge events that were answered and then dropped, because too many waited to be noted.",
+    labels: &[],
+};
+const CONNECTIONS_REFUSED: Metric = Metric {
+    name: "tributary_connections_refused_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Connections closed because their address had as many as one may have.",
+    labels: &[],
+};
+const CERTIFICATES_LOADED: Metric = Metric {
+    name: "tributary_certificates_loaded_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Changed certificates that a listener took up, or refused and went on with the one before.",
+    labels: &[("outcome", &["taken", "refused"])],
+};
 const SPOOL_ENTRIES: Metric = Metric {
     name: "tributary_spool_entries",
     kind: Kind::Gauge,
@@ -293,6 +356,13 @@ pub const ALL: &[Metric] = &[
     SPOOL_COMMIT_SECONDS,
     SPOOL_FAILURES,
     SPOOL_UNREADABLE,
+    DELIVERIES,
+    DELIVERIES_REFUSED,
+    DELIVERIES_REPEATED,
+    DELIVERY_SECONDS,
+    ACKNOWLEDGEMENTS_DROPPED,
+    CONNECTIONS_REFUSED,
+    CERTIFICATES_LOADED,
     REST_REQUESTS,
     REST_SECONDS,
 ];
@@ -398,6 +468,79 @@ impl Client {
             Self::Consumer => "consumer",
             Self::Transactional => "transactional",
             Self::Admin => "admin",
+        }
+    }
+}
+
+/// The API a delivery is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryFamily {
+    /// Accounting.
+    Accounting,
+    /// Invoicing.
+    Invoicing,
+}
+
+impl DeliveryFamily {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Accounting => "accounting",
+            Self::Invoicing => "invoicing",
+        }
+    }
+}
+
+/// How a verified delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryEnd {
+    /// Kafka or the spool has it.
+    Durable,
+    /// It asked whether its address takes deliveries.
+    Acknowledged,
+    /// There was no room for it.
+    Full,
+    /// Neither Kafka nor the disk answered in time.
+    Late,
+}
+
+/// Why a request to a public listener was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No connector is received there, or not by that method.
+    Route,
+    /// The connector is stopped.
+    Stopped,
+    /// Too many bytes are on their way already.
+    Shed,
+    /// Nothing may be delivered from that address.
+    Source,
+    /// No secret of the connector made its signature.
+    Signature,
+    /// It asked for something to be echoed that is no GUID.
+    Echo,
+    /// The body did not come in time.
+    Slow,
+    /// The body did not come whole.
+    Broken,
+    /// The body was too long to find out whose it is.
+    Oversized,
+    /// The provider's own, and larger than the connector takes.
+    OversizedVerified,
+}
+
+impl Refusal {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Route => "route",
+            Self::Stopped => "stopped",
+            Self::Shed => "shed",
+            Self::Source => "source",
+            Self::Signature => "signature",
+            Self::Echo => "echo",
+            Self::Slow => "slow",
+            Self::Broken => "broken",
+            Self::Oversized => "oversized",
+            Self::OversizedVerified => "oversized_verified",
         }
     }
 }
@@ -519,6 +662,44 @@ pub fn spool_failed() {
 /// So many stretches of the spool cannot be read.
 pub fn spool_unreadable(stretches: u64) {
     counter!(SPOOL_UNREADABLE.name).increment(stretches);
+}
+
+/// A verified delivery was answered this long after the head of its request.
+pub fn delivery_ended(family: DeliveryFamily, end: DeliveryEnd, elapsed: Duration) {
+    let outcome = match end {
+        DeliveryEnd::Durable => "durable",
+        DeliveryEnd::Acknowledged => "acknowledged",
+        DeliveryEnd::Full => "full",
+        DeliveryEnd::Late => "late",
+    };
+    counter!(DELIVERIES.name, "family" => family.label(), "outcome" => outcome).increment(1);
+    histogram!(DELIVERY_SECONDS.name, "family" => family.label()).record(elapsed.as_secs_f64());
+}
+
+/// A request to a public listener was refused.
+pub fn delivery_refused(reason: Refusal) {
+    counter!(DELIVERIES_REFUSED.name, "reason" => reason.label()).increment(1);
+}
+
+/// A delivery's id had been seen before.
+pub fn delivery_repeated() {
+    counter!(DELIVERIES_REPEATED.name).increment(1);
+}
+
+/// An Acknowledge was answered, and could not be passed on.
+pub fn acknowledgement_dropped() {
+    counter!(ACKNOWLEDGEMENTS_DROPPED.name).increment(1);
+}
+
+/// A connection was closed because its address had too many.
+pub fn connection_refused() {
+    counter!(CONNECTIONS_REFUSED.name).increment(1);
+}
+
+/// A listener's certificate changed on disk, and was taken up or not.
+pub fn certificate_loaded(taken: bool) {
+    let outcome = if taken { "taken" } else { "refused" };
+    counter!(CERTIFICATES_LOADED.name, "outcome" => outcome).increment(1);
 }
 
 /// A request to an admin listener was answered. `route` is the pattern its path has, if it has one.

@@ -1,11 +1,28 @@
-//! Certificates of listeners: PEM in, a TLS configuration out.
+//! Certificates of listeners: PEM in, a TLS configuration out, and another certificate in it once the files change.
+//!
+//! - A connection keeps what it shook hands with; the next one gets what is there then.
+//! - A pair that cannot be served, such as half of a renewal, changes nothing: the one before stays, the log says so once, and
+//!   the files are looked at again.
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use rustls::{
     ServerConfig,
+    crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
+    sign::{CertifiedKey, SingleCertAndKey},
 };
+use sha2::{Digest, Sha256};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::{metrics, retry::Chain};
 
 /// Why a certificate cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -18,22 +35,161 @@ pub struct CertificateError {
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
+/// A file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", path.display())]
+struct Unreadable {
+    path: PathBuf,
+    #[source]
+    source: std::io::Error,
+}
+
 /// TLS 1.2 and 1.3 with this chain and key, for HTTP/2 and HTTP/1.1.
 ///
 /// # Errors
 /// The texts are no PEM, or chain and key do not fit each other.
 pub fn tls(chain: &str, key: &str) -> Result<Arc<ServerConfig>, CertificateError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let certified = certified(chain, key, &provider)?;
+    configuration(provider, Arc::new(SingleCertAndKey::from(certified)))
+}
+
+/// A certificate and its key in two files, which may change while they are served. See the module's head.
+#[derive(Debug)]
+pub struct Certificates {
+    chain: PathBuf,
+    key: PathBuf,
+    provider: Arc<CryptoProvider>,
+    current: Arc<Current>,
+    /// Of the contents that were last looked at.
+    seen: [u8; 32],
+}
+
+impl Certificates {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// A file cannot be read, is no PEM, or the two do not fit each other.
+    pub fn load(chain: &Path, key: &Path) -> Result<Self, CertificateError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let pair = Pair::read(chain, key)?;
+        let current = Current(RwLock::new(Arc::new(pair.certified(&provider)?)));
+        let (chain, key, current) = (chain.to_owned(), key.to_owned(), Arc::new(current));
+        Ok(Self { chain, key, provider, current, seen: pair.digest() })
+    }
+
+    /// TLS 1.2 and 1.3 with whatever was taken up last, for HTTP/2 and HTTP/1.1.
+    ///
+    /// # Errors
+    /// The TLS library refuses its own defaults.
+    pub fn tls(&self) -> Result<Arc<ServerConfig>, CertificateError> {
+        let current: Arc<dyn ResolvesServerCert> = Arc::<Current>::clone(&self.current);
+        configuration(Arc::clone(&self.provider), current)
+    }
+
+    /// Looks at the files this often and takes up what has changed, until it is told to stop.
+    pub async fn watch(mut self, every: Duration, stop: CancellationToken) {
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // One line for each failure, however often it is met.
+        let mut failing = String::new();
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            match self.look().await {
+                Ok(changed) => {
+                    failing.clear();
+                    if changed {
+                        metrics::certificate_loaded(true);
+                        tracing::info!(certificate = %self.chain.display(), "a changed certificate was taken up");
+                    }
+                }
+                Err(error) => {
+                    let told = Chain(&error).to_string();
+                    if told != failing {
+                        metrics::certificate_loaded(false);
+                        tracing::error!(
+                            certificate = %self.chain.display(),
+                            error = told,
+                            "a changed certificate cannot be served, the one before stays"
+                        );
+                        failing = told;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes up what is in the files. Whether that was new.
+    async fn look(&mut self) -> Result<bool, CertificateError> {
+        let (chain, key) = (self.chain.clone(), self.key.clone());
+        let read = tokio::task::spawn_blocking(move || Pair::read(&chain, &key));
+        let pair = read.await.map_err(failed("read the certificate and key"))??;
+        let digest = pair.digest();
+        if digest == self.seen {
+            return Ok(false);
+        }
+        let certified = Arc::new(pair.certified(&self.provider)?);
+        *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
+        self.seen = digest;
+        Ok(true)
+    }
+}
+
+/// The certificate of the moment.
+#[derive(Debug)]
+struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// What is in the two files.
+struct Pair {
+    chain: String,
+    key: Zeroizing<String>,
+}
+
+impl Pair {
+    fn read(chain: &Path, key: &Path) -> Result<Self, CertificateError> {
+        let read = |path: &Path| {
+            let unreadable = |source| Unreadable { path: path.to_owned(), source };
+            std::fs::read_to_string(path).map_err(unreadable)
+        };
+        Ok(Self {
+            chain: read(chain).map_err(failed("read the certificate chain"))?,
+            key: Zeroizing::new(read(key).map_err(failed("read the private key"))?),
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let digest =
+            Sha256::new().chain_update(&self.chain).chain_update([0]).chain_update(self.key.as_str());
+        digest.finalize().into()
+    }
+
+    fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
+        certified(&self.chain, &self.key, provider)
+    }
+}
+
+fn certified(chain: &str, key: &str, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(failed("read the certificate chain"))?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(failed("read the private key"))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    CertifiedKey::from_der(chain, key, provider).map_err(failed("serve with the certificate and key"))
+}
+
+fn configuration(
+    provider: Arc<CryptoProvider>,
+    certificates: Arc<dyn ResolvesServerCert>,
+) -> Result<Arc<ServerConfig>, CertificateError> {
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(failed("choose TLS versions"))?
         .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(failed("serve with the certificate and key"))?;
+        .with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

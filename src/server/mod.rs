@@ -11,6 +11,8 @@
 //! - No connection holds its slot for nothing: one on which no byte moves for [`Options::head`] while no handler is at
 //!   work ends, whether it sends no request, half of one, or reads no answer. How long a handler may wait for the body
 //!   of its request is the handler's own business.
+//! - No address takes the place of all others ([`Options::per_address`]), and none keeps more of a head in memory than
+//!   32 KiB.
 //! - A connection that fails ends alone. An accept that fails (no descriptors left) is tried again after a moment.
 
 use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
@@ -21,6 +23,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
+use ipnet::IpNet;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -31,10 +34,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_service::Service;
 
+use crate::metrics;
+
 use activity::{Activity, Answer, Moving};
-pub use certificate::{CertificateError, tls};
+use addresses::{Addresses, Place};
+pub use certificate::{CertificateError, Certificates, tls};
 
 mod activity;
+mod addresses;
 mod certificate;
 
 /// How long after a failed accept the next is tried: long enough to close something, short enough to be unnoticed.
@@ -45,6 +52,10 @@ const GOODBYE: Duration = Duration::from_secs(1);
 const CUT: Duration = Duration::from_secs(1);
 /// Requests at once on one HTTP/2 connection.
 const STREAMS: u32 = 256;
+/// Bytes of a request's head: none that we are sent has a tenth of it, and one that never ends must not grow.
+const HEAD: usize = 32 << 10;
+/// Streams of one HTTP/2 connection that were reset before anybody looked at them; one more ends the connection.
+const RESETS: usize = 20;
 
 /// How a listener treats its connections.
 #[derive(Debug, Clone)]
@@ -57,7 +68,29 @@ pub struct Options {
     pub handshake: Duration,
     /// The longest a request's head may take to arrive, and an idle connection may stay without one.
     pub head: Duration,
+    /// Connections at once from one address; one more is closed.
+    pub per_address: usize,
+    /// Networks for which there is no such limit: those of proxies, behind which everybody is.
+    pub exempt: Vec<IpNet>,
 }
+
+impl Default for Options {
+    /// Plain HTTP for tools: a thousand connections, from wherever they come.
+    fn default() -> Self {
+        Self {
+            tls: None,
+            connections: 1_024,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+            per_address: usize::MAX,
+            exempt: Vec::new(),
+        }
+    }
+}
+
+/// An extension of a request: when its head was there. What a handler has waited for its turn since then, the client has too.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived(pub Instant);
 
 /// An extension of a response that is never sent: the connection ends instead, without a word (over HTTP/2 its stream).
 #[derive(Debug, Clone, Copy)]
@@ -86,13 +119,18 @@ impl Server {
         let tasks = TaskTracker::new();
 
         let mut http = auto::Builder::new(Streams { cut: cut.clone(), tasks: tasks.clone() });
-        http.http1().timer(TokioTimer::new()).header_read_timeout(options.head);
-        http.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
+        http.http1().timer(TokioTimer::new()).header_read_timeout(options.head).max_buf_size(HEAD);
+        http.http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(HEAD as u32)
+            .max_pending_accept_reset_streams(RESETS);
         let listening = Listening {
             slots: Arc::new(Semaphore::new(options.connections.clamp(1, Semaphore::MAX_PERMITS))),
             tls: options.tls.map(TlsAcceptor::from),
             handshake: options.handshake,
             head: options.head,
+            addresses: Addresses::new(options.per_address, options.exempt),
             stop: stop.clone(),
             cut: cut.clone(),
             tasks: tasks.clone(),
@@ -134,6 +172,7 @@ struct Listening {
     tls: Option<TlsAcceptor>,
     handshake: Duration,
     head: Duration,
+    addresses: Arc<Addresses>,
     stop: CancellationToken,
     cut: CancellationToken,
     tasks: TaskTracker,
@@ -176,11 +215,16 @@ async fn accept(listener: TcpListener, listening: Arc<Listening>) {
                     continue;
                 }
             };
+            let Some(place) = listening.addresses.enter(peer.ip()) else {
+                metrics::connection_refused();
+                tracing::debug!(%peer, "the address has as many connections as one may have");
+                continue;
+            };
             let listening = Arc::clone(&listening);
             let (tasks, cut) = (listening.tasks.clone(), listening.cut.clone());
             tasks.spawn(cut.run_until_cancelled_owned(async move {
                 greet(stream, peer, &listening).await;
-                drop(slot);
+                drop::<(_, Place)>((slot, place));
             }));
         }
     })
@@ -253,6 +297,7 @@ fn answer(
     activity: Arc<Activity>,
 ) -> impl Future<Output = Result<Response<Answer>, HungUp>> + Send + 'static + use<> {
     request.extensions_mut().insert(ConnectInfo(peer));
+    request.extensions_mut().insert(Arrived(Instant::now()));
     let work = activity.work();
     let response = router.clone().call(request);
     async move {

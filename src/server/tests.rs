@@ -318,7 +318,7 @@ async fn start(router: Router, options: Options) -> Server {
 }
 
 fn options() -> Options {
-    Options { tls: None, connections: 16, handshake: LONG, head: LONG }
+    Options { tls: None, connections: 16, handshake: LONG, head: LONG, ..Options::default() }
 }
 
 fn client() -> reqwest::ClientBuilder {

@@ -51,6 +51,7 @@ impl Simulator {
             connections: CONNECTIONS,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(60),
+            ..Options::default()
         };
         let server = Server::start(listener, router(&provider), options).map_err(listen)?;
         let stop = CancellationToken::new();

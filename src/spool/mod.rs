@@ -311,7 +311,11 @@ fn read(shared: &Shared, lane: &Lane, after: Option<u64>, most: Most) -> Batch {
     let found = merged.len();
     let mut entries = Vec::with_capacity(found.min(most.entries));
     let mut bytes = 0;
-    for entry in merged.into_values().take(most.entries).take_while(|entry| end.is_none_or(|end| entry.sequence <= end)) {
+    for entry in merged
+        .into_values()
+        .take(most.entries)
+        .take_while(|entry| end.is_none_or(|end| entry.sequence <= end))
+    {
         bytes += entry.payload.len();
         if bytes > most.bytes && !entries.is_empty() {
             break;

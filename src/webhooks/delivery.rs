@@ -17,8 +17,8 @@ use crate::{
     kafka,
     model::{
         AccountingEvent, AccountingResource, CompanyId, Error as ModelError, EventKind, InvoicingAction,
-        InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Meta, Origin, Outgoing, Partitioning,
-        Reception, TenantId, TopicPrefix, Traceparent, Value,
+        InvoicingContext, InvoicingEntity, InvoicingEvent, InvoicingHook, Meta, Origin, Outgoing,
+        Partitioning, Reception, TenantId, TopicPrefix, Traceparent, Value,
     },
     spool::Lane,
 };
@@ -97,12 +97,14 @@ impl From<Hook> for InvoicingHook {
 }
 
 /// What a delivery says.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reading {
     /// Id of an accounting delivery: a repetition has the same.
     pub outgoing_id: Option<String>,
     /// The accounting subscription it came by.
     pub webhook_id: Option<String>,
+    /// The resource of an accounting delivery.
+    pub resource: Option<AccountingResource>,
     /// It asks whether this address takes deliveries; there is nothing to publish.
     pub acknowledges: bool,
     /// What is to be published, by lane, in the order of the body.
@@ -148,13 +150,15 @@ impl Delivery {
     /// Takes the body apart.
     #[must_use]
     pub fn read(&self) -> Reading {
-        let reception = Reception { connector: &self.context.connector, received_at: self.context.received_at };
-        let mut reading = Reading { outgoing_id: None, webhook_id: None, acknowledges: false, parts: Vec::new() };
+        let reception =
+            Reception { connector: &self.context.connector, received_at: self.context.received_at };
+        let mut reading = Reading::default();
         let records = match &self.context.family {
             Family::Accounting { resource } => {
                 AccountingEvent::from_delivery(&self.body, *resource, reception).and_then(|event| {
                     reading.outgoing_id.clone_from(&event.outgoing_id);
                     reading.webhook_id.clone_from(&event.webhook_id);
+                    reading.resource = Some(event.resource);
                     if event.kind() == Some(EventKind::Acknowledge) {
                         reading.acknowledges = true;
                         return Ok(Vec::new());
@@ -257,7 +261,8 @@ impl Delivery {
     }
 
     fn meta(&self, id: String) -> Meta {
-        let traceparent = self.context.traceparent.as_deref().and_then(|text| text.parse::<Traceparent>().ok());
+        let traceparent =
+            self.context.traceparent.as_deref().and_then(|text| text.parse::<Traceparent>().ok());
         Meta { traceparent, ..Meta::new(id, Origin::Webhook) }
     }
 

@@ -7,4 +7,6 @@
 
 pub mod delivery;
 pub mod intake;
+pub mod receiver;
+pub mod receivers;
 pub mod signature;

@@ -10,7 +10,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName};
 use sha2::Sha256;
 
-use crate::secret::Secret;
+use crate::{
+    model::{InvoicingAction, InvoicingEntity},
+    secret::Secret,
+};
 
 /// The header of accounting deliveries.
 pub const ACCOUNTING_HEADER: HeaderName = HeaderName::from_static("svc-webhook-signature");
@@ -106,6 +109,12 @@ impl Running {
         }
     }
 
+    /// How many secrets are tried, hence how often each byte is hashed.
+    #[must_use]
+    pub fn secrets(&self) -> usize {
+        self.0.len()
+    }
+
     /// Which secret made this signature of all the bytes; every one is tried, also after a match.
     #[must_use]
     pub fn matching(self, presented: &Presented) -> Option<usize> {
@@ -127,14 +136,30 @@ impl fmt::Debug for Running {
 /// The header's text for a body: what the provider would send, for trials by hand.
 #[must_use]
 pub fn sign(secret: &Secret, body: &[u8]) -> String {
-    let mut mac = Keys::new([secret.reveal().as_bytes()]).start();
-    mac.update(body);
-    let digest = mac.0.pop().map(|mac| mac.finalize().into_bytes()).unwrap_or_default();
     let mut text = String::from("sha256=");
-    for byte in digest {
+    for byte in digest(secret, body) {
         text.push_str(&format!("{byte:02X}"));
     }
     text
+}
+
+/// The secret of one invoicing hook: HMAC-SHA256 of `Entity:Action`, in the provider's words, under `invoicing.secret`, as 64
+/// lower-case hexadecimal digits. That text is what is registered with the hook, and its bytes are what the provider signs
+/// with, so the secret that verifies a delivery tells its hook. 64 is the longest the provider is known to take.
+#[must_use]
+pub fn hook_secret(master: &Secret, entity: InvoicingEntity, action: InvoicingAction) -> Secret {
+    let name = format!("{}:{}", entity.provider_name(), action.provider_name());
+    let mut text = String::with_capacity(2 * LENGTH);
+    for byte in digest(master, name.as_bytes()) {
+        text.push_str(&format!("{byte:02x}"));
+    }
+    Secret::new(text)
+}
+
+fn digest(secret: &Secret, bytes: &[u8]) -> [u8; LENGTH] {
+    let mut mac = Keys::new([secret.reveal().as_bytes()]).start();
+    mac.update(bytes);
+    mac.0.pop().map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
 }
 
 fn digit(letter: u8) -> Option<u8> {
@@ -225,6 +250,31 @@ mod tests {
         headers.append(ACCOUNTING_HEADER, signed.parse().unwrap());
 
         assert!(Presented::of(&headers, &ACCOUNTING_HEADER, Scheme::Required).is_none());
+    }
+
+    #[test]
+    fn a_hook_has_the_secret_that_anyone_can_derive_from_the_master() {
+        // printf 'Customer:Created' | openssl dgst -sha256 -hmac 'a master secret of thirty-two byte'
+        let made = "6ed327064271f8c68c29f0ef791023960975d704ef5547cdcca06030b1495264";
+        let master = Secret::new("a master secret of thirty-two byte");
+
+        let secret = hook_secret(&master, InvoicingEntity::Customer, InvoicingAction::Created);
+
+        assert_eq!(secret.reveal(), made);
+    }
+
+    #[test]
+    fn no_two_hooks_share_a_secret() {
+        let master = Secret::new("a master secret of thirty-two byte");
+        let hooks =
+            InvoicingEntity::all().flat_map(|entity| InvoicingAction::ALL.map(|action| (entity, action)));
+
+        let secrets: std::collections::BTreeSet<String> = hooks
+            .clone()
+            .map(|(entity, action)| hook_secret(&master, entity, action).reveal().to_owned())
+            .collect();
+
+        assert_eq!(secrets.len(), hooks.count());
     }
 
     #[test]

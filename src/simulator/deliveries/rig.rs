@@ -198,6 +198,7 @@ impl Receiver {
             connections: 1_024,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(60),
+            ..Options::default()
         };
         let server = Server::start(listener, router, options).unwrap();
         Self { address, inner, _server: server }

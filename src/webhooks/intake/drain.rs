@@ -92,7 +92,12 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
     // Beyond what was read nothing may be sent from memory either.
     let end = entries.last().filter(|_| more).map_or(up_to, |last| last.sequence.min(up_to));
     let mut batch: BTreeMap<u64, Source> = BTreeMap::new();
-    batch.extend(entries.into_iter().filter(|entry| entry.sequence <= end).map(|entry| (entry.sequence, Source::Spool(entry.payload))));
+    batch.extend(
+        entries
+            .into_iter()
+            .filter(|entry| entry.sequence <= end)
+            .map(|entry| (entry.sequence, Source::Spool(entry.payload))),
+    );
     // The copy in memory is the same and needs no reading.
     batch.extend(again.into_iter().map(|(sequence, item)| (sequence, Source::Memory(item))));
     if batch.is_empty() {

@@ -61,7 +61,8 @@ use crate::{
 };
 
 /// Waits between tries to publish what Kafka does not take.
-const AGAIN: Policy = Policy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
+const AGAIN: Policy =
+    Policy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
 /// Lanes that are drained at a time; each holds at most one batch in memory.
 const DRAINS: usize = 8;
 /// What an item takes beside its bytes, roughly.
@@ -300,7 +301,13 @@ impl<S: Sinks> Shared<S> {
     }
 
     /// A record that goes to the spool alone; the drain publishes it.
-    async fn behind(self: &Arc<Self>, line: &Arc<Line>, item: &Arc<Item>, since: Instant, mut answer: Answer) {
+    async fn behind(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        item: &Arc<Item>,
+        since: Instant,
+        mut answer: Answer,
+    ) {
         self.ensure_drain(line);
         let stored = self.store(line, item, since, &mut answer).await;
         line.lane.appended(item.sequence, stored);

@@ -79,7 +79,9 @@ pub(super) fn letters(
         ("tributary.delivery", Bytes::from(serde_json::to_vec(&**context).unwrap_or_default())),
     ];
     let letter = |number: usize| {
-        let body = delivery.body.slice((number * size).min(delivery.body.len())..((number + 1) * size).min(delivery.body.len()));
+        let body = delivery
+            .body
+            .slice((number * size).min(delivery.body.len())..((number + 1) * size).min(delivery.body.len()));
         let original = Original { key: Bytes::from(context.connector.clone()), value: body, place: None };
         let mut headers = head.clone();
         if pieces > 1 {

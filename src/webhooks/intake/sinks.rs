@@ -140,7 +140,10 @@ pub(super) enum Report {
 }
 
 /// Hands records over, in order.
-pub(super) fn send<K: RecordSink>(sink: &K, records: Vec<EncodedRecord>) -> Result<Reports<K>, NotSent<kafka::Error>> {
+pub(super) fn send<K: RecordSink>(
+    sink: &K,
+    records: Vec<EncodedRecord>,
+) -> Result<Reports<K>, NotSent<kafka::Error>> {
     let mut reports = Reports { first: None, others: Vec::new(), broken: None };
     for record in records {
         match sink.send(record) {

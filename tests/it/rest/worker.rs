@@ -102,6 +102,7 @@ impl Group {
             connections: 64,
             handshake: Duration::from_secs(5),
             head: Duration::from_secs(30),
+            ..Options::default()
         };
         let server = Server::start(listener, protect(router(herder.clone()), security), options).unwrap();
         let client = Client::builder().timeout(Duration::from_secs(10)).build().unwrap();

@@ -59,7 +59,8 @@ impl Rig {
             .route("/accounting/api/customers/{id}", get(never));
         let router = guard(&provider, apis).with_state(Arc::clone(&provider));
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let options = Options { tls: None, connections: 16, handshake: LONG, head: LONG };
+        let options =
+            Options { tls: None, connections: 16, handshake: LONG, head: LONG, ..Options::default() };
         let server = Server::start(listener, router, options).unwrap();
         let client = client.no_proxy().timeout(LONG).build().unwrap();
         Self { provider, server, client, reached }

@@ -1,0 +1,62 @@
+//! What is answered: a status, and no more than that. What an answer does not say, nobody learns from it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::{body::Body, response::Response};
+use http::{HeaderValue, StatusCode, Version, header};
+
+use crate::metrics::Refusal;
+
+/// Most that is added to `Retry-After`, in seconds.
+const SPREAD: u64 = 2;
+
+/// The delivery is durable, or was nothing but a question.
+pub(super) fn taken() -> Response {
+    empty(StatusCode::OK)
+}
+
+/// Not now.
+pub(super) fn later(after: Duration) -> Response {
+    let spread = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_micros());
+    let after = after.as_secs() + u64::from(spread) % (SPREAD + 1);
+    let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after));
+    response
+}
+
+/// The text that was asked to be echoed, and that nobody shall take for anything but text.
+pub(super) fn echo(guid: &str) -> Response {
+    let mut response = Response::new(Body::from(guid.to_owned()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Not at all.
+pub(super) fn refused(refusal: Refusal, version: Version, retry_after: Duration) -> Response {
+    let (status, ends) = match refusal {
+        Refusal::Route => (StatusCode::NOT_FOUND, false),
+        Refusal::Stopped | Refusal::Shed => return later(retry_after),
+        Refusal::Source | Refusal::Signature => (StatusCode::UNAUTHORIZED, false),
+        Refusal::Echo => (StatusCode::BAD_REQUEST, false),
+        Refusal::OversizedVerified => (StatusCode::PAYLOAD_TOO_LARGE, false),
+        Refusal::Oversized => (StatusCode::PAYLOAD_TOO_LARGE, true),
+        Refusal::Slow => (StatusCode::REQUEST_TIMEOUT, true),
+        Refusal::Broken => (StatusCode::BAD_REQUEST, true),
+    };
+    let mut response = empty(status);
+    // HTTP/2 ends the stream; a connection has others.
+    if ends && version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    response
+}

@@ -1,0 +1,71 @@
+//! The invoicing API asks whether an address is ours: it sends a GUID and wants it back.
+//!
+//! Nothing but a GUID goes back, as it came. Whatever else is asked, by whomever, is not reflected.
+
+/// Places of the dashes in a GUID that has some.
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+
+/// The one GUID that a query asks to be echoed; `None` where there is none, more than one, or something else.
+pub(super) fn asked(query: Option<&str>) -> Option<&str> {
+    let mut values = query?.split('&').filter_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (name == "echo").then_some(value)
+    });
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    is_guid(value).then_some(value)
+}
+
+/// 32 hexadecimal digits, with all the dashes or none.
+fn is_guid(text: &str) -> bool {
+    let dashed = text.len() == 36;
+    let fits = |(place, letter): (usize, u8)| match dashed && DASHES.contains(&place) {
+        true => letter == b'-',
+        false => letter.is_ascii_hexdigit(),
+    };
+    (dashed || text.len() == 32) && text.bytes().enumerate().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guid_is_echoed_as_it_was_written() {
+        for guid in [
+            "0123456789abcdef0123456789abcdef",
+            "0123456789ABCDEF0123456789abcdef",
+            "01234567-89ab-cdef-0123-456789ABCDEF",
+        ] {
+            assert_eq!(asked(Some(&format!("echo={guid}"))), Some(guid));
+            assert_eq!(asked(Some(&format!("a=b&echo={guid}&c"))), Some(guid));
+        }
+    }
+
+    #[test]
+    fn nothing_but_one_guid_is_echoed() {
+        let guid = "0123456789abcdef0123456789abcdef";
+        for query in [
+            None,
+            Some(String::new()),
+            Some("echo".to_owned()),
+            Some("echo=".to_owned()),
+            Some(format!("Echo={guid}")),
+            Some(format!("echo={guid}&echo={guid}")),
+            Some(format!("echo={guid}&echo")),
+            Some(format!("echo={guid}0")),
+            Some(format!("echo={}", &guid[1..])),
+            Some(format!("echo={guid} ")),
+            Some(format!("echo={{{guid}}}")),
+            Some(format!("echo=%30{}", &guid[1..])),
+            Some(format!("echo=g{}", &guid[1..])),
+            Some(format!("echo=-{}", &guid[1..])),
+            Some("echo=012345678-9ab-cdef-0123-456789ABCDEF".to_owned()),
+            Some("echo=01234567-89ab-cdef-0123-456789ABCDE-".to_owned()),
+            Some("echo=0123456789abcdef0123456789abcdef0123".to_owned()),
+            Some("echo=<script>alert(1)</script>".to_owned()),
+            Some(format!("echo=é{}", &guid[2..])),
+        ] {
+            assert_eq!(asked(query.as_deref()), None, "{query:?}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Where a request comes from: the peer, or what proxies that are ours say of it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The address nearest to us that is none of our proxies. A sender can write whatever it likes into the header, but our
+/// proxies append whom they saw, so only what stands right of the first stranger is to be believed. Where that is no address,
+/// it is the proxy's own.
+pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
+    let ours = |address: IpAddr| proxies.iter().any(|network| network.contains(&address));
+    let mut nearest = peer.to_canonical();
+    let values: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
+    for text in values.into_iter().rev().flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b',')) {
+        if !ours(nearest) {
+            break;
+        }
+        match address(text) {
+            Some(address) => nearest = address,
+            None => break,
+        }
+    }
+    nearest
+}
+
+/// An address, as some write it with its port.
+fn address(text: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(text).ok()?.trim();
+    let with_port = || text.parse().ok().map(|address: SocketAddr| address.ip());
+    text.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(peer: &str, forwarded: &[&str]) -> String {
+        let proxies = ["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append(FORWARDED_FOR, value.parse().unwrap());
+        }
+        of(peer.parse().unwrap(), &headers, &proxies).to_string()
+    }
+
+    #[test]
+    fn a_stranger_cannot_say_it_is_somebody_else() {
+        assert_eq!(origin("192.0.2.1", &["198.51.100.7"]), "192.0.2.1");
+        assert_eq!(origin("192.0.2.1", &["10.0.0.1, 10.0.0.2"]), "192.0.2.1");
+    }
+
+    #[test]
+    fn the_right_most_address_that_is_no_proxy_counts() {
+        assert_eq!(origin("10.0.0.1", &["198.51.100.7"]), "198.51.100.7");
+        assert_eq!(origin("10.0.0.1", &["203.0.113.9, 198.51.100.7"]), "198.51.100.7");
+        assert_eq!(origin("10.0.0.1", &["203.0.113.9,198.51.100.7 , 10.0.0.2"]), "198.51.100.7");
+        assert_eq!(origin("10.0.0.1", &["203.0.113.9", "198.51.100.7", "10.0.0.2"]), "198.51.100.7");
+        assert_eq!(origin("::ffff:10.0.0.1", &["::ffff:198.51.100.7"]), "198.51.100.7");
+        assert_eq!(origin("2001:db8::1", &["[2001:db9::1]:443"]), "2001:db9::1");
+        assert_eq!(origin("10.0.0.1", &["198.51.100.7:4711"]), "198.51.100.7");
+    }
+
+    #[test]
+    fn what_is_no_address_is_not_believed_and_hides_what_is_left_of_it() {
+        assert_eq!(origin("10.0.0.1", &[]), "10.0.0.1");
+        assert_eq!(origin("10.0.0.1", &[""]), "10.0.0.1");
+        assert_eq!(origin("10.0.0.1", &["198.51.100.7, unknown"]), "10.0.0.1");
+        assert_eq!(origin("10.0.0.1", &["198.51.100.7,"]), "10.0.0.1");
+        assert_eq!(origin("10.0.0.1", &["198.51.100.7, unknown, 10.0.0.2"]), "10.0.0.2");
+    }
+}

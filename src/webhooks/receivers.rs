@@ -1,0 +1,245 @@
+//! Who is received: for every connector what its deliveries are held to, ready to verify with.
+//!
+//! Configurations ─▶ [`Receiver::of`] ─▶ [`Receivers::set`] ─▶ one look-up per request. Nothing here reads files or asks
+//! anybody: what is in the table is served also when everything else is away.
+//!
+//! - A request sees one table, whole: a change is seen by the requests that come after it.
+//! - No receiver without a way to trust its deliveries: a secret too short to be one, or neither signature nor addresses, is
+//!   refused here, whoever wrote the configuration.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::signature::{self, Keys, SHORTEST_SECRET};
+use crate::{
+    config::{self, connector::webhook::Signature},
+    model::{CompanyId, InvoicingHook, TenantId},
+    retry::Retry,
+    secret::Secret,
+};
+
+/// A connector whose deliveries are received.
+#[derive(Debug)]
+pub struct Receiver {
+    /// Its name, which is in the path of accounting deliveries.
+    pub connector: Arc<str>,
+    /// `topic.prefix`.
+    pub prefix: String,
+    /// Topic of its dead letters.
+    pub dead_letters: String,
+    /// What becomes of its deliveries.
+    pub state: Taking,
+    /// Accounting deliveries, where it takes any.
+    pub accounting: Option<Accounting>,
+    /// Invoicing deliveries, where it takes any.
+    pub invoicing: Option<Invoicing>,
+    /// Networks that deliveries may come from; empty for any.
+    pub sources: Vec<IpNet>,
+}
+
+/// What becomes of a connector's deliveries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taking {
+    /// They are published: RUNNING.
+    All,
+    /// They are kept until the connector runs again: PAUSED. To a sender that is no difference.
+    SpoolOnly,
+    /// They are refused, and the provider may try again later: STOPPED.
+    Nothing,
+}
+
+/// How accounting deliveries are verified.
+#[derive(Debug)]
+pub struct Accounting {
+    /// The secret, and the one before it.
+    pub keys: Keys,
+    /// Bytes of the largest body.
+    pub body_limit: usize,
+}
+
+/// How invoicing deliveries are verified.
+#[derive(Debug)]
+pub struct Invoicing {
+    /// Last segment of the path.
+    pub segment: String,
+    /// How they are trusted.
+    pub trust: Trust,
+    /// Companies of the tenants.
+    pub tenants: Arc<BTreeMap<TenantId, CompanyId>>,
+    /// Bytes of the largest body.
+    pub body_limit: usize,
+}
+
+/// How invoicing deliveries are trusted.
+#[derive(Debug)]
+pub enum Trust {
+    /// By signature.
+    Signed {
+        /// The header it is in.
+        header: HeaderName,
+        /// One secret for each hook, then those before them in the same order.
+        keys: Keys,
+        /// The hooks, in the order of their secrets.
+        hooks: Vec<InvoicingHook>,
+    },
+    /// By [`Receiver::sources`] alone, which are not empty.
+    Addresses,
+}
+
+/// Why a configuration makes no receiver.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Anybody could guess it.
+    #[error("{key}: is shorter than {SHORTEST_SECRET} bytes; set a longer secret, here and at the provider")]
+    ShortSecret {
+        /// Where it is set.
+        key: &'static str,
+    },
+    /// No request can have it.
+    #[error(
+        "invoicing.signature.header: is not the name of a header; name the one that carries the signature"
+    )]
+    Header(#[source] http::header::InvalidHeaderName),
+    /// Anybody could invent events.
+    #[error(
+        "invoicing.signature.policy: is off without source.addresses; name the provider's networks there, or require \
+         signatures"
+    )]
+    Anybody,
+}
+
+impl Error {
+    /// The same configuration makes the same mistake.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+impl Receiver {
+    /// What a configuration asks for.
+    ///
+    /// # Errors
+    /// Its deliveries could not be trusted; says which key to mend.
+    pub fn of(source: &config::WebhookSource, dead_letters: String, state: Taking) -> Result<Self, Error> {
+        let accounting = source.accounting.as_ref().map(|accounting| {
+            let mut secrets = vec![long("accounting.secret", &accounting.secret)?];
+            if let Some(previous) = &accounting.previous_secret {
+                secrets.push(long("accounting.secret.previous", previous)?);
+            }
+            Ok(Accounting { keys: Keys::new(secrets), body_limit: source.body_limit_bytes })
+        });
+        let invoicing = source.invoicing.as_ref().map(|invoicing| {
+            Ok(Invoicing {
+                segment: invoicing.segment.clone(),
+                trust: trust(invoicing, &source.source_addresses)?,
+                tenants: Arc::new(invoicing.tenants.clone()),
+                body_limit: invoicing.body_limit_bytes,
+            })
+        });
+        Ok(Self {
+            connector: source.common.name.as_str().into(),
+            prefix: source.common.topic_prefix.to_string(),
+            dead_letters,
+            state,
+            accounting: accounting.transpose()?,
+            invoicing: invoicing.transpose()?,
+            sources: source.source_addresses.clone(),
+        })
+    }
+
+    /// Whether a delivery may come from this address.
+    #[must_use]
+    pub fn accepts_from(&self, address: IpAddr) -> bool {
+        self.sources.is_empty() || self.sources.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// The receivers of the moment. Cheap to clone; all clones are one table.
+#[derive(Debug, Clone, Default)]
+pub struct Receivers(Arc<RwLock<Arc<Table>>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    by_connector: HashMap<Arc<str>, Arc<Receiver>>,
+    by_segment: HashMap<String, Arc<Receiver>>,
+}
+
+impl Receivers {
+    /// Nobody is received yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Receives these from now on, and nobody else. Of two with one invoicing segment the first gets its deliveries.
+    pub fn set(&self, table: Vec<Arc<Receiver>>) {
+        let mut new = Table::default();
+        for receiver in table {
+            if let Some(invoicing) = &receiver.invoicing {
+                let segment = invoicing.segment.clone();
+                new.by_segment.entry(segment).or_insert_with(|| Arc::clone(&receiver));
+            }
+            new.by_connector.insert(Arc::clone(&receiver.connector), receiver);
+        }
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+    }
+
+    /// Whose accounting deliveries have this connector's name in their path.
+    #[must_use]
+    pub fn accounting(&self, connector: &str) -> Option<Arc<Receiver>> {
+        self.table().by_connector.get(connector).filter(|receiver| receiver.accounting.is_some()).cloned()
+    }
+
+    /// Whose invoicing deliveries have this last segment in their path.
+    #[must_use]
+    pub fn invoicing(&self, segment: &str) -> Option<Arc<Receiver>> {
+        self.table().by_segment.get(segment).cloned()
+    }
+
+    /// All of them, by name.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Receiver>> {
+        let mut all: Vec<_> = self.table().by_connector.values().cloned().collect();
+        all.sort_by(|one, other| one.connector.cmp(&other.connector));
+        all
+    }
+
+    /// The lock is held for a copy of a pointer, so that readers and writers wait for nothing.
+    fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn trust(invoicing: &config::connector::webhook::Invoicing, sources: &[IpNet]) -> Result<Trust, Error> {
+    let Signature::Required { header, secret, previous_secret } = &invoicing.signature else {
+        return if sources.is_empty() { Err(Error::Anybody) } else { Ok(Trust::Addresses) };
+    };
+    long("invoicing.secret", secret)?;
+    if let Some(previous) = previous_secret {
+        long("invoicing.secret.previous", previous)?;
+    }
+    let hooks: Vec<_> = invoicing.hooks.iter().copied().collect();
+    let masters = [Some(secret), previous_secret.as_ref()].into_iter().flatten();
+    let secrets: Vec<Secret> = masters
+        .flat_map(|master| hooks.iter().map(|hook| signature::hook_secret(master, hook.entity, hook.action)))
+        .collect();
+    Ok(Trust::Signed {
+        header: HeaderName::from_bytes(header.as_bytes()).map_err(Error::Header)?,
+        keys: Keys::new(secrets.iter().map(|secret| secret.reveal().as_bytes())),
+        hooks,
+    })
+}
+
+/// The bytes of a secret that is long enough to be one.
+fn long<'a>(key: &'static str, secret: &'a Secret) -> Result<&'a [u8], Error> {
+    let bytes = secret.reveal().as_bytes();
+    if bytes.len() < SHORTEST_SECRET { Err(Error::ShortSecret { key }) } else { Ok(bytes) }
+}
