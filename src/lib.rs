@@ -16,12 +16,13 @@
 //! server           one way to serve HTTP, for every listener
 //! ```
 //!
-//! Imports go down only. `retry`, `secret` and `metrics` may be used by all: the verdict on a failure, a value that
-//! cannot be printed, and every metric's name.
+//! Imports go down only. `retry`, `secret`, `metrics` and `durable` may be used by all: the verdict on a failure, a value
+//! that cannot be printed, every metric's name, and small files that survive a crash.
 
 pub mod avro;
 pub mod cli;
 pub mod config;
+pub mod durable;
 pub mod kafka;
 pub mod metrics;
 pub mod model;

@@ -37,6 +37,9 @@ pub(super) async fn run(
     for address in service.addresses() {
         writeln!(out, "{} listens on {address}", service.worker_id()).map_err(outside)?;
     }
+    for address in service.webhook_addresses() {
+        writeln!(out, "{} receives deliveries on {address}", service.worker_id()).map_err(outside)?;
+    }
     out.flush().map_err(outside)?;
 
     let stop = CancellationToken::new();

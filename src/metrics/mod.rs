@@ -40,6 +40,7 @@ pub struct Metric {
 
 const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
 const STAGES: &[&str] = &["read", "convert", "produce"];
+const GAP_CAUSES: &[&str] = &["spool", "stopped", "oversized"];
 const CLIENTS: &[&str] = &["producer", "consumer", "transactional", "admin"];
 /// Patterns of the admin listeners' paths; what else is asked for counts as `other`, so that nobody makes series by asking.
 const ROUTES: &[&str] = &[
@@ -199,6 +200,20 @@ const KAFKA_ROUND_TRIP: Metric = Metric {
     unit: Unit::Seconds,
     help: "Slowest broker's average round trip in the last statistics window of a client of this kind.",
     labels: &[("client", CLIENTS)],
+};
+const GAPS_WRITTEN: Metric = Metric {
+    name: "tributary_gaps_written_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Gaps written to a state topic: deliveries that may be missing, by cause.",
+    labels: &[("cause", GAP_CAUSES)],
+};
+const GAPS_UNWRITTEN: Metric = Metric {
+    name: "tributary_gaps_unwritten",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Gaps that were found and that Kafka has not got yet.",
+    labels: &[],
 };
 const REST_REQUESTS: Metric = Metric {
     name: "tributary_rest_requests_total",
@@ -363,6 +378,8 @@ pub const ALL: &[Metric] = &[
     ACKNOWLEDGEMENTS_DROPPED,
     CONNECTIONS_REFUSED,
     CERTIFICATES_LOADED,
+    GAPS_WRITTEN,
+    GAPS_UNWRITTEN,
     REST_REQUESTS,
     REST_SECONDS,
 ];
@@ -412,6 +429,30 @@ impl Stage {
             Self::Read => "read",
             Self::Convert => "convert",
             Self::Produce => "produce",
+        }
+    }
+}
+
+/// Why deliveries may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GapCause {
+    /// Part of the spool cannot be read.
+    Spool,
+    /// The connector was stopped.
+    Stopped,
+    /// A verified delivery was too large.
+    Oversized,
+}
+
+impl GapCause {
+    /// The label value, also used in the keys of gaps.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Spool => "spool",
+            Self::Stopped => "stopped",
+            Self::Oversized => "oversized",
         }
     }
 }
@@ -700,6 +741,16 @@ pub fn connection_refused() {
 pub fn certificate_loaded(taken: bool) {
     let outcome = if taken { "taken" } else { "refused" };
     counter!(CERTIFICATES_LOADED.name, "outcome" => outcome).increment(1);
+}
+
+/// Kafka has a gap.
+pub fn gap_written(cause: GapCause) {
+    counter!(GAPS_WRITTEN.name, "cause" => cause.label()).increment(1);
+}
+
+/// So many gaps wait for Kafka.
+pub fn gaps_unwritten(count: usize) {
+    gauge!(GAPS_UNWRITTEN.name).set(count as f64);
 }
 
 /// A request to an admin listener was answered. `route` is the pattern its path has, if it has one.

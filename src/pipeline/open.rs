@@ -30,7 +30,7 @@ const DELETE_RETENTION_MS: &str = "604800000";
 const DEAD_LETTER_BYTES: u64 = kafka::LARGEST_RECORD as u64 + (1 << 20);
 
 /// The topics one connector needs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// `topic.prefix`.
     pub prefix: TopicPrefix,
@@ -166,13 +166,20 @@ impl Opened {
     /// The dead letters of one task; `None` where errors are not tolerated and the task fails instead.
     #[must_use]
     pub fn dead_letters(&self, connector: &config::connector::Common, task: u32) -> Option<DeadLetters> {
-        connector.errors.tolerated.then(|| DeadLetters {
+        let errors = &connector.errors;
+        errors.tolerated.then(|| self.dead_letters_of(&connector.name, task, errors.logged))
+    }
+
+    /// The dead letters of one that has no choice: what a sender was told is taken cannot be given back.
+    #[must_use]
+    pub fn dead_letters_of(&self, connector: &str, task: u32, logged: bool) -> DeadLetters {
+        DeadLetters {
             topic: Arc::clone(&self.dead_letters),
             partitions: self.dead_letter_partitions,
-            connector: connector.name.clone(),
+            connector: connector.to_owned(),
             task,
-            logged: connector.errors.logged,
-        })
+            logged,
+        }
     }
 }
 

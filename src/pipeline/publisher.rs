@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Error, Stage};
 use crate::{
     avro, kafka, metrics,
-    model::{EncodedRecord, Outgoing, Partitioning, Topic, TopicPrefix},
+    model::{EncodedRecord, Key, Outgoing, Partitioning, Topic, TopicPrefix},
 };
 
 /// Takes records in order and reports on each.
@@ -67,15 +67,32 @@ impl Preparer {
         };
         Ok(EncodedRecord {
             topic,
-            partition: match record.key.partitioning() {
-                Partitioning::By(bytes) => kafka::partition_of(bytes, self.partitions),
-                Partitioning::Shard(shard) => shard,
-            },
+            partition: self.partition(&record.key),
             key: Bytes::copy_from_slice(record.key.as_str().as_bytes()),
             value,
             headers: record.headers(),
             timestamp_ms: record.timestamp_ms,
         })
+    }
+
+    /// A record of the prefix's own state; `value` is JSON, `None` a tombstone.
+    #[must_use]
+    pub fn state(&self, key: &Key, value: Option<Bytes>) -> EncodedRecord {
+        EncodedRecord {
+            topic: self.topic_name(Topic::State),
+            partition: self.partition(key),
+            key: Bytes::copy_from_slice(key.as_str().as_bytes()),
+            value,
+            headers: Vec::new(),
+            timestamp_ms: None,
+        }
+    }
+
+    fn partition(&self, key: &Key) -> i32 {
+        match key.partitioning() {
+            Partitioning::By(bytes) => kafka::partition_of(bytes, self.partitions),
+            Partitioning::Shard(shard) => shard,
+        }
     }
 }
 

@@ -74,7 +74,7 @@ use self::{
 pub struct Options {
     /// Created where missing; nobody else's.
     pub directory: PathBuf,
-    /// Bytes of keys and values that may be held. The disk takes more: up to twice as much while it is written, and what
+    /// Bytes of keys and values that may be held, until [`Spool::set_limit`] says otherwise. The disk takes more: up to twice as much while it is written, and what
     /// removed entries took until they are compacted.
     pub limit_bytes: u64,
     /// Free bytes that the disk keeps; entries are refused below.
@@ -258,6 +258,22 @@ impl Spool {
         let (answer, lanes) = oneshot::channel();
         self.0.shared.ask(Operation::Survey(answer))?;
         lanes.await.map_err(|_| Error::Closed)
+    }
+
+    /// From now on so many bytes of keys and values may be held. What is held already stays, also where it is more.
+    pub fn set_limit(&self, bytes: u64) {
+        self.0.shared.set_limit(bytes);
+    }
+
+    /// Why nothing would be taken right now: `None` while there is room for an ordinary entry.
+    #[must_use]
+    pub fn refuses(&self) -> Option<Error> {
+        self.0.shared.refuses()
+    }
+
+    /// Returns once the writer has ended, by [`Spool::close`] or by a fault of the program.
+    pub async fn ended(&self) {
+        self.0.ended.cancelled().await;
     }
 
     /// What is held, from memory.

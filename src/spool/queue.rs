@@ -5,7 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque, btree_map},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,6 +19,9 @@ use super::{
     entry::{Entry, Lane},
     generation::Generation,
 };
+
+/// Bytes that nearly every entry has less than.
+const ORDINARY: u64 = 16 * 1024;
 
 /// Answered when the entry is on disk.
 pub(super) type Done = oneshot::Sender<Result<(), Error>>;
@@ -72,7 +78,9 @@ pub(super) struct State {
 
 #[derive(Debug)]
 pub(super) struct Shared {
+    /// All but the limit, which may change.
     pub(super) options: Options,
+    limit: AtomicU64,
     state: Mutex<State>,
     /// The writer waits here.
     wake: Condvar,
@@ -83,6 +91,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(options: Options) -> Self {
         Self {
+            limit: AtomicU64::new(options.limit_bytes),
             options,
             state: Mutex::default(),
             wake: Condvar::new(),
@@ -109,7 +118,7 @@ impl Shared {
         entry.lane.check()?;
         let size = entry.lane.size(&entry.payload);
         let mut state = self.state();
-        state.admit(size, &self.options)?;
+        state.admit(size, self.limit.load(Ordering::Relaxed), &self.options)?;
         state.waiting += size;
         state.highest = state.highest.max(entry.sequence);
         state.free = state.free.map(|free| free.saturating_sub(size));
@@ -117,6 +126,15 @@ impl Shared {
         drop(state);
         self.wake.notify_one();
         Ok(())
+    }
+
+    pub(super) fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Why not even an ordinary entry would be taken right now.
+    pub(super) fn refuses(&self) -> Option<Error> {
+        self.state().admit(ORDINARY, self.limit.load(Ordering::Relaxed), &self.options).err()
     }
 
     /// Queues the removal and hides the entry from readers at once.
@@ -234,14 +252,14 @@ impl State {
         self.free.is_some_and(|free| free < options.reserve_bytes)
     }
 
-    fn admit(&self, size: u64, options: &Options) -> Result<(), Error> {
+    fn admit(&self, size: u64, limit_bytes: u64, options: &Options) -> Result<(), Error> {
         if self.closing || self.gone {
             return Err(Error::Closed);
         }
         if let Some(reason) = &self.refuses {
             return Err(reason.clone());
         }
-        if self.sums.bytes + self.waiting + size > options.limit_bytes {
+        if self.sums.bytes + self.waiting + size > limit_bytes {
             return Err(Error::Full(Room::Limit));
         }
         if self.free.is_some_and(|free| free < options.reserve_bytes.saturating_add(size)) {

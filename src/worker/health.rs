@@ -5,6 +5,8 @@
 //! - `/health` has Kafka Connect's three words: 503 starting, 200 healthy, 500 unhealthy, always with the same body.
 //! - Healthy is a worker that hears Kafka and is a member of its group: only then does anything run here. Until it is one for
 //!   the first time it is starting, though the API answers by then.
+//! - Where deliveries are received, the body says who is, what waits in the spool and what is wrong; the worker is unhealthy
+//!   only once deliveries are refused.
 //! - Requests to the API that come while there is none wait for it up to [`PATIENCE`]; who then still has none is told why.
 
 use std::{
@@ -23,7 +25,7 @@ use axum::{
 use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
-use super::{rest, scrape::Scrape, state::State};
+use super::{ingest, rest, scrape::Scrape, state::State};
 use crate::{
     config,
     kafka::{Lapse, Membership},
@@ -31,6 +33,9 @@ use crate::{
 
 /// How long a request waits for a worker that starts: what is left until [`rest::DEADLINE`] is enough for most answers.
 const PATIENCE: Duration = Duration::from_millis(8000);
+
+/// Kafka Connect's words.
+const READY: &str = "Worker has completed startup and is ready to handle requests.";
 
 /// Where a worker stands.
 #[derive(Debug, Clone)]
@@ -51,6 +56,8 @@ pub(super) struct Health {
     metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// What the worker itself has to show, once it runs.
     scrape: OnceLock<Scrape>,
+    /// Where it receives deliveries.
+    ingest: OnceLock<ingest::Watch>,
     inner: watch::Sender<Inner>,
 }
 
@@ -70,7 +77,7 @@ impl Health {
     pub(super) fn new(worker: Arc<config::Worker>, metrics: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
         let phase = Phase::Starting("connecting to Kafka".to_owned());
         let inner = watch::Sender::new(Inner { phase, parts: None });
-        Self { worker, metrics, scrape: OnceLock::new(), inner }
+        Self { worker, metrics, scrape: OnceLock::new(), ingest: OnceLock::new(), inner }
     }
 
     pub(super) fn router(&self) -> Router<Arc<Self>> {
@@ -94,6 +101,12 @@ impl Health {
     /// From here on the API is answered.
     pub(super) fn serve(&self, parts: Parts) {
         self.inner.send_replace(Inner { phase: Phase::Running, parts: Some(parts) });
+    }
+
+    /// From here on deliveries are received.
+    pub(super) fn receive(&self, ingest: ingest::Watch) {
+        // Started once, before anything else.
+        self.ingest.set(ingest).ok();
     }
 
     /// From here on `/metrics` shows this too.
@@ -130,9 +143,10 @@ impl Health {
             {
                 Standing::Joining(what) => ("starting", format!("Worker is still starting up: {what}")),
                 Standing::Troubled(trouble) => ("unhealthy", trouble),
-                Standing::Well => {
-                    ("healthy", "Worker has completed startup and is ready to handle requests.".to_owned())
-                }
+                Standing::Well => match self.ingest.get().and_then(ingest::Watch::refuses) {
+                    Some(refusal) => ("unhealthy", refusal),
+                    None => ("healthy", READY.to_owned()),
+                },
             },
         }
     }
@@ -196,7 +210,10 @@ async fn health(Shared(health): Shared<Arc<Health>>) -> Response {
         "starting" => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let body = json!({ "status": status, "message": message });
+    let mut body = json!({ "status": status, "message": message });
+    if let Some(ingest) = health.ingest.get() {
+        body["ingest"] = ingest.report();
+    }
     (code, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 

@@ -15,6 +15,8 @@
 //!   the partition runs it.
 //! - Two instances of a task may overlap for a moment; what they write is fenced, status records carry the claim of the
 //!   partition (as `generation`), and a lower one is ignored.
+//! - Deliveries are received by every worker with a webhook listener, whoever runs the connector's task, and whether or not
+//!   there is a Kafka: see [`ingest`].
 //! - A panic in a task fails that task. Causes that pass are retried with growing waits; FAILED is for those that need a
 //!   person, and says which and what to do.
 
@@ -24,6 +26,7 @@ pub mod declared;
 mod fresh;
 mod health;
 pub mod herder;
+pub mod ingest;
 pub mod plugins;
 pub mod rest;
 mod scrape;

@@ -1,14 +1,11 @@
 //! `schema-ids.json`: the ids a registry gave, for a start while it is away.
 //!
-//! Written whole beside the old file, synced, renamed over it, mode 0600: a crash leaves the old file or the new one. It
-//! names the registry's addresses; a file that shares none with today's is not used, since another registry's ids mean
+//! A crash leaves the old file or the new one ([`durable`]). It names the registry's addresses; a file that shares none with today's is not used, since another registry's ids mean
 //! other schemas.
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -19,7 +16,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::locked;
-use crate::avro::{Error, schemas::Fingerprint};
+use crate::{
+    avro::{Error, schemas::Fingerprint},
+    durable,
+};
 
 const FILE: &str = "schema-ids.json";
 /// Fits far more subjects than a worker has; a larger file is not ours.
@@ -129,31 +129,12 @@ impl State {
 }
 
 fn read(path: &Path) -> io::Result<Option<Content>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    let mut text = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("larger than {MAX_FILE_BYTES} bytes")));
-    }
-    Ok(Some(serde_json::from_slice(&text)?))
+    let content = durable::read(path, MAX_FILE_BYTES)?;
+    Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?)
 }
 
 fn write(path: &Path, content: &Content) -> io::Result<()> {
-    let temporary = path.with_extension("json.tmp");
-    // A left-over of a crash may have another mode; `mode` counts only for a file that is created.
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    file.write_all(&serde_json::to_vec_pretty(content)?)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    // The rename itself is durable only once the directory is.
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    durable::replace(path, &serde_json::to_vec_pretty(content)?)
 }
 
 /// A file within the byte limit may still hold more subjects than we would have written.

@@ -184,6 +184,17 @@ keys! {
         WEBHOOK_PLAINTEXT = Key::new(Boolean, "webhook.plaintext",
             "Whether http listeners are allowed for deliveries, because a proxy in webhook.proxies ends TLS.")
             .or("false").dependents(&["webhook.proxies"]);
+        WEBHOOK_RELOAD = Key::new(Int, "webhook.ssl.reload.interval.ms",
+            "Milliseconds between two looks at the certificate and its key; what has changed is served from then on.")
+            .or("10000").low().rule(Rule::Range(100, 60 * MINUTE));
+        WEBHOOK_CONNECTIONS = Key::new(Int, "webhook.connections.max",
+            "Connections of one webhook listener at a time; more wait until one ends. The process needs as many open \
+             files and some more.")
+            .or("4096").low().rule(Rule::Range(1, 1_000_000));
+        WEBHOOK_PER_ADDRESS = Key::new(Int, "webhook.connections.per.address",
+            "Connections of one webhook listener from one address at a time; one more is closed. Those of \
+             webhook.proxies are not counted.")
+            .or("1024").low().rule(Rule::Range(1, 1_000_000));
         INTAKE_MEMORY = Key::new(Long, "intake.memory.bytes",
             "Bytes of deliveries that may wait in memory for Kafka; above it they go through the spool only. At \
              least 40 MiB, so that the largest record fits.")

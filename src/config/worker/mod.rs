@@ -166,6 +166,12 @@ pub struct Webhook {
     pub advertised_url: Option<Url>,
     /// `webhook.proxies`: whose X-Forwarded-For is believed.
     pub proxies: Vec<IpNet>,
+    /// `webhook.ssl.reload.interval.ms`.
+    pub reload_interval: Duration,
+    /// `webhook.connections.max`.
+    pub connections: usize,
+    /// `webhook.connections.per.address`.
+    pub connections_per_address: usize,
     /// `intake.memory.bytes`.
     pub memory_bytes: usize,
 }

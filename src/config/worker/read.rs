@@ -242,6 +242,9 @@ fn webhook(reader: &mut Reader<'_>) -> Webhook {
         tls,
         advertised_url: reader.parsed(&keys::WEBHOOK_URL, name::advertised_url),
         proxies,
+        reload_interval: reader.milliseconds(&keys::WEBHOOK_RELOAD),
+        connections: reader.number(&keys::WEBHOOK_CONNECTIONS),
+        connections_per_address: reader.number(&keys::WEBHOOK_PER_ADDRESS),
         memory_bytes: reader.number(&keys::INTAKE_MEMORY),
     }
 }

@@ -28,6 +28,25 @@ async fn at_the_limit_entries_are_refused_before_anything_is_written_until_other
 }
 
 #[tokio::test]
+async fn a_limit_that_is_raised_counts_at_once_and_one_below_what_is_held_drops_nothing() {
+    let bench = Bench::with(|options| Options { limit_bytes: 20_000, ..options });
+    let lane = lane("t", 0);
+    let append = |sequence| bench.spool.append(entry_of(&lane, sequence, vec![0; 15_000]));
+    append(1).await.unwrap();
+    assert!(matches!(append(2).await, Err(Error::Full(Room::Limit))));
+    assert!(matches!(bench.spool.refuses(), Some(Error::Full(Room::Limit))));
+
+    bench.spool.set_limit(100_000);
+    append(2).await.unwrap();
+    let roomy = bench.spool.refuses();
+    bench.spool.set_limit(1_000);
+
+    assert!(roomy.is_none(), "{roomy:?}");
+    assert!(matches!(append(3).await, Err(Error::Full(Room::Limit))));
+    assert_eq!(within(bench.spool.read(&lane, None, 10, 100_000)).await.unwrap().entries.len(), 2);
+}
+
+#[tokio::test]
 async fn entries_that_only_wait_count_against_the_limit_too() {
     let size = lane("t", 0).size(&Bytes::from(vec![0; 1000]));
     let bench = Bench::with(|options| Options { limit_bytes: 2 * size, ..options });

@@ -30,10 +30,13 @@ pub use self::{
     failure::Failure, record::RecordSource, recorder::Recorder, test_source::TestSource,
     webhook::WebhookSource,
 };
-use super::state::{
-    Tail,
-    configs::Properties,
-    offsets::{Edit, Offsets},
+use super::{
+    ingest::Faults,
+    state::{
+        Tail,
+        configs::Properties,
+        offsets::{Edit, Offsets},
+    },
 };
 use crate::{
     config::{self, KeyDef, Validation},
@@ -182,6 +185,8 @@ pub struct Tools {
     /// Offsets stored by every connector. A task asks [`Task::stored_offsets`] for its own once it has taken its transactional
     /// id: until then the instance before it may commit others.
     pub offsets: Tail<Offsets>,
+    /// What keeps connectors from being received on this worker, by name.
+    pub faults: watch::Receiver<Faults>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
     /// What the task tells its measurements to, for the metrics of Kafka Connect.

@@ -1,13 +1,18 @@
 //! `WebhookSource`: receives deliveries and keeps the provider's subscriptions alive.
 //!
-//! Described, checked and divided into its one task here; this version has nothing yet that runs it.
+//! Deliveries are received by every worker, whoever runs the task ([`ingest`](crate::worker::ingest)). The task says whether the
+//! worker it runs on receives them as the connector is configured; keeping subscriptions alive is not there yet.
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use super::{Edit, Failure, Past, Plugin, Properties, Task};
-use crate::config::{
-    self, KeyDef, Providers, Validation,
-    connector::{Class, definitions},
+use crate::{
+    config::{
+        self, KeyDef, Providers, Validation,
+        connector::{Class, definitions},
+    },
+    worker::ingest::Faults,
 };
 
 /// See the module's head.
@@ -44,8 +49,24 @@ impl Plugin for WebhookSource {
         Ok(vec![config.clone()])
     }
 
-    async fn run(&self, _task: Task) -> Result<(), Failure> {
-        Err(super::not_available(self.class()))
+    async fn run(&self, task: Task) -> Result<(), Failure> {
+        let (mut paused, mut faults) = (task.paused.clone(), task.tools.faults.clone());
+        loop {
+            if let Some(fault) = faults.borrow_and_update().get(&*task.connector) {
+                return Err(not_received(fault));
+            }
+            if *paused.borrow_and_update() {
+                task.rests();
+            } else {
+                task.started();
+            }
+            tokio::select! {
+                () = task.cancel.cancelled() => return Ok(()),
+                // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
+                changed = paused.changed() => if changed.is_err() { return Ok(()) },
+                () = changed(&mut faults) => {}
+            }
+        }
     }
 
     /// It stores no offsets.
@@ -62,6 +83,21 @@ impl Plugin for WebhookSource {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Another configuration, or what its references name, mends it by itself.
+fn not_received(fault: &str) -> Failure {
+    let message = format!("deliveries are not received as the connector is configured: {fault}");
+    let remedy = "correct the configuration, or what it refers to on this worker; until then a receiver that was there \
+                  before goes on";
+    Failure { remedy: Some(remedy.to_owned()), ..Failure::passing("NotReceived", message) }
+}
+
+/// Returns when there are other faults; never on a worker that receives nothing.
+async fn changed(faults: &mut watch::Receiver<Faults>) {
+    if faults.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -12,15 +12,21 @@ use tower_service::Service as _;
 use super::Error;
 use crate::{
     config::{self, Listener, worker::Tls},
-    server::{self, Options, Server},
+    server::{self, Certificates, Options, Server},
     worker::{
         health::Health,
+        ingest::Ingest,
         rest::{self, Security},
     },
 };
 
 /// Connections of one admin listener: tools poll, they do not stream.
 const CONNECTIONS: usize = 1_024;
+
+/// The longest a TLS handshake of a sender may take. Who delivers answers in a second.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The longest the head of a delivery may take, and a connection may stay without one.
+const HEAD: Duration = Duration::from_secs(15);
 
 /// Binds and serves all of them.
 pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Result<Vec<Server>, Error> {
@@ -41,6 +47,32 @@ pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Resul
         servers.push(Server::start(bound, router.clone(), options).map_err(failed)?);
     }
     Ok(servers)
+}
+
+/// Binds and serves the public listeners, which know the webhook routes and nothing else.
+pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Result<(), Error> {
+    let webhook = &worker.webhook;
+    let certificates = webhook.tls.as_ref().map(|files| Certificates::load(&files.certificate, &files.key));
+    let certificates = certificates.transpose()?.filter(|_| !webhook.listeners.is_empty());
+    let tls = certificates.as_ref().map(Certificates::tls).transpose()?;
+    let mut servers = Vec::new();
+    for listener in &webhook.listeners {
+        let failed = |source| Error::Listen { listener: url(listener), source };
+        let bound = bind_one(listener).await.map_err(failed)?;
+        let options = Options {
+            tls: tls.clone().filter(|_| listener.tls),
+            connections: webhook.connections,
+            handshake: HANDSHAKE,
+            head: HEAD,
+            per_address: webhook.connections_per_address,
+            exempt: webhook.proxies.clone(),
+        };
+        servers.push(Server::start(bound, ingest.routes(), options).map_err(failed)?);
+    }
+    let watching = certificates
+        .map(|certificates| tokio::spawn(certificates.watch(webhook.reload_interval, ingest.cancelled())));
+    ingest.serve(servers, watching);
+    Ok(())
 }
 
 /// Everything but health and metrics: the REST API, once there is one.

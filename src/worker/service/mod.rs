@@ -1,10 +1,13 @@
 //! One worker, whole: topics, tails, membership, supervisor and the admin listeners, started and stopped in order.
 //!
 //! ```text
-//! bind: listeners ─▶ run: config topic is ours? ─▶ topics ─▶ tails ─▶ cluster's record ─▶ group ─▶ supervisor ─▶ API
-//! stop: listeners (what is in flight is answered) ─▶ tasks, connectors ─▶ statuses ─▶ group
+//! bind: listeners, ingest ─▶ run: config topic is ours? ─▶ topics ─▶ tails ─▶ cluster's record ─▶ group ─▶ supervisor ─▶ API
+//! stop: listeners (what is in flight is answered) ─┬▶ tasks, connectors ─▶ statuses ─▶ group
+//!                                                  └▶ intake ─▶ spool
 //! ```
 //!
+//! - Deliveries are received from the first moment, with what was received last ([`ingest`]), and until the last: neither a
+//!   Kafka that is away nor one that goes away ends that.
 //! - The listeners are there first: while the worker starts `/health` says so, and requests wait for the API for a while.
 //! - Nothing is created or written before the config topic, where there is one, is known to be this cluster's.
 //! - Start-up goes on by itself as long as trying again may help; what needs a person (a topic of another cluster, a wrong
@@ -25,6 +28,7 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use tokio::{
+    sync::watch,
     task::JoinHandle,
     time::{Instant, timeout},
 };
@@ -34,6 +38,7 @@ use super::{
     cluster::{self, Foreign},
     health::{Health, Phase},
     herder::Loggers,
+    ingest::{self, Feed, Ingest},
     plugins::Plugins,
     rest::{self, SecurityError},
     state::{State, configs::Cluster, writer::StatusWriter},
@@ -77,6 +82,9 @@ pub enum Error {
     /// Kafka does not allow it.
     #[error("start on Kafka")]
     Kafka(#[from] kafka::Error),
+    /// Deliveries cannot be received.
+    #[error("receive deliveries")]
+    Ingest(#[from] ingest::Error),
     /// The topics belong to somebody else.
     #[error(transparent)]
     Foreign(#[from] Foreign),
@@ -106,6 +114,7 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Kafka(error) => error.retry(),
+            Self::Ingest(error) => error.retry(),
             _ => Retry::Never,
         }
     }
@@ -132,6 +141,10 @@ pub struct Service {
     servers: Vec<Server>,
     addresses: Vec<SocketAddr>,
     health: Arc<Health>,
+    ingest: Option<Ingest>,
+    feed: Option<Feed>,
+    /// What keeps connectors from being received.
+    faults: watch::Receiver<ingest::Faults>,
     cancel: CancellationToken,
     tasks: TaskTracker,
 }
@@ -150,10 +163,10 @@ struct Running {
 }
 
 impl Service {
-    /// Binds the listeners and returns; [`Service::run`] does the rest.
+    /// Binds the listeners and receives deliveries from then on; [`Service::run`] does the rest.
     ///
     /// # Errors
-    /// An address, certificate or password cannot be used.
+    /// An address, certificate or password cannot be used, or there is nowhere to keep deliveries.
     pub async fn bind(worker: Arc<config::Worker>, process: &Process) -> Result<Self, Error> {
         let health = Arc::new(Health::new(Arc::clone(&worker), Arc::clone(&process.metrics)));
         let servers = listen::bind(&worker, &health).await?;
@@ -163,12 +176,22 @@ impl Service {
             port => port,
         };
         let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
+        let mut ingest = Ingest::start(&worker, &worker_id).await?;
+        let mut faults = watch::Sender::default().subscribe();
+        if let Some(ingest) = &mut ingest {
+            listen::receive(&worker, ingest).await?;
+            faults = ingest.watch().faults();
+            health.receive(ingest.watch());
+        }
         Ok(Self {
             worker,
             worker_id,
             servers,
             addresses,
             health,
+            feed: ingest.as_ref().map(Ingest::feed),
+            ingest,
+            faults,
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
         })
@@ -178,6 +201,12 @@ impl Service {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where it receives deliveries.
+    #[must_use]
+    pub fn webhook_addresses(&self) -> Vec<SocketAddr> {
+        self.ingest.as_ref().map(Ingest::addresses).unwrap_or_default()
     }
 
     /// Who it is: `host:port`.
@@ -190,13 +219,26 @@ impl Service {
     ///
     /// # Errors
     /// It cannot start, and trying again would not help; or a part it cannot do without has ended.
-    pub async fn run(self, process: &Process, stop: CancellationToken) -> Result<(), Error> {
-        let (running, ended) = match stop.run_until_cancelled(self.start(process)).await {
+    pub async fn run(mut self, process: &Process, stop: CancellationToken) -> Result<(), Error> {
+        let mut ingest = self.ingest.take();
+        let started = stop.run_until_cancelled(async {
+            tokio::select! {
+                started = self.start(process) => started,
+                part = part_ended(&mut ingest) => Err(Error::Ended { part }),
+            }
+        });
+        let (running, ended) = match started.await {
             // Asked to stop while it waited for Kafka: nothing has gone wrong.
             None => (None, Ok(())),
             Some(Err(error)) => (None, Err(error)),
             Some(Ok(mut running)) => {
-                let ended = stop.run_until_cancelled(self.until_broken(&mut running, process)).await;
+                let ended = stop.run_until_cancelled(async {
+                    tokio::select! {
+                        error = self.until_broken(&mut running, process) => error,
+                        part = part_ended(&mut ingest) => Error::Ended { part },
+                    }
+                });
+                let ended = ended.await;
                 (Some(running), ended.map_or(Ok(()), Err))
             }
         };
@@ -210,7 +252,7 @@ impl Service {
                 self.health.set(Phase::Failed(reason));
             }
         }
-        self.stop(running).await;
+        self.stop(running, ingest).await;
         ended
     }
 
@@ -230,8 +272,22 @@ impl Service {
         }
     }
 
-    async fn stop(self, running: Option<Running>) {
+    async fn stop(self, running: Option<Running>, ingest: Option<Ingest>) {
         let begun = Instant::now();
+        let whole = self.worker.shutdown_timeout;
+        let receiving = async {
+            if let Some(ingest) = ingest {
+                ingest.stop(listening_time(whole), begun + whole).await;
+                tracing::info!(after = ?begun.elapsed(), "deliveries are in Kafka or in the spool");
+            }
+        };
+        let worker_id = Arc::clone(&self.worker_id);
+        tokio::join!(receiving, self.stop_working(running, begun));
+        tracing::info!(worker_id = &*worker_id, took = ?begun.elapsed(), "worker stopped");
+    }
+
+    /// Everything but ingest.
+    async fn stop_working(self, running: Option<Running>, begun: Instant) {
         let left = || (begun + self.worker.shutdown_timeout).saturating_duration_since(Instant::now());
         let step = |step: &str| tracing::info!(step, after = ?begun.elapsed(), "stopping");
         step("listeners");
@@ -254,12 +310,19 @@ impl Service {
             step("group");
             timeout(left().max(Duration::from_millis(500)), running.membership.leave()).await.ok();
         }
-        tracing::info!(worker_id = &*self.worker_id, took = ?begun.elapsed(), "worker stopped");
+    }
+}
+
+/// Waits until a part of ingest has ended, and says which.
+async fn part_ended(ingest: &mut Option<Ingest>) -> &'static str {
+    match ingest {
+        Some(ingest) => ingest.ended().await,
+        None => std::future::pending().await,
     }
 }
 
 /// Waits until one of these has ended, by a panic or by itself, and says which.
-async fn first_ended(parts: &mut [(&'static str, JoinHandle<()>)]) -> &'static str {
+pub(in crate::worker) async fn first_ended(parts: &mut [(&'static str, JoinHandle<()>)]) -> &'static str {
     let each = parts.iter_mut().map(|(part, handle)| async move {
         // What a panic said is in the log.
         handle.await.ok();

@@ -68,6 +68,10 @@ impl Service {
         let worker = &self.worker;
         let admin = Admin::Real(worker.kafka.clone());
         let (state, partitions) = self.open(&admin, process).await?;
+        // Before anything else can fail: what is received depends on nothing more.
+        if let Some(feed) = &self.feed {
+            feed.follow(state.configs.clone());
+        }
         let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
         // Being at the end of what can be read is not enough: an open write hides what was committed behind it.
         let topic = &worker.topics.config.name;
@@ -95,6 +99,7 @@ impl Service {
             partitions: cluster.work_partitions,
             worker_id: Arc::clone(&self.worker_id),
             worker: Arc::clone(worker),
+            faults: self.faults.clone(),
             settings: Settings::default(),
         });
         let handle = supervisor.handle();

@@ -43,6 +43,7 @@ mod voice;
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::duty::Duty;
@@ -52,6 +53,7 @@ pub use self::{
 };
 use super::{
     arbiter::Arbiter,
+    ingest::Faults,
     plugins::Plugins,
     state::{State, writer::StatusWriter},
 };
@@ -103,6 +105,8 @@ pub struct Parts {
     pub worker_id: Arc<str>,
     /// The worker's configuration.
     pub worker: Arc<config::Worker>,
+    /// What keeps connectors from being received on this worker, by name.
+    pub faults: watch::Receiver<Faults>,
     /// How patient it is.
     pub settings: Settings,
 }

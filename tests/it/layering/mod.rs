@@ -21,7 +21,7 @@ crate::tests! {
 }
 
 /// A module may name those of lower levels, never one of its own.
-const LEVELS: [(&str, u8); 22] = [
+const LEVELS: [(&str, u8); 23] = [
     ("main", 7),
     ("lib", 7),
     ("cli", 6),
@@ -40,6 +40,7 @@ const LEVELS: [(&str, u8); 22] = [
     ("spool", 2),
     ("telemetry", 2),
     ("config", 1),
+    ("durable", 0),
     ("metrics", 0),
     ("model", 0),
     ("retry", 0),

@@ -72,7 +72,8 @@ keys! {
             "Largest invoicing delivery, in bytes; smaller, because each is hashed once for every hook's secret.")
             .or("262144").low().rule(Rule::Range(1024, 8_388_608));
         SPOOL_LIMIT = Key::new(Long, "spool.limit.bytes",
-            "Bytes the spool may hold before deliveries are answered 503.")
+            "Bytes the spool may hold for this connector before deliveries are answered 503. A worker has one spool: its \
+             limit is the sum over the connectors it receives, and one of them may use what the others do not.")
             .or("1073741824").rule(Rule::Range(1_048_576, 1_099_511_627_776));
         MANAGE = Key::new(Boolean, "subscriptions.manage",
             "Whether the connector keeps the provider's subscriptions as configured. With false it only receives, and \

@@ -84,6 +84,7 @@ impl Duty {
             providers: parts.worker.providers.clone(),
             worker: Arc::clone(&parts.worker),
             offsets: parts.state.offsets.clone(),
+            faults: parts.faults.clone(),
             // Both are made for each task.
             lease: Arc::new(|| false),
             uses_topic: Arc::new(|_| {}),

@@ -1,0 +1,80 @@
+//! Small files that survive a crash: replaced as a whole or not at all, readable by nobody else.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+/// Puts `content` in the file's place: written beside it, synced, renamed over it, mode 0600. A crash leaves the old file or
+/// the new one. Blocks, and takes one caller per file at a time: two would share the temporary one.
+///
+/// # Errors
+/// The directory is missing or cannot be written to. The old file is still there, unless the rename alone could not be synced.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    let temporary = path.with_file_name(name);
+    // A left-over of a crash may have another mode; `mode` counts only for a file that is created.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    // The rename itself is durable only once the directory is.
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// All of a file, `None` where there is none. Blocks.
+///
+/// # Errors
+/// It cannot be read, or is larger than `limit` bytes and so is none of ours.
+pub fn read(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut content = Vec::new();
+    file.take(limit + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > limit {
+        return Err(io::Error::other(format!("larger than {limit} bytes")));
+    }
+    Ok(Some(content))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_is_nobody_elses_whatever_a_crash_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kept.json");
+        fs::write(directory.path().join("kept.json.tmp"), b"half of").unwrap();
+
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+
+        assert_eq!(read(&path, 3).unwrap().as_deref(), Some(&b"two"[..]));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "something was left behind");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_none_and_one_that_is_too_large_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kept.json");
+
+        assert_eq!(read(&path, 3).unwrap(), None);
+        replace(&path, b"four").unwrap();
+        assert!(read(&path, 3).is_err());
+        assert!(replace(&directory.path().join("nowhere/kept.json"), b"").is_err());
+    }
+}

@@ -1,0 +1,170 @@
+//! Keeps the receivers what the config topic says they are, and keeps them for a start without it.
+//!
+//! cache ─▶ table ─▶ openings, receivers, the spool's limit; then the same for every change of the config topic, which is kept
+//! in the cache again.
+//!
+//! Topics are opened before receivers change, so that no delivery is taken for topics nobody knows of.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    task::{JoinError, spawn_blocking},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Faults,
+    cache::Cache,
+    gaps::{self, Cause, Gaps},
+    openings::{Prefixes, Want},
+    table::{Listed, Table, listed},
+};
+use crate::{
+    config::{Providers, connector::TargetState},
+    spool::Spool,
+    webhooks::receivers::Receivers,
+    worker::state::{Tail, configs::Configs},
+};
+
+/// How long after a failure (a reference that does not resolve, a file that cannot be written) the next try is.
+const AGAIN: Duration = Duration::from_secs(10);
+/// What the spool may hold for connectors that are gone, where there is none that says so.
+const NOBODYS: u64 = 64 << 20;
+
+/// The config topic, once it is followed; another each time the worker starts anew on Kafka.
+pub(super) type Source = watch::Receiver<Option<Tail<Configs>>>;
+
+/// What it keeps in step.
+pub(super) struct Parts {
+    pub(super) providers: Providers,
+    /// `topic.creation.enable`.
+    pub(super) create: bool,
+    pub(super) receivers: Receivers,
+    pub(super) prefixes: Prefixes,
+    pub(super) spool: Spool,
+    pub(super) gaps: Arc<Gaps>,
+    pub(super) faults: watch::Sender<Faults>,
+}
+
+/// See the module's head.
+pub(super) struct Follower {
+    parts: Parts,
+    cache: Cache,
+    table: Table,
+    listed: BTreeMap<String, Listed>,
+}
+
+impl Follower {
+    /// Receives who was received last.
+    pub(super) async fn start(parts: Parts, state_dir: &Path) -> Result<Self, JoinError> {
+        let state_dir = state_dir.to_owned();
+        let (cache, listed) = spawn_blocking(move || Cache::load(&state_dir)).await?;
+        let mut follower = Self { parts, cache, table: Table::default(), listed: listed.clone() };
+        follower.show(listed).await?;
+        Ok(follower)
+    }
+
+    /// Follows until it is cancelled. Ends by itself only by a fault of the program.
+    pub(super) async fn run(mut self, source: Source, cancel: CancellationToken) {
+        if let Some(Err(error)) = cancel.run_until_cancelled(self.follow(source)).await {
+            tracing::error!(%error, "connectors are not followed any more");
+        }
+    }
+
+    async fn follow(&mut self, mut source: Source) -> Result<(), JoinError> {
+        let mut kept = true;
+        loop {
+            let tail = source.borrow_and_update().clone();
+            let mut changes = tail.as_ref().map(Tail::changes);
+            if let Some(changes) = &mut changes {
+                changes.borrow_and_update();
+            }
+            let wanted = tail.as_ref().map(|tail| tail.read(listed));
+            let has_faults = !self.parts.faults.borrow().is_empty();
+            match wanted {
+                Some(wanted) if wanted != self.listed || has_faults => self.show(wanted).await?,
+                None if has_faults => self.show(self.listed.clone()).await?,
+                _ => {}
+            }
+            if tail.is_some() {
+                kept = self.cache.save(&self.listed).await;
+            }
+            let again = !kept || !self.parts.faults.borrow().is_empty();
+            tokio::select! {
+                // Both senders live as long as what this holds.
+                _ = source.changed() => {}
+                () = changed(changes) => {}
+                () = sleep(AGAIN), if again => {}
+            }
+        }
+    }
+
+    /// Makes these the ones that are received.
+    async fn show(&mut self, listed: BTreeMap<String, Listed>) -> Result<(), JoinError> {
+        let (mut table, providers) = (std::mem::take(&mut self.table), self.parts.providers.clone());
+        let (table, listed) = spawn_blocking(move || {
+            table.apply(&listed, &providers);
+            (table, listed)
+        })
+        .await?;
+        self.table = table;
+        let Parts { receivers, prefixes, spool, gaps, create, .. } = &self.parts;
+        let received: Vec<_> = self.table.received().collect();
+        let want = |(name, one): &(&str, &super::table::Received)| Want {
+            connector: (*name).to_owned(),
+            layout: one.layout(*create),
+            logged: one.logs_dead_letters(),
+            paused: one.target == TargetState::Paused,
+        };
+        prefixes.set(received.iter().map(want).collect());
+        receivers.set(received.iter().map(|(_, one)| Arc::clone(&one.receiver)).collect());
+        let limit = received.iter().map(|(_, one)| one.spool_limit()).reduce(u64::saturating_add);
+        spool.set_limit(limit.unwrap_or(NOBODYS));
+
+        let places: Vec<(String, String)> =
+            received.iter().map(|(name, one)| ((*name).to_owned(), one.receiver.prefix.clone())).collect();
+        gaps.assign(&places).await;
+        let stopped: BTreeSet<&String> = listed
+            .iter()
+            .filter(|(_, now)| now.target == TargetState::Stopped)
+            .filter(|(name, _)| self.listed.get(*name).is_some_and(|before| before.target != TargetState::Stopped))
+            .map(|(name, _)| name)
+            .collect();
+        for (name, prefix) in places.iter().filter(|(name, _)| stopped.contains(name)) {
+            let detail = "the connector was stopped: its deliveries are answered 503 until it runs again";
+            gaps.open(name, prefix, Cause::Stopped, gaps::now(), detail).await;
+        }
+        self.tell_faults();
+        let names: Vec<&str> = places.iter().map(|(name, _)| name.as_str()).collect();
+        tracing::info!(connectors = names.join(","), "receivers are set");
+        self.listed = listed;
+        Ok(())
+    }
+
+    /// Each fault once, when it appears.
+    fn tell_faults(&self) {
+        let faults = Faults::new(self.table.faults());
+        let before = self.parts.faults.send_replace(Faults::clone(&faults));
+        for (connector, fault) in faults.iter().filter(|(name, fault)| before.get(*name) != Some(fault)) {
+            let kept = self.table.received().any(|(name, _)| name == connector);
+            tracing::error!(connector, fault, kept, "a connector cannot be received as it is configured");
+        }
+    }
+}
+
+async fn changed(changes: Option<watch::Receiver<u64>>) {
+    let gone = match changes {
+        Some(mut changes) => changes.changed().await.is_err(),
+        None => true,
+    };
+    if gone {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,283 @@
+//! Gaps: deliveries that may be missing, told before anybody has to find out.
+//!
+//! ```text
+//! cause ─▶ gaps.json (fsync) ─▶ {prefix}.state: gap/{connector}/{cause}/{time} ─▶ gone from the file
+//! ```
+//!
+//! | Cause | What has happened |
+//! |---|---|
+//! | `spool` | a database of the spool was moved aside, or part of it cannot be read: acknowledged deliveries may be in it |
+//! | `stopped` | the connector was stopped: its deliveries are answered 503, and the provider gives up on them in time |
+//! | `oversized` | a verified delivery was larger than `body.limit.bytes` |
+//!
+//! A gap survives a crash until Kafka has it. What is lost of the spool is every connector's that the worker receives, and is
+//! kept until it knows one. Whoever closes gaps finds them in the state topic.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::{sync::watch, task::spawn_blocking};
+
+pub(super) use crate::metrics::GapCause as Cause;
+use crate::{durable, metrics, model::Key};
+
+const FILE: &str = "gaps.json";
+const LARGEST: u64 = 16 << 20;
+/// Gaps that wait to be written. Beyond it nothing new is told by a further one.
+const MOST: usize = 1_000;
+/// One gap of a connector and cause covers what happens so soon after it, in microseconds.
+const SOON: i64 = 60_000_000;
+
+/// Deliveries of a connector that may be missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Gap {
+    pub(super) connector: String,
+    pub(super) prefix: String,
+    cause: Cause,
+    /// Nothing is missing from before; in microseconds since 1970, as all times here.
+    from: i64,
+    detail: String,
+    opened_at: i64,
+    worker: String,
+}
+
+/// Something of the spool is lost, and nobody knows whose it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Loss {
+    from: i64,
+    detail: String,
+    found_at: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Content {
+    gaps: Vec<Gap>,
+    losses: Vec<Loss>,
+}
+
+/// Connector, prefix and cause.
+type Kind = (String, String, Cause);
+
+/// The gaps that are not in Kafka yet.
+#[derive(Debug)]
+pub(super) struct Gaps {
+    path: PathBuf,
+    worker: Arc<str>,
+    content: Mutex<Content>,
+    /// When the last of each kind was opened, also of those that Kafka has by now.
+    last: Mutex<BTreeMap<Kind, i64>>,
+    /// One writer at a time.
+    writing: tokio::sync::Mutex<()>,
+    changed: watch::Sender<()>,
+}
+
+impl Gap {
+    /// Which it is, among all of its prefix.
+    pub(super) fn key(&self) -> Key {
+        Key::state("gap", &[&self.connector, self.cause.label(), &self.opened_at.to_string()])
+    }
+
+    /// What the state topic says of it.
+    pub(super) fn value(&self) -> Value {
+        let Self { connector, cause, from, detail, opened_at, worker, .. } = self;
+        json!({
+            "id": self.key().as_str(), "connector": connector, "cause": cause.label(), "from": from, "detail": detail,
+            "openedAt": opened_at, "worker": worker, "state": "open",
+        })
+    }
+}
+
+impl Gaps {
+    /// With what an earlier run could not write. Blocks.
+    pub(super) fn load(state_dir: &Path, worker: Arc<str>) -> Self {
+        let path = state_dir.join(FILE);
+        let read = || -> io::Result<Content> {
+            let content = durable::read(&path, LARGEST)?;
+            Ok(content.map(|content| serde_json::from_slice(&content)).transpose()?.unwrap_or_default())
+        };
+        let content = read().unwrap_or_else(|error| {
+            tracing::error!(path = %path.display(), %error, "gaps that an earlier run found cannot be read");
+            Content::default()
+        });
+        let (writing, changed) = (tokio::sync::Mutex::default(), watch::Sender::new(()));
+        let gaps = Self { path, worker, content: Mutex::new(content), last: Mutex::default(), writing, changed };
+        metrics::gaps_unwritten(gaps.lock().gaps.len());
+        gaps
+    }
+
+    /// Deliveries of this connector may be missing from then on.
+    pub(super) async fn open(&self, connector: &str, prefix: &str, cause: Cause, from: i64, detail: &str) {
+        if self.add(connector, prefix, cause, from, detail, now()) {
+            self.save().await;
+        }
+    }
+
+    /// Acknowledged deliveries of any connector may be missing from then on.
+    pub(super) async fn lost(&self, from: Option<SystemTime>, detail: String) {
+        let found_at = now();
+        let from = from.map_or(found_at, micros);
+        let loss = Loss { from, detail, found_at };
+        {
+            let mut content = self.lock();
+            if content.losses.len() >= MOST {
+                return;
+            }
+            content.losses.push(loss);
+        }
+        self.save().await;
+    }
+
+    /// These are the connectors that are received, by name with their prefix: what is lost of the spool may be theirs.
+    pub(super) async fn assign(&self, connectors: &[(String, String)]) {
+        let losses = if connectors.is_empty() { Vec::new() } else { self.lock().losses.clone() };
+        for loss in &losses {
+            for (connector, prefix) in connectors {
+                self.add(connector, prefix, Cause::Spool, loss.from, &loss.detail, loss.found_at);
+            }
+        }
+        if !losses.is_empty() {
+            self.lock().losses.retain(|loss| !losses.contains(loss));
+            self.save().await;
+        }
+    }
+
+    /// Those that Kafka has not got yet.
+    pub(super) fn unwritten(&self) -> Vec<Gap> {
+        self.lock().gaps.clone()
+    }
+
+    /// Kafka has these.
+    pub(super) async fn written(&self, gaps: &[Gap]) {
+        for gap in gaps {
+            metrics::gap_written(gap.cause);
+        }
+        self.lock().gaps.retain(|gap| !gaps.contains(gap));
+        self.save().await;
+    }
+
+    /// Told when there is another.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    fn add(&self, connector: &str, prefix: &str, cause: Cause, from: i64, detail: &str, opened_at: i64) -> bool {
+        let gap = Gap {
+            connector: connector.to_owned(),
+            prefix: prefix.to_owned(),
+            cause,
+            from,
+            detail: detail.to_owned(),
+            opened_at,
+            worker: self.worker.to_string(),
+        };
+        {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let kind = (gap.connector.clone(), gap.prefix.clone(), cause);
+            if last.get(&kind).is_some_and(|last| opened_at.saturating_sub(*last) < SOON) {
+                return false;
+            }
+            last.insert(kind, opened_at);
+        }
+        let mut content = self.lock();
+        if content.gaps.len() >= MOST {
+            return false;
+        }
+        tracing::error!(connector, cause = cause.label(), detail, "deliveries may be missing: a gap is open");
+        content.gaps.push(gap);
+        true
+    }
+
+    /// Keeps them until they are written. Where that fails they are still in memory.
+    async fn save(&self) {
+        let writing = self.writing.lock().await;
+        let content = self.lock().clone();
+        metrics::gaps_unwritten(content.gaps.len());
+        let path = self.path.clone();
+        let written = spawn_blocking(move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?)).await;
+        drop(writing);
+        if let Err(error) = written.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            let path = self.path.display();
+            tracing::error!(%path, %error, "gaps are not kept: a crash before Kafka has them would forget them");
+        }
+        self.changed.send_replace(());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Microseconds since 1970.
+pub(super) fn now() -> i64 {
+    micros(SystemTime::now())
+}
+
+fn micros(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gaps(directory: &Path) -> Gaps {
+        Gaps::load(directory, "worker:1".into())
+    }
+
+    #[tokio::test]
+    async fn a_gap_outlives_the_process_until_kafka_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        gaps(directory.path()).open("hooks", "acme", Cause::Stopped, 5, "was stopped").await;
+
+        let kept = gaps(directory.path()).unwritten();
+        gaps(directory.path()).written(&kept).await;
+
+        assert_eq!(kept.len(), 1);
+        let value = kept[0].value();
+        assert_eq!(value["id"], kept[0].key().as_str());
+        assert!(kept[0].key().as_str().starts_with("gap/hooks/stopped/"), "{value}");
+        assert_eq!((&value["from"], &value["state"], &value["worker"]), (&json!(5), &json!("open"), &json!("worker:1")));
+        assert!(gaps(directory.path()).unwritten().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_lost_of_the_spool_is_every_connectors_once_one_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        gaps(directory.path()).lost(None, "moved aside".to_owned()).await;
+        let gaps = gaps(directory.path());
+
+        gaps.assign(&[]).await;
+        let unknown = gaps.unwritten();
+        let both = [("a".to_owned(), "one".to_owned()), ("b".to_owned(), "two".to_owned())];
+        gaps.assign(&both).await;
+        gaps.assign(&both).await;
+
+        assert!(unknown.is_empty());
+        let found: Vec<_> = gaps.unwritten().into_iter().map(|gap| (gap.connector, gap.prefix)).collect();
+        assert_eq!(found, both);
+    }
+
+    #[tokio::test]
+    async fn one_gap_covers_what_happens_again_at_once_and_another_cause_has_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let gaps = gaps(directory.path());
+
+        for _ in 0..3 {
+            gaps.open("hooks", "acme", Cause::Oversized, 1, "9 bytes").await;
+        }
+        gaps.open("hooks", "acme", Cause::Stopped, 1, "was stopped").await;
+        gaps.open("other", "acme", Cause::Oversized, 1, "9 bytes").await;
+
+        assert_eq!(gaps.unwritten().len(), 3);
+    }
+}

@@ -1,0 +1,180 @@
+//! What the receiver tells the rest of the cluster, as records of `{prefix}.state`: gaps, and Acknowledges.
+//!
+//! A subscription's Acknowledge may land on any worker: it becomes `acknowledge/{connector}/{webhookId}` with
+//! `{webhookId, resource, receivedAt, worker}`, times in microseconds since 1970. A later one replaces it.
+//!
+//! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is worth less, since the provider itself
+//!   tells whether a subscription is active: at most [`MOST`] wait, and those of a worker that ends are forgotten.
+//! - A prefix that is not open yet holds up nobody else.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    gaps::{Cause, Gap, Gaps},
+    openings::Prefixes,
+};
+use crate::{
+    config,
+    kafka::{self, Producer, ProducerOptions},
+    model::{EncodedRecord, Key},
+    retry::{Backoff, Chain, Policy, Retry},
+    webhooks::{
+        receiver::{Acknowledged, Oversized},
+        receivers::Receivers,
+    },
+};
+
+/// Waits between two tries to write.
+const AGAIN: Policy = Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
+/// The longest one try may take.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+/// Acknowledges that wait to be written.
+const MOST: usize = 1_000;
+/// Room for all of them and more.
+const QUEUE_BYTES: usize = 4 << 20;
+
+/// See the module's head.
+pub(super) struct Notes {
+    pub(super) kafka: config::Kafka,
+    pub(super) prefixes: Prefixes,
+    pub(super) gaps: Arc<Gaps>,
+    pub(super) receivers: Receivers,
+    pub(super) worker: Arc<str>,
+}
+
+/// Where it hears of things.
+pub(super) struct Ears {
+    pub(super) acknowledged: mpsc::Receiver<Acknowledged>,
+    pub(super) oversized: mpsc::Receiver<Oversized>,
+}
+
+/// Acknowledges that wait, by prefix and key: a later one of the same subscription replaces it.
+type Waiting = BTreeMap<(String, String), (Key, Value)>;
+
+impl Notes {
+    /// Writes until it is cancelled.
+    pub(super) async fn run(self, ears: Ears, cancel: CancellationToken) {
+        cancel.run_until_cancelled(self.listen(ears)).await;
+    }
+
+    async fn listen(&self, mut ears: Ears) {
+        let (mut openings, mut gaps) = (self.prefixes.changes(), self.gaps.changes());
+        let mut waiting = Waiting::new();
+        let mut producer = None;
+        let mut backoff = Backoff::new(AGAIN, u64::from(kafka::murmur2(self.worker.as_bytes())));
+        loop {
+            let again = match self.write(&mut waiting, &mut producer).await {
+                Ok(()) => {
+                    backoff.reset();
+                    None
+                }
+                Err(error) => {
+                    tracing::debug!(error = %Chain(&error), "the state topic cannot be written yet");
+                    // Whatever it holds is sent again by the next.
+                    producer = None;
+                    backoff.next_wait(Retry::Later)
+                }
+            };
+            let pause = async {
+                match again {
+                    Some(wait) => sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // The senders are in the router and in what this holds: none ends before us.
+            tokio::select! {
+                Some(note) = ears.acknowledged.recv() => self.acknowledge(note, &mut waiting),
+                Some(note) = ears.oversized.recv() => self.oversized(note).await,
+                _ = gaps.changed() => {}
+                _ = openings.changed() => {}
+                () = pause => {}
+            }
+        }
+    }
+
+    fn acknowledge(&self, note: Acknowledged, waiting: &mut Waiting) {
+        let Acknowledged { connector, webhook_id, resource, received_at } = note;
+        let webhook_id = webhook_id.unwrap_or_default();
+        tracing::info!(connector = &*connector, webhook_id, "a subscription is acknowledged");
+        let Some(prefix) = self.prefix(&connector) else { return };
+        if waiting.len() >= MOST {
+            tracing::warn!(connector = &*connector, webhook_id, "an acknowledgement is not written: too many wait");
+            return;
+        }
+        let key = Key::state("acknowledge", &[&connector, &webhook_id]);
+        let value = json!({
+            "webhookId": webhook_id, "resource": resource.map(|resource| resource.name()), "receivedAt": received_at,
+            "worker": &*self.worker,
+        });
+        waiting.insert((prefix, key.as_str().to_owned()), (key, value));
+    }
+
+    async fn oversized(&self, note: Oversized) {
+        let Oversized { connector, resource, limit, received_at } = note;
+        let Some(prefix) = self.prefix(&connector) else { return };
+        let of = resource.map_or_else(String::new, |resource| format!(" of {}", resource.name()));
+        let detail = format!("a verified delivery{of} was larger than {limit} bytes and was refused");
+        self.gaps.open(&connector, &prefix, Cause::Oversized, received_at, &detail).await;
+    }
+
+    fn prefix(&self, connector: &str) -> Option<String> {
+        let all = self.receivers.all();
+        all.iter().find(|receiver| &*receiver.connector == connector).map(|receiver| receiver.prefix.clone())
+    }
+
+    /// Writes what can be written now.
+    async fn write(&self, waiting: &mut Waiting, producer: &mut Option<Producer>) -> Result<(), kafka::Error> {
+        let mut acknowledges = Vec::new();
+        for ((prefix, name), (key, value)) in &*waiting {
+            if let Some(record) = self.record(prefix, key, value) {
+                acknowledges.push(((prefix.clone(), name.clone()), record));
+            }
+        }
+        let gaps = self.gaps.unwritten();
+        let gaps: Vec<(Gap, EncodedRecord)> = gaps
+            .into_iter()
+            .filter_map(|gap| {
+                let record = self.record(&gap.prefix, &gap.key(), &gap.value())?;
+                Some((gap, record))
+            })
+            .collect();
+        if acknowledges.is_empty() && gaps.is_empty() {
+            return Ok(());
+        }
+        let producer = match producer {
+            Some(producer) => producer,
+            none => none.insert(Producer::new(&self.kafka, &ProducerOptions { queue_bytes: QUEUE_BYTES })?),
+        };
+        let records = acknowledges.iter().map(|(_, record)| record).chain(gaps.iter().map(|(_, record)| record));
+        let mut reports = Vec::new();
+        for record in records {
+            reports.push(producer.send(record.clone()).map_err(|refused| refused.error)?);
+        }
+        let until = Instant::now() + WRITE_LIMIT;
+        for report in reports {
+            let late = kafka::Error::Deadline { action: "write to the state topic".to_owned(), limit: WRITE_LIMIT };
+            timeout_at(until, report).await.map_err(|_| late)??;
+        }
+        for (place, _) in acknowledges {
+            waiting.remove(&place);
+        }
+        let gaps: Vec<Gap> = gaps.into_iter().map(|(gap, _)| gap).collect();
+        if !gaps.is_empty() {
+            self.gaps.written(&gaps).await;
+        }
+        Ok(())
+    }
+
+    /// `None` while the prefix is not open.
+    fn record(&self, prefix: &str, key: &Key, value: &Value) -> Option<EncodedRecord> {
+        Some(self.prefixes.preparer(prefix)?.state(key, Some(Bytes::from(value.to_string()))))
+    }
+}

@@ -1,0 +1,306 @@
+//! What it takes to write for each connector that is received, and for those whose deliveries are still in the spool.
+//!
+//! ```text
+//! connectors ─▶ one opening each: topics, ids of schemas ─ tried until it works ─▶ Ready ─▶ the intake
+//! spool (a connector that is gone, or was another) ─▶ an opening of what the prefix has ┘
+//! ```
+//!
+//! - Nothing is produced before its topic is known to be there: producers create none.
+//! - An opening is of one connector, prefix and dead-letter topic. One that has changed is opened anew, and its deliveries wait
+//!   in the spool meanwhile: with the topics of before they would be taken for foreign.
+//! - A connector that is paused has none: its deliveries stay in the spool.
+//!
+//! On failure: a topic or schema that does not fit, or a Kafka that is away, is logged once and tried again for as long as the
+//! opening is wanted; somebody may mend it.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    future::Future,
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::sleep};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
+
+use crate::{
+    avro,
+    kafka::{self, Admin},
+    model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix},
+    pipeline::{self, Layout, Opened, Preparer},
+    retry::{Backoff, Chain, Policy, Retry},
+    spool::Spool,
+    webhooks::{
+        delivery::Context,
+        intake::{Openings, Ready},
+    },
+};
+
+/// Waits between two tries to open.
+const AGAIN: Policy = Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
+/// Between two looks for ids that the registry has not confirmed.
+const CONFIRM: Duration = Duration::from_secs(30);
+
+/// What is wanted for one connector.
+#[derive(Debug)]
+pub(super) struct Want {
+    pub(super) connector: String,
+    pub(super) layout: Layout,
+    /// Whether each dead letter is worth a line in the log.
+    pub(super) logged: bool,
+    pub(super) paused: bool,
+}
+
+/// See the module's head. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Prefixes(Arc<Inner>);
+
+struct Inner {
+    admin: Admin,
+    ids: avro::Ids,
+    spool: Spool,
+    /// Whether missing topics of connectors that are gone are created.
+    create: bool,
+    state: RwLock<State>,
+    /// Rises whenever something was opened, or is not paused any more.
+    changed: watch::Sender<u64>,
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct State {
+    /// By connector: nearly always one.
+    slots: HashMap<String, Vec<Slot>>,
+    paused: HashSet<String>,
+}
+
+struct Slot {
+    layout: Layout,
+    logged: bool,
+    ready: Option<Arc<Ready>>,
+    /// Why it is not open yet.
+    fault: Option<String>,
+    /// Opens it; ends with it.
+    _opening: AbortOnDropHandle<()>,
+}
+
+impl Prefixes {
+    pub(super) fn new(admin: Admin, ids: avro::Ids, spool: Spool, create: bool) -> Self {
+        let (state, changed) = (RwLock::default(), watch::Sender::new(0));
+        Self(Arc::new(Inner { admin, ids, spool, create, state, changed, tasks: TaskTracker::new() }))
+    }
+
+    /// From now on these connectors are received. What they had before and do not want any more is closed.
+    pub(super) fn set(&self, wants: Vec<Want>) {
+        let mut state = self.write();
+        let mut before = std::mem::take(&mut state.slots);
+        state.paused = wants.iter().filter(|want| want.paused).map(|want| want.connector.clone()).collect();
+        for want in wants {
+            let Want { connector, layout, logged, .. } = want;
+            let same = |slot: &Slot| slot.layout == layout && slot.logged == logged;
+            let kept = before.remove(&connector).and_then(|slots| slots.into_iter().find(same));
+            let slot = kept.unwrap_or_else(|| self.slot(&connector, layout, logged, Kind::Configured));
+            state.slots.insert(connector, vec![slot]);
+        }
+        drop(state);
+        // What was paused may be drained now.
+        self.changed();
+    }
+
+    /// How records of this prefix are made, once anything of it is open.
+    pub(super) fn preparer(&self, prefix: &str) -> Option<Preparer> {
+        let state = self.read();
+        let mut slots = state.slots.values().flatten().filter(|slot| slot.layout.prefix.as_str() == prefix);
+        slots.find_map(|slot| Some(slot.ready.as_ref()?.preparer.clone()))
+    }
+
+    /// What is not open, and why as far as that is known.
+    pub(super) fn faults(&self) -> Vec<(String, String)> {
+        let state = self.read();
+        let slots = state.slots.iter().flat_map(|(name, slots)| slots.iter().map(move |slot| (name, slot)));
+        slots.filter_map(|(name, slot)| Some((name.clone(), slot.fault.clone()?))).collect()
+    }
+
+    /// Told when that may have changed.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changed.subscribe()
+    }
+
+    /// Asks the registry, once it is back, for ids that it has not confirmed, until it is cancelled.
+    pub(super) async fn confirm_ids(self, cancel: CancellationToken) {
+        while cancel.run_until_cancelled(sleep(CONFIRM)).await.is_some() {
+            if self.0.ids.unconfirmed() > 0
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.0.ids.refresh()).await
+            {
+                tracing::debug!(error = %Chain(&error), "ids of schemas are still not confirmed");
+            }
+        }
+    }
+
+    /// Gives up what is not open yet.
+    pub(super) fn close(&self) {
+        self.write().slots.clear();
+    }
+
+    fn slot(&self, connector: &str, layout: Layout, logged: bool, kind: Kind) -> Slot {
+        let opening = Opening { prefixes: self.clone(), connector: connector.to_owned(), layout: layout.clone(), logged, kind };
+        let opening = AbortOnDropHandle::new(self.0.tasks.spawn(opening.run()));
+        Slot { layout, logged, ready: None, fault: None, _opening: opening }
+    }
+
+    /// Opens for a connector that is gone, or that had another prefix when it received this.
+    fn open_former(&self, context: &Context) {
+        let Ok(prefix) = TopicPrefix::new(context.prefix.as_str()) else { return };
+        let layout = Layout {
+            dead_letters: context.dead_letters.clone(),
+            create: self.0.create,
+            ..Layout::new(prefix, [])
+        };
+        let mut state = self.write();
+        let slots = state.slots.entry(context.connector.clone()).or_default();
+        // Another thread may have been here first.
+        if !slots.iter().any(|slot| slot.is_for(context)) {
+            slots.push(self.slot(&context.connector, layout, true, Kind::Former));
+        }
+    }
+
+    /// Changes the slot of an opening, if it is still wanted.
+    fn settle(&self, opening: &Opening, change: impl FnOnce(&mut Slot)) {
+        let mut state = self.write();
+        let slots = state.slots.get_mut(&opening.connector).into_iter().flatten();
+        let mut own = slots.filter(|slot| slot.layout == opening.layout && slot.logged == opening.logged);
+        if let Some(slot) = own.next() {
+            change(slot);
+        }
+    }
+
+    fn changed(&self) {
+        self.0.changed.send_modify(|count| *count += 1);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.0.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
+        self.0.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Openings for Prefixes {
+    fn ready(&self, context: &Context) -> Option<Arc<Ready>> {
+        {
+            let state = self.read();
+            if state.paused.contains(&context.connector) {
+                return None;
+            }
+            let mut slots = state.slots.get(&context.connector).into_iter().flatten();
+            if let Some(slot) = slots.find(|slot| slot.is_for(context)) {
+                return slot.ready.clone();
+            }
+        }
+        self.open_former(context);
+        None
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let mut changes = self.changes();
+        Box::pin(async move {
+            // The sender lives as long as we do.
+            changes.changed().await.ok();
+        })
+    }
+}
+
+impl Slot {
+    fn is_for(&self, context: &Context) -> bool {
+        self.layout.prefix.as_str() == context.prefix && self.layout.dead_letters == context.dead_letters
+    }
+}
+
+/// Whose topics they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Those of a configuration.
+    Configured,
+    /// Those that a prefix has: the configuration is not known any more.
+    Former,
+}
+
+/// One opening on its way.
+struct Opening {
+    prefixes: Prefixes,
+    connector: String,
+    layout: Layout,
+    logged: bool,
+    kind: Kind,
+}
+
+impl Opening {
+    async fn run(self) {
+        let mut backoff = Backoff::new(AGAIN, u64::from(kafka::murmur2(self.connector.as_bytes())));
+        let mut told = None;
+        let opened = loop {
+            let error = match self.open().await {
+                Ok(opened) => break opened,
+                Err(error) => Chain(&error).to_string(),
+            };
+            if told.as_ref() == Some(&error) {
+                tracing::debug!(connector = self.connector, error, "topics and schemas are still not ready");
+            } else {
+                tracing::warn!(
+                    connector = self.connector,
+                    error,
+                    "topics or schemas are not ready; deliveries are kept in the spool until they are"
+                );
+            }
+            self.prefixes.settle(&self, |slot| slot.fault = Some(error.clone()));
+            told = Some(error);
+            sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
+        };
+        let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged);
+        let ready = Arc::new(Ready { preparer: opened.preparer, dead_letters });
+        self.prefixes.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
+        self.prefixes.changed();
+    }
+
+    async fn open(&self) -> Result<Opened, pipeline::Error> {
+        let Inner { admin, ids, .. } = &*self.prefixes.0;
+        let mut layout = self.layout.clone();
+        layout.topics.extend(self.spooled().await);
+        if self.kind == Kind::Former {
+            layout.topics.extend(self.existing().await?);
+            layout.topics.insert(Topic::State);
+        }
+        pipeline::open(&layout, admin, ids).await
+    }
+
+    /// Topics that deliveries in the spool are for, whatever is configured now.
+    async fn spooled(&self) -> BTreeSet<Topic> {
+        // Only a spool that is closed does not tell, and then nothing is published any more.
+        let lanes = self.prefixes.0.spool.lanes().await.unwrap_or_default();
+        let names: HashSet<&str> = lanes.iter().map(|lane| &*lane.lane.topic).collect();
+        events().filter(|topic| names.contains(topic.name(&self.layout.prefix).as_str())).collect()
+    }
+
+    /// Topics of events that the prefix has.
+    async fn existing(&self) -> Result<BTreeSet<Topic>, pipeline::Error> {
+        let prefix = &self.layout.prefix;
+        let names: Vec<String> = events().map(|topic| topic.name(prefix)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let failed = |source| pipeline::Error::Topics { prefix: prefix.to_string(), source: Box::new(source) };
+        let counts = self.prefixes.0.admin.partition_counts(&names).await.map_err(failed)?;
+        Ok(events().filter(|topic| counts.contains_key(&topic.name(prefix))).collect())
+    }
+}
+
+/// Every topic that deliveries become records of.
+fn events() -> impl Iterator<Item = Topic> {
+    AccountingResource::all()
+        .map(Topic::AccountingEvents)
+        .chain(InvoicingEntity::all().map(Topic::InvoicingEvents))
+}
