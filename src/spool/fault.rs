@@ -18,6 +18,26 @@ use super::{
 #[derive(Debug, Clone, Default)]
 pub struct Faulty(Arc<Shared>);
 
+/// Numbers drawn by xorshift: different with every seed, the same with the same.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// Draws from this seed; 0 counts as another.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(if seed == 0 { u64::MAX } else { seed })
+    }
+
+    /// The next number, below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound.max(1)
+    }
+}
+
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {

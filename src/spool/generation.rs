@@ -176,13 +176,14 @@ impl Generation {
         Found { entries, more, needs_recount }
     }
 
-    /// Looks up the oldest entry of the lane if the ledger only knows a bound. For the writer alone.
-    pub(super) fn settle(&self, lane: &Lane, without: &BTreeSet<u64>) {
+    /// Looks up the oldest entry of the lane if the ledger only knows a bound; one whose removal is still to be written counts,
+    /// or the removal would not look for it. For the writer alone.
+    pub(super) fn settle(&self, lane: &Lane) {
         let Some(tally) = self.ledger().lane(lane).filter(|tally| !tally.exact) else { return };
         let mut oldest = None;
         scan_lane(&*self.database, lane, tally.oldest, &mut |seen| {
             let hidden = self.hidden().get(lane).is_some_and(|hidden| hidden.contains(&seen.sequence));
-            if hidden || without.contains(&seen.sequence) {
+            if hidden {
                 return ControlFlow::Continue(());
             }
             oldest = Some((seen.sequence, seen.at));

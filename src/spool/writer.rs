@@ -324,7 +324,7 @@ impl Writer {
                 .map(|(lane, _)| lane.clone())
                 .collect();
             for lane in unsettled {
-                generation.settle(&lane, &self.shared.removed(&lane));
+                generation.settle(&lane);
             }
         }
     }

@@ -150,6 +150,29 @@ impl Delivery {
     /// Takes the body apart.
     #[must_use]
     pub fn read(&self) -> Reading {
+        let (mut reading, records) = self.records();
+        let parts = records.and_then(|records| self.by_lane(records));
+        reading.parts = parts.unwrap_or_else(|error| vec![self.dead(error)]);
+        reading
+    }
+
+    /// The records an entry of the spool stands for, with the delivery's id. All of them where the body is read in another
+    /// way by now than when it was stored: one record too many is a duplicate, one too few is lost.
+    #[must_use]
+    pub fn read_again(&self, positions: &[u16]) -> (Option<String>, Result<Vec<Outgoing>, ModelError>) {
+        let (reading, records) = self.records();
+        let chosen = records.map(|records| {
+            let whole = positions.is_empty() || positions.iter().any(|at| usize::from(*at) >= records.len());
+            let chosen = |(at, record): (usize, Outgoing)| {
+                (whole || positions.iter().any(|position| usize::from(*position) == at)).then_some(record)
+            };
+            records.into_iter().enumerate().filter_map(chosen).collect()
+        });
+        (reading.outgoing_id, chosen)
+    }
+
+    /// What the body says of itself, and its records.
+    fn records(&self) -> (Reading, Result<Vec<Outgoing>, ModelError>) {
         let reception =
             Reception { connector: &self.context.connector, received_at: self.context.received_at };
         let mut reading = Reading::default();
@@ -180,17 +203,7 @@ impl Delivery {
                 })
             }
         };
-        reading.parts = match records {
-            Ok(records) => self.by_lane(records),
-            Err(error) => vec![self.dead(error)],
-        };
-        reading
-    }
-
-    /// The part of the delivery that an entry of the spool stands for.
-    #[must_use]
-    pub fn part(&self, positions: &[u16]) -> Option<Part> {
-        self.read().parts.into_iter().find(|part| part.positions == positions)
+        (reading, records)
     }
 
     /// What the spool holds of a part.
@@ -228,8 +241,8 @@ impl Delivery {
     }
 
     /// Records by lane, lanes in the order they first appear.
-    fn by_lane(&self, records: Vec<Outgoing>) -> Vec<Part> {
-        let Ok(prefix) = TopicPrefix::new(self.context.prefix.as_str()) else { return Vec::new() };
+    fn by_lane(&self, records: Vec<Outgoing>) -> Result<Vec<Part>, ModelError> {
+        let prefix = TopicPrefix::new(self.context.prefix.as_str())?;
         let lane_of = |record: &Outgoing| {
             let key = match record.key.partitioning() {
                 Partitioning::By(bytes) => bytes,
@@ -252,7 +265,7 @@ impl Delivery {
         if let [whole] = parts.as_mut_slice() {
             whole.positions = Vec::new();
         }
-        parts
+        Ok(parts)
     }
 
     fn dead(&self, error: ModelError) -> Part {

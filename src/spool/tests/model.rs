@@ -4,22 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::spool::fault::Fault;
+use crate::spool::fault::{Fault, Random};
 
 const LANES: u8 = 3;
 const STEPS: usize = 300;
-
-/// Xorshift: enough to be different with every seed and the same with the same.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 #[derive(Default)]
 struct Model {
@@ -85,7 +73,7 @@ async fn open_once_unlocked(options: impl Fn() -> Options) -> Spool {
 }
 
 async fn run(seed: u64, with_failures: bool) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut model = Model::default();
     let home = tempfile::tempdir().unwrap();
     let faults = Faulty::default();

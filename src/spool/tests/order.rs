@@ -1,6 +1,7 @@
 //! What is appended is read in order, what is removed is not, and one sync serves many.
 
 use super::*;
+use crate::spool::fault::Fault;
 
 #[tokio::test]
 async fn entries_come_back_in_sequence_and_lane_by_lane_whatever_order_they_came_in() {
@@ -37,6 +38,27 @@ async fn a_read_stops_at_the_count_and_at_the_bytes_but_returns_one_entry_of_any
     assert_eq!(read(Some(5), ALL, ALL).await, [0; 0]);
     assert_eq!(read(Some(u64::MAX), ALL, ALL).await, [0; 0]);
     assert_eq!(read(None, 0, ALL).await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_read_that_is_cut_says_so_and_leaves_no_gap_between_databases() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    for sequence in [1, 2] {
+        bench.spool.append(entry_of(&lane, sequence, vec![7; 600])).await.unwrap();
+    }
+    bench.faults.fail_commits(&[Fault::Write]);
+    bench.spool.append(entry(&lane, 3)).await.unwrap_err();
+    within(bench.spool.append(entry(&lane, 4))).await.unwrap();
+    let read = async |after, bytes| {
+        let batch = bench.spool.read(&lane, after, ALL, bytes).await.unwrap();
+        (batch.entries.iter().map(|entry| entry.sequence).collect::<Vec<_>>(), batch.more)
+    };
+
+    // Of the first database one fits, and so would the one of the second.
+    assert_eq!(read(None, 700).await, (vec![1], true));
+    assert_eq!(read(Some(1), 700).await, (vec![2, 4], false));
+    assert_eq!(read(None, ALL).await, (vec![1, 2, 4], false));
 }
 
 #[tokio::test]

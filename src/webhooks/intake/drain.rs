@@ -2,27 +2,33 @@
 //!
 //! One drain per lane, a few at a time. A batch is read, sent and awaited as a whole; only then is the next one read, so a
 //! failure leaves nothing behind it in flight. What is published is removed from the spool, what failed is still there.
+//! A lane whose partition answers nobody keeps its batch and gives up its turn, so that others go on.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use tokio::time::sleep;
+use tokio::{
+    pin,
+    time::{Duration, sleep},
+};
 
 use super::{
-    AGAIN, Item, Line, Sent, Shared,
+    AGAIN, Handed, Item, Line, Sent, Shared,
     lane::Work,
     sinks::{Report, Sinks},
 };
 use crate::{
     retry::{Backoff, Chain, Retry},
-    spool::Batch,
+    spool::{Batch, Entry},
     webhooks::delivery::Delivery,
 };
 
 /// Entries of one batch.
 const BATCH: usize = 512;
-/// Bytes of one batch, unless one entry alone is larger.
-const BATCH_BYTES: usize = 1 << 20;
+/// Bytes of one batch, unless one entry alone is larger: every lane may have one in flight.
+const BATCH_BYTES: usize = 256 << 10;
+/// How long a batch may take before another lane gets its turn.
+const TURN: Duration = Duration::from_secs(1);
 
 /// Where a record of a batch comes from.
 enum Source {
@@ -34,50 +40,68 @@ enum Source {
 enum End {
     /// Something was published, or found not to be there.
     Moved,
-    /// Nothing can be done now; something has to change first.
+    /// There is nothing to publish yet.
+    Idle,
+    /// It cannot be published now: its connector is not ready, or there is no room.
     Stuck,
     /// Kafka did not take it.
     Failed,
 }
 
-/// Drains until the lane is direct again or the intake stops.
-pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
-    let stopping = shared.stopping.clone();
-    stopping.run_until_cancelled(drain(&shared, &line)).await;
+/// Records of a batch that were handed over.
+struct Flying<S: Sinks> {
+    sequence: u64,
+    source: Source,
+    delivery: Delivery,
+    handed: Handed<S::Sink>,
 }
 
-async fn drain<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>) {
+/// Drains until the lane is direct again or the intake stops. A batch that was sent is seen through: its reports come at the
+/// latest when the producer is told to give up.
+pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
     let mut backoff = Backoff::new(AGAIN, u64::from(line.id.number));
+    // After a failure one entry shows whether it has passed.
+    let mut most = BATCH;
     loop {
-        let send = |item: &Arc<Item>| shared.send(&item.delivery, &item.positions);
-        let sent = |item: Arc<Item>, sent| shared.watch(line, item, sent);
-        let Some(work) = line.lane.work(send, sent).await else { return };
-        // Never closed.
-        let permit = shared.drains.acquire().await;
-        let end = batch(shared, line, work).await;
-        drop(permit);
-        match end {
-            End::Moved => backoff = Backoff::new(AGAIN, u64::from(line.id.number)),
-            End::Stuck => {
-                let wait = backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest);
-                tokio::select! {
-                    () = line.lane.changed() => {}
-                    () = shared.openings.changed() => {}
-                    () = sleep(wait) => {}
-                }
+        let send = |item: &Arc<Item>, through| {
+            let handed = shared.send(&item.delivery, &item.positions, through)?;
+            Some((handed.through, handed.sent))
+        };
+        let sent = |item: Arc<Item>, sent| shared.watch(&line, item, sent);
+        let work = shared.stopping.run_until_cancelled(line.lane.work(send, sent)).await;
+        let Some(Some(work)) = work else { return };
+        let end = batch(&shared, &line, work, most).await;
+        most = BATCH;
+        let wait = match end {
+            End::Moved => {
+                backoff = Backoff::new(AGAIN, u64::from(line.id.number));
+                continue;
             }
-            End::Failed => {
-                shared.sinks.replace_if_over();
-                sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
+            End::Idle => {
+                shared.stopping.run_until_cancelled(line.lane.changed()).await;
+                continue;
             }
+            End::Stuck | End::Failed => backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest),
+        };
+        most = 1;
+        shared.sinks.replace_if_over();
+        tokio::select! {
+            () = shared.openings.changed(), if matches!(end, End::Stuck) => {}
+            () = sleep(wait) => {}
+            () = shared.stopping.cancelled() => {}
         }
     }
 }
 
-async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<Item>) -> End {
+async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<Item>, most: usize) -> End {
+    // Never closed.
+    let turn = shared.drains.acquire().await;
     let Work { again, after, up_to } = work;
+    if again.is_empty() && !shared.memory.has_room() {
+        return End::Stuck;
+    }
     let read = if up_to > after {
-        shared.spool.read(&line.id, Some(after), BATCH, BATCH_BYTES).await
+        shared.spool.read(&line.id, Some(after), most, BATCH_BYTES).await
     } else {
         Ok(Batch::default())
     };
@@ -89,55 +113,107 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
             return End::Failed;
         }
     };
+    let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+    let _memory = shared.memory.take(bytes);
     // Beyond what was read nothing may be sent from memory either.
     let end = entries.last().filter(|_| more).map_or(up_to, |last| last.sequence.min(up_to));
-    let mut batch: BTreeMap<u64, Source> = BTreeMap::new();
-    batch.extend(
-        entries
-            .into_iter()
-            .filter(|entry| entry.sequence <= end)
-            .map(|entry| (entry.sequence, Source::Spool(entry.payload))),
-    );
-    // The copy in memory is the same and needs no reading.
-    batch.extend(again.into_iter().map(|(sequence, item)| (sequence, Source::Memory(item))));
-    if batch.is_empty() {
+    let (sources, later) = merge(entries, again, end);
+    line.lane.give_back(later);
+    if sources.is_empty() {
         line.lane.drained(end);
-        return if end > after { End::Moved } else { End::Stuck };
+        return if end > after { End::Moved } else { End::Idle };
     }
 
-    let mut sent = Vec::with_capacity(batch.len());
+    let (sent, mut left) = hand_over(shared, sources);
+    let stuck = !left.is_empty();
+    let settled = settle(shared, line, sent);
+    pin!(settled);
+    let failed = tokio::select! {
+        failed = settled.as_mut() => failed,
+        () = sleep(TURN) => {
+            drop(turn);
+            settled.await
+        }
+    };
+    let moved = failed.is_empty();
+    left.extend(failed);
+    let settled = left.keys().next().map_or(end, |first| first - 1);
+    line.lane.drained(settled.min(end));
+    let again = left.into_iter().filter_map(|(sequence, source)| match source {
+        Source::Memory(item) => Some((sequence, item)),
+        Source::Spool(_) => None,
+    });
+    line.lane.give_back(again.collect());
+    match (moved, stuck) {
+        (false, _) => End::Failed,
+        (true, true) => End::Stuck,
+        (true, false) => End::Moved,
+    }
+}
+
+/// What is to be sent up to `end`, and what has to wait. The copy in memory is the same and needs no reading.
+fn merge(
+    entries: Vec<Entry>,
+    mut again: BTreeMap<u64, Arc<Item>>,
+    end: u64,
+) -> (BTreeMap<u64, Source>, BTreeMap<u64, Arc<Item>>) {
+    let later = again.split_off(&end.saturating_add(1));
+    let spooled = entries.into_iter().filter(|entry| entry.sequence <= end);
+    let mut sources: BTreeMap<u64, Source> =
+        spooled.map(|entry| (entry.sequence, Source::Spool(entry.payload))).collect();
+    sources.extend(again.into_iter().map(|(sequence, item)| (sequence, Source::Memory(item))));
+    (sources, later)
+}
+
+/// Hands a batch to one producer, in sequence, up to the first that cannot be sent now; that and all others are left.
+fn hand_over<S: Sinks>(
+    shared: &Arc<Shared<S>>,
+    sources: BTreeMap<u64, Source>,
+) -> (Vec<Flying<S>>, BTreeMap<u64, Source>) {
+    let mut sent: Vec<Flying<S>> = Vec::with_capacity(sources.len());
     let mut left = BTreeMap::new();
-    let mut batch = batch.into_iter();
-    for (sequence, source) in batch.by_ref() {
-        let delivery = match &source {
-            Source::Memory(item) => Some((item.delivery.clone(), item.positions.clone())),
+    let mut sources = sources.into_iter();
+    for (sequence, source) in sources.by_ref() {
+        let (delivery, positions) = match &source {
+            Source::Memory(item) => (item.delivery.clone(), item.positions.clone()),
             Source::Spool(payload) => match Delivery::from_entry(payload.clone()) {
-                Ok(found) => Some(found),
+                Ok(found) => found,
                 Err(error) => {
                     // It stays where it is, for a version that can read it.
                     tracing::error!(sequence, error = %Chain(&error), "an entry of the spool cannot be read");
-                    None
+                    continue;
                 }
             },
         };
-        let Some((delivery, positions)) = delivery else { continue };
-        match shared.send(&delivery, &positions) {
-            Some(reports) => sent.push((sequence, source, delivery, reports)),
+        let through = sent.first().map(|first| first.handed.through);
+        match shared.send(&delivery, &positions, through) {
+            Some(handed) => sent.push(Flying { sequence, source, delivery, handed }),
             None => {
                 left.insert(sequence, source);
                 break;
             }
         }
     }
-    left.extend(batch);
-    let mut failed = None;
-    for (sequence, source, delivery, reports) in sent {
-        let landed = match reports {
+    left.extend(sources);
+    (sent, left)
+}
+
+/// Waits for all reports, and returns what has to be sent again.
+async fn settle<S: Sinks>(
+    shared: &Arc<Shared<S>>,
+    line: &Line,
+    sent: Vec<Flying<S>>,
+) -> BTreeMap<u64, Source> {
+    let mut failed = BTreeMap::new();
+    for Flying { sequence, source, delivery, handed } in sent {
+        let landed = match handed.sent {
             Sent::Flying(reports) => match reports.all().await {
                 Report::Landed => true,
                 Report::Refused(error) => shared.try_bury(&delivery, &error).await,
                 Report::Again(error) => {
-                    tracing::warn!(topic = &*line.id.topic, error = %Chain(&error), "the spool cannot be published");
+                    if failed.is_empty() && !shared.stopping.is_cancelled() {
+                        tracing::warn!(topic = &*line.id.topic, error = %Chain(&error), "the spool cannot be published");
+                    }
                     false
                 }
             },
@@ -145,24 +221,16 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
         };
         match (landed, source) {
             (true, Source::Memory(item)) => shared.published(line, &item),
-            (true, Source::Spool(_)) => shared.spool.remove(&line.id, sequence),
+            (true, Source::Spool(_)) => {
+                shared.spool.remove(&line.id, sequence);
+                if let Some(id) = handed.id {
+                    shared.seen.remember(&delivery.context.connector, &id);
+                }
+            }
             (false, source) => {
-                failed = failed.or(Some(sequence));
-                left.insert(sequence, source);
+                failed.insert(sequence, source);
             }
         }
     }
-    let settled = left.keys().next().map_or(end, |first| first - 1);
-    line.lane.drained(settled.min(end));
-    let stuck = failed.is_none() && !left.is_empty();
-    let again = left.into_iter().filter_map(|(sequence, source)| match source {
-        Source::Memory(item) => Some((sequence, item)),
-        Source::Spool(_) => None,
-    });
-    line.lane.give_back(again.collect());
-    match (failed, stuck) {
-        (Some(_), _) => End::Failed,
-        (None, true) => End::Stuck,
-        (None, false) => End::Moved,
-    }
+    failed
 }

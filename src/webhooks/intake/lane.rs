@@ -12,6 +12,8 @@
 //! 4. The drain starts only when nothing flies, so everything before is decided: it is in Kafka, or it waits in `again` or in
 //!    the spool under its own number. It takes the lowest number first, and nothing above one whose append is under way.
 //! 5. Coming back to direct happens under the lock, and only by sending there all that is left: what enters next comes after.
+//! 6. What flies at one time in a lane flies through one producer. A new one is used once everything is decided that went
+//!    through the old one.
 //!
 //! A record that fails *after* later ones were accepted by the broker cannot be put before them; the producer never does
 //! that for a cause that passes (it retries in place), and what Kafka refuses for good goes to the dead letters.
@@ -45,6 +47,8 @@ struct State<I> {
     draining: bool,
     /// Sent directly and not reported yet, with the time they were sent.
     flying: BTreeMap<u64, Instant>,
+    /// The producer through which these fly.
+    through: u64,
     /// Failed, to be sent again from memory.
     again: BTreeMap<u64, Arc<I>>,
     /// Being appended to the spool, and not in it for certain.
@@ -96,6 +100,7 @@ impl<I> Lane<I> {
             behind: spooled.is_some(),
             draining: false,
             flying: BTreeMap::new(),
+            through: 0,
             again: BTreeMap::new(),
             appending: BTreeSet::new(),
             tail: VecDeque::new(),
@@ -106,8 +111,8 @@ impl<I> Lane<I> {
         Self { state: Mutex::new(state), bell: Notify::new() }
     }
 
-    /// Lets a record in, under the next number. `send` hands it to the producer and is only called where the lane is direct;
-    /// `keep` says whether there is memory to keep it beside the spool.
+    /// Lets a record in, under the next number. `send` is a producer's number and what hands the record to it; that is only
+    /// called where the lane is direct. `keep` says whether there is memory to keep the record beside the spool.
     ///
     /// A lane whose oldest record has been without a report for `patience` goes behind: whoever comes next would only wait
     /// as long.
@@ -116,7 +121,7 @@ impl<I> Lane<I> {
         patience: Duration,
         numbers: &AtomicU64,
         item: impl FnOnce(u64) -> Arc<I>,
-        send: Option<impl FnOnce(&Arc<I>) -> Result<T, NotSent<E>>>,
+        send: Option<(u64, impl FnOnce(&Arc<I>) -> Result<T, NotSent<E>>)>,
         keep: impl FnOnce() -> bool,
     ) -> (Arc<I>, Way<T, E>) {
         let mut state = self.lock();
@@ -124,12 +129,14 @@ impl<I> Lane<I> {
         let item = item(sequence);
         let now = Instant::now();
         let stalled = state.flying.values().next().is_some_and(|sent| now.duration_since(*sent) >= patience);
-        if let Some(send) = send
+        if let Some((through, send)) = send
             && !state.behind
             && !stalled
+            && (state.flying.is_empty() || state.through == through)
         {
             match send(&item) {
                 Ok(sent) => {
+                    state.through = through;
                     state.flying.insert(sequence, now);
                     return (item, Way::Direct(sent));
                 }
@@ -194,10 +201,10 @@ impl<I> Lane<I> {
     }
 
     /// What is to be done, once nothing flies. The tail may have been given back to direct meanwhile by `send`, which hands
-    /// a record to the producer: then the drain is over, and `None`.
+    /// a record to a producer, to this one where it is named, and tells which: then the drain is over, and `None`.
     pub(super) async fn work<T>(
         &self,
-        mut send: impl FnMut(&Arc<I>) -> Option<T>,
+        mut send: impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T)>,
         mut sent: impl FnMut(Arc<I>, T),
     ) -> Option<Work<I>> {
         loop {
@@ -257,7 +264,7 @@ impl<I> State<I> {
     /// sent flies from here on, and what could not be stays for the next time.
     fn come_back<T>(
         &mut self,
-        send: &mut impl FnMut(&Arc<I>) -> Option<T>,
+        send: &mut impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T)>,
         sent: &mut impl FnMut(Arc<I>, T),
     ) -> bool {
         if !self.again.is_empty() || self.drained < self.uncovered {
@@ -268,8 +275,10 @@ impl<I> State<I> {
             if sequence <= self.drained {
                 continue;
             }
-            match send(&item) {
-                Some(delivery) => {
+            let through = (!self.flying.is_empty()).then_some(self.through);
+            match send(&item, through) {
+                Some((through, delivery)) => {
+                    self.through = through;
                     self.flying.insert(sequence, now);
                     self.drained = sequence;
                     sent(item, delivery);

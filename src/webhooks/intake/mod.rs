@@ -24,6 +24,8 @@ mod memory;
 mod prepare;
 mod seen;
 mod sinks;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashMap,
@@ -128,6 +130,15 @@ enum Sent<K: RecordSink> {
     Refused(kafka::Error),
 }
 
+/// A part that was handed to a producer.
+struct Handed<K: RecordSink> {
+    /// The producer's number.
+    through: u64,
+    /// The delivery's id.
+    id: Option<String>,
+    sent: Sent<K>,
+}
+
 /// A lane and its name.
 struct Line {
     id: spool::Lane,
@@ -222,6 +233,12 @@ impl<S: Sinks> Intake<S> {
         }
     }
 
+    /// Lanes whose deliveries go through the spool.
+    #[must_use]
+    pub fn behind(&self) -> usize {
+        read(&self.0.lines).values().filter(|line| line.lane.is_behind()).count()
+    }
+
     /// Bytes of deliveries in memory.
     #[must_use]
     pub fn memory_used(&self) -> usize {
@@ -242,13 +259,11 @@ impl<S: Sinks> Shared<S> {
     /// Lets a part into its lane and sees it through.
     fn enter(self: &Arc<Self>, delivery: &Delivery, part: Part, since: Instant, answer: Answer) {
         let line = self.line(&part.lane);
-        let records = if line.lane.is_behind() || !self.memory.has_room() {
-            None
-        } else {
-            self.openings
-                .ready(&delivery.context)
-                .and_then(|ready| prepare::records(&ready, delivery, part.content).ok())
-        };
+        let ready = self.openings.ready(&delivery.context);
+        let records = ready
+            .as_ref()
+            .filter(|_| !line.lane.is_behind() && self.memory.has_room())
+            .and_then(|ready| prepare::records(ready, delivery, part.content).ok());
         let size = records.iter().flatten().map(EncodedRecord::size).sum::<usize>() + delivery.body.len();
         let memory = self.memory.take(size + ITEM);
         let item = |sequence| {
@@ -261,10 +276,14 @@ impl<S: Sinks> Shared<S> {
                 _memory: memory,
             })
         };
-        let sink = records.and_then(|records| Some((self.sinks.get()?, records)));
-        let send = sink.map(|(sink, records)| move |_: &Arc<Item>| sinks::send(&*sink, records));
-        let (item, way) =
-            line.lane.enter(self.times.deadline, &self.numbers, item, send, || self.memory.has_plenty());
+        let built = records.and_then(|records| Some((self.sinks.get()?, records)));
+        let send = built.map(|(built, records)| {
+            let send = move |_: &Arc<Item>| sinks::send(&*built.sink, records);
+            (built.number, send)
+        });
+        // What cannot be sent soon would only take memory from what can.
+        let keep = || ready.is_some() && self.memory.has_plenty();
+        let (item, way) = line.lane.enter(self.times.deadline, &self.numbers, item, send, keep);
         let shared = Arc::clone(self);
         self.tasks.spawn(async move {
             match way {
@@ -289,11 +308,11 @@ impl<S: Sinks> Shared<S> {
             biased;
             report = reports.as_mut() => report,
             () = self.due(since) => {
-                let mut stored = pin!(self.store(line, item, since, &mut answer));
+                let mut stored = pin!(self.store_or_wait(line, item, since, &mut answer));
                 tokio::select! {
                     // The append goes on without us; whether it is in time to be of use is seen below.
                     report = reports.as_mut() => report,
-                    _ = stored.as_mut() => reports.await,
+                    () = stored.as_mut() => reports.await,
                 }
             }
         };
@@ -353,7 +372,7 @@ impl<S: Sinks> Shared<S> {
             _ = item.published.wait() => answer.give(Outcome::Durable),
             () = self.due(since) => {
                 if answer.is_open() {
-                    self.store(line, item, since, answer).await;
+                    self.store_or_wait(line, item, since, answer).await;
                 }
             }
         }
@@ -384,12 +403,12 @@ impl<S: Sinks> Shared<S> {
     /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
     async fn try_bury(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
         let failure = Failure::new(Stage::Produce, "kafka::Error::Delivery", error);
-        let (Some(ready), Some(sink)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
+        let (Some(ready), Some(built)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
             return false;
         };
         for pieces in [1, prepare::pieces(&delivery.body)] {
             let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
-            match sinks::send(&*sink, letters) {
+            match sinks::send(&*built.sink, letters) {
                 Ok(reports) => match reports.all().await {
                     Report::Landed => return true,
                     Report::Refused(_) => {}
@@ -405,17 +424,19 @@ impl<S: Sinks> Shared<S> {
         false
     }
 
-    /// Hands a part to the producer as it would be read now. `None` where that cannot be done yet.
-    fn send(&self, delivery: &Delivery, positions: &[u16]) -> Option<Sent<S::Sink>> {
+    /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
+    /// be done yet.
+    fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Handed<S::Sink>> {
         let ready = self.openings.ready(&delivery.context)?;
-        let sink = self.sinks.get()?;
-        let content = delivery.part(positions)?.content;
+        let built = self.sinks.get().filter(|built| through.is_none_or(|number| number == built.number))?;
+        let (id, content) = delivery.read_again(positions);
         let records = prepare::records(&ready, delivery, content).ok()?;
-        match sinks::send(&*sink, records) {
-            Ok(reports) => Some(Sent::Flying(reports)),
-            Err(NotSent::Refused(error)) => Some(Sent::Refused(error)),
-            Err(NotSent::Later) => None,
-        }
+        let sent = match sinks::send(&*built.sink, records) {
+            Ok(reports) => Sent::Flying(reports),
+            Err(NotSent::Refused(error)) => Sent::Refused(error),
+            Err(NotSent::Later) => return None,
+        };
+        Some(Handed { through: built.number, id, sent })
     }
 
     /// Sees a record through that a drain has sent on its way back to direct. Its sender is answered by the spool, or by
@@ -429,6 +450,14 @@ impl<S: Sinks> Shared<S> {
             };
             shared.reported(&line, &item, report, Instant::now(), Answer(None)).await;
         });
+    }
+
+    /// Appends a copy to the spool. Where that cannot be done, Kafka has until the last moment.
+    async fn store_or_wait(&self, line: &Line, item: &Arc<Item>, since: Instant, answer: &mut Answer) {
+        if !self.store(line, item, since, answer).await {
+            let published = timeout_at(since + self.times.last, item.published.wait()).await;
+            answer.give(if published.is_ok() { Outcome::Durable } else { Outcome::Full });
+        }
     }
 
     /// Appends a copy to the spool and answers with what came of it, or with [`Outcome::Late`] where nothing does in time.

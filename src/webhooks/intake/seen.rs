@@ -74,7 +74,6 @@ impl Seen {
     }
 
     /// Remembers a delivery that is durable already.
-    #[allow(dead_code)]
     pub(super) fn remember(&self, connector: &str, id: &str) {
         let id = self.hash(connector, id);
         self.store(id);

@@ -2,7 +2,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -71,26 +74,44 @@ impl Sinks for Producers {
 /// The producer of the moment.
 pub(super) struct Current<S: Sinks> {
     sinks: S,
-    current: RwLock<Option<Arc<S::Sink>>>,
+    current: RwLock<Option<Built<S::Sink>>>,
+    /// How many were built.
+    count: AtomicU64,
+}
+
+/// One of the producers.
+pub(super) struct Built<K> {
+    /// Which one: no other has this number.
+    pub(super) number: u64,
+    pub(super) sink: Arc<K>,
+}
+
+impl<K> Clone for Built<K> {
+    fn clone(&self) -> Self {
+        Self { number: self.number, sink: Arc::clone(&self.sink) }
+    }
 }
 
 impl<S: Sinks> Current<S> {
     pub(super) fn new(sinks: S) -> Self {
-        let current = Self { sinks, current: RwLock::new(None) };
+        let current = Self { sinks, current: RwLock::new(None), count: AtomicU64::new(0) };
         // At once: the first record of a fresh producer waits for its connection.
         current.get();
         current
     }
 
     /// The producer; `None` where none can be made now.
-    pub(super) fn get(&self) -> Option<Arc<S::Sink>> {
-        if let Some(sink) = &*self.current.read().unwrap_or_else(PoisonError::into_inner) {
-            return Some(Arc::clone(sink));
+    pub(super) fn get(&self) -> Option<Built<S::Sink>> {
+        if let Some(built) = &*self.current.read().unwrap_or_else(PoisonError::into_inner) {
+            return Some(built.clone());
         }
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if current.is_none() {
             match self.sinks.build() {
-                Ok(sink) => *current = Some(Arc::new(sink)),
+                Ok(sink) => {
+                    let number = self.count.fetch_add(1, Ordering::Relaxed);
+                    *current = Some(Built { number, sink: Arc::new(sink) });
+                }
                 Err(error) => tracing::error!(%error, "no producer can be made"),
             }
         }
@@ -100,21 +121,21 @@ impl<S: Sinks> Current<S> {
     /// Lets go of a producer that is over. Its records are reported as failed, and are sent again through the next.
     pub(super) fn replace_if_over(&self) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|sink| self.sinks.is_over(sink)) {
+        if current.as_ref().is_some_and(|built| self.sinks.is_over(&built.sink)) {
             tracing::warn!("the producer is over and is built anew");
             *current = None;
         }
     }
 
     pub(super) async fn flush(&self, until: Instant) {
-        let sink = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(sink) = sink {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(Built { sink, .. }) = current {
             self.sinks.flush(&sink, until.saturating_duration_since(Instant::now())).await;
         }
     }
 
     pub(super) fn purge(&self) {
-        if let Some(sink) = &*self.current.read().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(Built { sink, .. }) = &*self.current.read().unwrap_or_else(PoisonError::into_inner) {
             self.sinks.purge(sink);
         }
     }

@@ -68,7 +68,8 @@ impl Cache {
             (name.clone(), Entry { config: Arc::clone(&one.config), target: one.target.name().to_owned() })
         };
         let content = Content { format: FORMAT, connectors: listed.iter().map(entry).collect() };
-        let written = spawn_blocking(move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?)).await;
+        let written =
+            spawn_blocking(move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?)).await;
         match written.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(()) => self.written = Some(listed.clone()),
             Err(error) => {
@@ -96,9 +97,13 @@ fn read(path: &Path) -> io::Result<Option<BTreeMap<String, Listed>>> {
         let target = TargetState::parse(&entry.target)?;
         Some((name, Listed { config: entry.config, target }))
     };
-    content.connectors.into_iter().map(listed).collect::<Option<_>>().map(Some).ok_or_else(|| {
-        io::Error::other("a target state is none of Kafka Connect's")
-    })
+    content
+        .connectors
+        .into_iter()
+        .map(listed)
+        .collect::<Option<_>>()
+        .map(Some)
+        .ok_or_else(|| io::Error::other("a target state is none of Kafka Connect's"))
 }
 
 #[cfg(test)]
@@ -110,7 +115,10 @@ mod tests {
     fn listed(secret: &str) -> BTreeMap<String, Listed> {
         let config = Properties::from([("accounting.secret".to_owned(), secret.to_owned())]);
         let one = |target| Listed { config: Arc::new(config.clone()), target };
-        BTreeMap::from([("a".to_owned(), one(TargetState::Paused)), ("b".to_owned(), one(TargetState::Running))])
+        BTreeMap::from([
+            ("a".to_owned(), one(TargetState::Paused)),
+            ("b".to_owned(), one(TargetState::Running)),
+        ])
     }
 
     #[tokio::test]
@@ -128,7 +136,12 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_cache_of_ours_is_left_out_and_replaced() {
         let directory = tempfile::tempdir().unwrap();
-        for content in ["", "{}", "{\"format\":2,\"connectors\":{}}", "{\"format\":1,\"connectors\":{\"a\":{\"config\":{},\"target\":\"?\"}}}"] {
+        for content in [
+            "",
+            "{}",
+            "{\"format\":2,\"connectors\":{}}",
+            "{\"format\":1,\"connectors\":{\"a\":{\"config\":{},\"target\":\"?\"}}}",
+        ] {
             fs::write(directory.path().join(FILE), content).unwrap();
 
             let (mut cache, found) = Cache::load(directory.path());

@@ -134,7 +134,9 @@ impl Follower {
         let stopped: BTreeSet<&String> = listed
             .iter()
             .filter(|(_, now)| now.target == TargetState::Stopped)
-            .filter(|(name, _)| self.listed.get(*name).is_some_and(|before| before.target != TargetState::Stopped))
+            .filter(|(name, _)| {
+                self.listed.get(*name).is_some_and(|before| before.target != TargetState::Stopped)
+            })
             .map(|(name, _)| name)
             .collect();
         for (name, prefix) in places.iter().filter(|(name, _)| stopped.contains(name)) {

@@ -109,7 +109,8 @@ impl Gaps {
             Content::default()
         });
         let (writing, changed) = (tokio::sync::Mutex::default(), watch::Sender::new(()));
-        let gaps = Self { path, worker, content: Mutex::new(content), last: Mutex::default(), writing, changed };
+        let gaps =
+            Self { path, worker, content: Mutex::new(content), last: Mutex::default(), writing, changed };
         metrics::gaps_unwritten(gaps.lock().gaps.len());
         gaps
     }
@@ -169,7 +170,15 @@ impl Gaps {
         self.changed.subscribe()
     }
 
-    fn add(&self, connector: &str, prefix: &str, cause: Cause, from: i64, detail: &str, opened_at: i64) -> bool {
+    fn add(
+        &self,
+        connector: &str,
+        prefix: &str,
+        cause: Cause,
+        from: i64,
+        detail: &str,
+        opened_at: i64,
+    ) -> bool {
         let gap = Gap {
             connector: connector.to_owned(),
             prefix: prefix.to_owned(),
@@ -202,7 +211,8 @@ impl Gaps {
         let content = self.lock().clone();
         metrics::gaps_unwritten(content.gaps.len());
         let path = self.path.clone();
-        let written = spawn_blocking(move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?)).await;
+        let written =
+            spawn_blocking(move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?)).await;
         drop(writing);
         if let Err(error) = written.unwrap_or_else(|error| Err(io::Error::other(error))) {
             let path = self.path.display();
@@ -246,7 +256,10 @@ mod tests {
         let value = kept[0].value();
         assert_eq!(value["id"], kept[0].key().as_str());
         assert!(kept[0].key().as_str().starts_with("gap/hooks/stopped/"), "{value}");
-        assert_eq!((&value["from"], &value["state"], &value["worker"]), (&json!(5), &json!("open"), &json!("worker:1")));
+        assert_eq!(
+            (&value["from"], &value["state"], &value["worker"]),
+            (&json!(5), &json!("open"), &json!("worker:1"))
+        );
         assert!(gaps(directory.path()).unwritten().is_empty());
     }
 

@@ -39,7 +39,8 @@ impl Watch {
     pub(in crate::worker) fn refuses(&self) -> Option<String> {
         let refusal = self.spool.refuses()?;
         let entries = self.spool.totals().entries;
-        (entries > 0).then(|| format!("Deliveries are answered 503: {}, {entries} wait in it", Chain(&refusal)))
+        (entries > 0)
+            .then(|| format!("Deliveries are answered 503: {}, {entries} wait in it", Chain(&refusal)))
     }
 
     /// All there is to say.

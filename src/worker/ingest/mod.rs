@@ -165,9 +165,15 @@ impl Ingest {
         let admin = Admin::Real(worker.kafka.clone());
         let prefixes = Prefixes::new(admin, ids, spool.clone(), worker.topic_creation);
         let (state_dir, worker_name) = (worker.state_dir.clone(), Arc::clone(worker_id));
-        let gaps = spawn_blocking(move || Arc::new(Gaps::load(&state_dir, worker_name))).await.map_err(Error::Read)?;
+        let gaps = spawn_blocking(move || Arc::new(Gaps::load(&state_dir, worker_name)))
+            .await
+            .map_err(Error::Read)?;
         for aside in &moved_aside {
-            gaps.lost(ready_since(aside), format!("a database of the spool was moved to {}", aside.display())).await;
+            gaps.lost(
+                ready_since(aside),
+                format!("a database of the spool was moved to {}", aside.display()),
+            )
+            .await;
         }
 
         let receivers = Receivers::new();
@@ -191,8 +197,9 @@ impl Ingest {
         };
         let openings = Arc::new(prefixes.clone());
         let closed = |source| Error::Spool { directory: directory.clone(), remedy: START_AGAIN, source };
-        let intake =
-            Intake::start(producers, spool.clone(), openings, memory, Times::default()).await.map_err(closed)?;
+        let intake = Intake::start(producers, spool.clone(), openings, memory, Times::default())
+            .await
+            .map_err(closed)?;
         let (acknowledged, hears_acknowledged) = mpsc::channel::<Acknowledged>(NOTES);
         let (oversized, hears_oversized) = mpsc::channel::<Oversized>(NOTES);
         let options = receiver::Options {

@@ -33,7 +33,8 @@ use crate::{
 };
 
 /// Waits between two tries to write.
-const AGAIN: Policy = Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
+const AGAIN: Policy =
+    Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
 /// The longest one try may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// Acknowledges that wait to be written.
@@ -106,7 +107,11 @@ impl Notes {
         tracing::info!(connector = &*connector, webhook_id, "a subscription is acknowledged");
         let Some(prefix) = self.prefix(&connector) else { return };
         if waiting.len() >= MOST {
-            tracing::warn!(connector = &*connector, webhook_id, "an acknowledgement is not written: too many wait");
+            tracing::warn!(
+                connector = &*connector,
+                webhook_id,
+                "an acknowledgement is not written: too many wait"
+            );
             return;
         }
         let key = Key::state("acknowledge", &[&connector, &webhook_id]);
@@ -131,7 +136,11 @@ impl Notes {
     }
 
     /// Writes what can be written now.
-    async fn write(&self, waiting: &mut Waiting, producer: &mut Option<Producer>) -> Result<(), kafka::Error> {
+    async fn write(
+        &self,
+        waiting: &mut Waiting,
+        producer: &mut Option<Producer>,
+    ) -> Result<(), kafka::Error> {
         let mut acknowledges = Vec::new();
         for ((prefix, name), (key, value)) in &*waiting {
             if let Some(record) = self.record(prefix, key, value) {
@@ -153,14 +162,16 @@ impl Notes {
             Some(producer) => producer,
             none => none.insert(Producer::new(&self.kafka, &ProducerOptions { queue_bytes: QUEUE_BYTES })?),
         };
-        let records = acknowledges.iter().map(|(_, record)| record).chain(gaps.iter().map(|(_, record)| record));
+        let records =
+            acknowledges.iter().map(|(_, record)| record).chain(gaps.iter().map(|(_, record)| record));
         let mut reports = Vec::new();
         for record in records {
             reports.push(producer.send(record.clone()).map_err(|refused| refused.error)?);
         }
         let until = Instant::now() + WRITE_LIMIT;
         for report in reports {
-            let late = kafka::Error::Deadline { action: "write to the state topic".to_owned(), limit: WRITE_LIMIT };
+            let late =
+                kafka::Error::Deadline { action: "write to the state topic".to_owned(), limit: WRITE_LIMIT };
             timeout_at(until, report).await.map_err(|_| late)??;
         }
         for (place, _) in acknowledges {

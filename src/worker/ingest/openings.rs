@@ -41,7 +41,8 @@ use crate::{
 };
 
 /// Waits between two tries to open.
-const AGAIN: Policy = Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
+const AGAIN: Policy =
+    Policy { first: Duration::from_millis(250), longest: Duration::from_secs(10), total: None };
 /// Between two looks for ids that the registry has not confirmed.
 const CONFIRM: Duration = Duration::from_secs(30);
 
@@ -147,7 +148,13 @@ impl Prefixes {
     }
 
     fn slot(&self, connector: &str, layout: Layout, logged: bool, kind: Kind) -> Slot {
-        let opening = Opening { prefixes: self.clone(), connector: connector.to_owned(), layout: layout.clone(), logged, kind };
+        let opening = Opening {
+            prefixes: self.clone(),
+            connector: connector.to_owned(),
+            layout: layout.clone(),
+            logged,
+            kind,
+        };
         let opening = AbortOnDropHandle::new(self.0.tasks.spawn(opening.run()));
         Slot { layout, logged, ready: None, fault: None, _opening: opening }
     }
@@ -292,7 +299,8 @@ impl Opening {
         let prefix = &self.layout.prefix;
         let names: Vec<String> = events().map(|topic| topic.name(prefix)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let failed = |source| pipeline::Error::Topics { prefix: prefix.to_string(), source: Box::new(source) };
+        let failed =
+            |source| pipeline::Error::Topics { prefix: prefix.to_string(), source: Box::new(source) };
         let counts = self.prefixes.0.admin.partition_counts(&names).await.map_err(failed)?;
         Ok(events().filter(|topic| counts.contains_key(&topic.name(prefix))).collect())
     }

@@ -71,7 +71,8 @@ impl Received {
             TargetState::Stopped => Taking::Nothing,
         };
         let dead_letters = source.common.errors.dead_letter_topic.clone();
-        let receiver = Receiver::of(&source, dead_letters, taking).map_err(|error| Chain(&error).to_string())?;
+        let receiver =
+            Receiver::of(&source, dead_letters, taking).map_err(|error| Chain(&error).to_string())?;
         Ok(Self { source, receiver: Arc::new(receiver), target })
     }
 
@@ -120,7 +121,8 @@ impl Table {
 
     /// What keeps connectors from being received as they are configured now.
     pub(super) fn faults(&self) -> BTreeMap<String, String> {
-        let faults = self.entries.iter().filter_map(|(name, entry)| Some((name.clone(), entry.fault.clone()?)));
+        let faults =
+            self.entries.iter().filter_map(|(name, entry)| Some((name.clone(), entry.fault.clone()?)));
         faults.collect()
     }
 }

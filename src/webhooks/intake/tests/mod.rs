@@ -1,0 +1,5 @@
+//! The intake on a real spool and a broker in memory whose every answer the test decides.
+
+mod bench;
+mod order;
+mod outcome;

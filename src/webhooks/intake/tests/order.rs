@@ -1,0 +1,158 @@
+//! Order per company, whatever the broker, its producers and the process do. What is accepted first appears first.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::bench::*;
+use crate::{
+    spool::fault::Random,
+    webhooks::intake::{Outcome, Times},
+};
+
+/// Sends one after the other, each once the one before is answered, and returns those that are durable.
+async fn send(bench: &Bench, company: &str, ids: impl IntoIterator<Item = usize>) -> Vec<String> {
+    let mut durable = Vec::new();
+    for id in ids {
+        let id = format!("{company}-{id}");
+        if bench.take(company, &id).await == Outcome::Durable {
+            durable.push(id);
+        }
+    }
+    durable
+}
+
+#[tokio::test]
+async fn records_that_were_late_come_before_those_behind_them() {
+    let bench = Bench::new().await;
+    bench.broker.hold();
+    let sent = send(&bench, "c", 0..30).await;
+    assert_eq!(sent.len(), 30);
+
+    bench.broker.release();
+
+    bench.broker.has(TOPIC, 30).await;
+    assert_eq!(bench.broker.ids(TOPIC), sent);
+    bench.is_drained().await;
+    assert_eq!(bench.broker.records(TOPIC).len(), 30, "none was sent twice");
+}
+
+#[tokio::test]
+async fn a_lane_that_was_behind_is_direct_again() {
+    let times = Times { deadline: Duration::from_secs(2), last: LONG };
+    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
+    bench.broker.hold();
+    let mut sent = send(&bench, "c", 0..300).await;
+    bench.broker.release();
+    sent.extend(send(&bench, "c", 300..310).await);
+    bench.is_direct().await;
+    let commits = bench.disk.durable_commits();
+
+    sent.extend(send(&bench, "c", 310..330).await);
+
+    assert_eq!(bench.disk.durable_commits(), commits, "the disk was asked again");
+    assert_eq!(bench.broker.ids(TOPIC), sent);
+}
+
+#[tokio::test]
+async fn a_broken_producer_is_replaced_and_its_records_are_sent_again_in_sequence() {
+    let bench = Bench::new().await;
+    bench.broker.hold();
+    let mut sent = send(&bench, "c", 0..10).await;
+
+    // Three of them are there already, and will be twice.
+    bench.broker.break_producers(3);
+    bench.broker.release();
+
+    sent.extend(send(&bench, "c", 10..20).await);
+    bench.broker.has(TOPIC, 20).await;
+    assert_eq!(bench.broker.ids(TOPIC), sent);
+}
+
+#[tokio::test]
+async fn nothing_overtakes_what_a_broken_producer_has_not_reported_yet() {
+    let bench = Bench::new().await;
+    for round in 0..50 {
+        bench.broker.hold();
+        let first = bench.take("c", &format!("{round}-a"));
+        bench.broker.waits_for(1).await;
+        bench.broker.break_producers(0);
+        let second = bench.take("c", &format!("{round}-b"));
+        bench.broker.release();
+        assert_eq!((first.await, second.await), (Outcome::Durable, Outcome::Durable));
+
+        bench.broker.has(TOPIC, 2 * round + 2).await;
+        let ids = bench.broker.ids(TOPIC);
+        assert_eq!(ids[2 * round..], [format!("{round}-a"), format!("{round}-b")]);
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_of_the_producer_puts_lanes_behind_and_loses_no_order() {
+    let bench = Bench::new().await;
+    let mut sent = send(&bench, "c", 0..5).await;
+    bench.broker.set_full(true);
+    sent.extend(send(&bench, "c", 5..15).await);
+    bench.broker.set_full(false);
+    sent.extend(send(&bench, "c", 15..20).await);
+
+    bench.broker.has(TOPIC, 20).await;
+
+    assert_eq!(bench.broker.ids(TOPIC), sent);
+}
+
+#[tokio::test]
+async fn after_a_kill_the_spool_comes_before_anything_new() {
+    let bench = Bench::new().await;
+    bench.broker.hold();
+    let mut sent = send(&bench, "c", 0..30).await;
+    let remains = bench.die().await;
+    remains.broker().release();
+
+    let bench = remains.start().await;
+    sent.extend(send(&bench, "c", 30..40).await);
+
+    bench.broker.has(TOPIC, 40).await;
+    assert_eq!(bench.broker.ids(TOPIC), sent);
+}
+
+/// Traffic of a few companies through everything that can happen, drawn from a seed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_and_loss_hold_through_everything_that_can_happen() {
+    const COMPANIES: [&str; 4] = ["a", "b", "c", "d"];
+    let cycles =
+        std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|cycles| cycles.parse().ok()).unwrap_or(6);
+    for seed in 0..cycles {
+        let mut random = Random::new(seed + 1);
+        let mut bench = Bench::new().await;
+        let mut durable: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut next = 0;
+        for _ in 0..20 {
+            match random.below(9) {
+                0..=1 => bench.broker.hold(),
+                2..=3 => bench.broker.release(),
+                4 => bench.broker.break_producers(random.below(5) as usize),
+                5 => bench.broker.let_through(1 + random.below(19) as usize),
+                6 => bench.doors.set_open(random.below(2) == 0),
+                7 => bench.disk.slow_down(Duration::from_millis([0, 0, 1, 5][random.below(4) as usize])),
+                _ => {
+                    bench = bench.die().await.start().await;
+                }
+            }
+            // Each company's deliveries one after the other, the companies side by side.
+            let count = 1 + random.below(14) as usize;
+            let sending = COMPANIES.map(|company| send(&bench, company, next..next + count));
+            for (company, sent) in COMPANIES.iter().zip(futures::future::join_all(sending).await) {
+                durable.entry(company).or_default().extend(sent);
+            }
+            next += count;
+        }
+        bench.doors.set_open(true);
+        bench.broker.release();
+        bench.is_drained().await;
+        bench.broker.has(TOPIC, durable.values().map(Vec::len).sum()).await;
+        let found = by_company(&bench.broker);
+        for (company, sent) in &durable {
+            let found: Vec<_> = found[*company].iter().filter(|id| sent.contains(id)).cloned().collect();
+            assert_eq!(&found, sent, "company {company}, seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What a sender is told, and when.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use tokio::time::Instant;
+
+use super::bench::*;
+use crate::{
+    spool::fault::Fault,
+    webhooks::intake::{Outcome, Times},
+};
+
+/// Kafka has all the time there is.
+const PATIENT: Times = Times { deadline: LONG, last: LONG };
+
+#[tokio::test]
+async fn a_delivery_is_durable_once_kafka_has_it_and_not_before() {
+    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
+    bench.broker.hold();
+    let mut taking = Box::pin(bench.take("c", "1"));
+    bench.broker.waits_for(1).await;
+    assert!(taking.as_mut().now_or_never().is_none());
+
+    bench.broker.release();
+
+    assert_eq!(taking.await, Outcome::Durable);
+    assert_eq!(bench.broker.ids(TOPIC), ["1"]);
+    assert_eq!(bench.disk.durable_commits(), 0, "the spool was not asked");
+}
+
+#[tokio::test]
+async fn what_kafka_keeps_waiting_is_durable_by_the_spool_and_removed_by_the_late_report() {
+    let bench = Bench::new().await;
+    bench.broker.hold();
+
+    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
+    assert_eq!(bench.spool.lanes().await.unwrap().len(), 1);
+    assert!(bench.broker.ids(TOPIC).is_empty());
+    bench.broker.release();
+
+    bench.is_drained().await;
+    assert_eq!(bench.broker.records(TOPIC).len(), 1, "it was sent once");
+}
+
+#[tokio::test]
+async fn behind_a_stalled_record_others_are_answered_by_the_disk_at_once() {
+    let times = Times { deadline: Duration::from_millis(300), last: LONG };
+    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
+    bench.broker.hold();
+    assert_eq!(bench.take("c", "first").await, Outcome::Durable);
+
+    let begun = Instant::now();
+    for id in 0..10 {
+        assert_eq!(bench.take("c", &id.to_string()).await, Outcome::Durable);
+    }
+
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "ten of them took {:?}: each waited for Kafka",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn without_kafka_and_disk_the_answer_is_late_and_in_time() {
+    let times = Times { deadline: Duration::from_millis(20), last: Duration::from_millis(200) };
+    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
+    bench.broker.hold();
+    bench.disk.hold();
+    let begun = Instant::now();
+
+    assert_eq!(bench.take("c", "1").await, Outcome::Late);
+
+    assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
+    bench.disk.release();
+    bench.broker.release();
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_refuses_and_the_same_delivery_may_come_again() {
+    let times = Times { deadline: Duration::from_millis(20), last: Duration::from_secs(2) };
+    let bench = Bench::with(times, 1 << 30, 64 << 20).await;
+    bench.broker.hold();
+    bench.disk.fail_commits(&[Fault::Sync]);
+    assert_ne!(bench.take("c", "1").await, Outcome::Durable);
+    bench.broker.release();
+
+    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
+
+    bench.broker.has(TOPIC, 1).await;
+}
+
+#[tokio::test]
+async fn a_full_spool_refuses() {
+    let times = Times { deadline: Duration::from_millis(20), last: Duration::from_secs(2) };
+    let bench = Bench::with(times, 1, 64 << 20).await;
+    bench.broker.hold();
+
+    assert_eq!(bench.take("c", "1").await, Outcome::Full);
+
+    bench.broker.release();
+}
+
+#[tokio::test]
+async fn beyond_the_memory_deliveries_go_to_the_disk_at_once() {
+    let bench = Bench::with(PATIENT, 1 << 30, 2_000).await;
+    bench.broker.hold();
+    let waiting: Vec<_> = (0..4).map(|id| bench.take("c", &format!("direct-{id}"))).collect();
+    bench.broker.waits_for(2).await;
+
+    // Kafka has all the time there is: only the disk can have answered.
+    assert_eq!(bench.take("c", "more").await, Outcome::Durable);
+
+    bench.broker.release();
+    for one in waiting {
+        assert_eq!(one.await, Outcome::Durable);
+    }
+    bench.is_drained().await;
+    assert_eq!(bench.broker.ids(TOPIC).len(), 5);
+}
+
+#[tokio::test]
+async fn a_repeated_delivery_is_published_once_and_a_twin_waits_for_the_first() {
+    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
+    bench.broker.hold();
+    let first = bench.take("c", "1");
+    bench.broker.waits_for(1).await;
+    let mut twin = Box::pin(bench.take("c", "1"));
+    tokio::task::yield_now().await;
+    assert!(twin.as_mut().now_or_never().is_none());
+
+    bench.broker.release();
+
+    assert_eq!((first.await, twin.await), (Outcome::Durable, Outcome::Durable));
+    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
+    assert_eq!(bench.broker.records(TOPIC).len(), 1);
+}
+
+#[tokio::test]
+async fn a_sender_that_hangs_up_does_not_take_its_delivery_back() {
+    let bench = Bench::new().await;
+    bench.broker.hold();
+    let delivery = delivery(body("c", "1"));
+    let reading = delivery.read();
+    {
+        let taking = bench.intake.take(delivery, reading, Instant::now());
+        tokio::pin!(taking);
+        assert!(taking.as_mut().now_or_never().is_none());
+    }
+
+    bench.broker.release();
+
+    bench.broker.has(TOPIC, 1).await;
+    assert_eq!(bench.take("c", "2").await, Outcome::Durable);
+    assert_eq!(bench.broker.ids(TOPIC), ["1", "2"]);
+}
+
+#[tokio::test]
+async fn a_body_that_is_none_goes_to_the_dead_letters_with_its_bytes() {
+    let bench = Bench::new().await;
+    for bytes in [&b"\xff\xfe"[..], b"", b"[]", b"{\"OutgoingId\":", "[".repeat(10_000).as_bytes()] {
+        assert_eq!(bench.take_body(Bytes::copy_from_slice(bytes)).await, Outcome::Durable);
+
+        let letter = bench.broker.records(DEAD_LETTERS).pop().unwrap();
+        assert_eq!(letter.value.as_deref(), Some(bytes));
+    }
+    assert!(bench.broker.records(TOPIC).is_empty());
+}
+
+#[tokio::test]
+async fn what_is_too_large_for_kafka_goes_to_the_dead_letters_in_pieces() {
+    let bench = Bench::new().await;
+    bench.broker.refuse_above(Some(600 << 10));
+    let filler = "x".repeat(1_500 << 10);
+    let large = body("c", &filler);
+
+    assert_eq!(bench.take_body(large.clone()).await, Outcome::Durable);
+
+    let letters = bench.broker.records(DEAD_LETTERS);
+    let pieces: Vec<u8> = letters.iter().flat_map(|letter| letter.value.clone().unwrap()).collect();
+    assert!(letters.len() > 1);
+    assert_eq!(pieces, large);
+}
+
+#[tokio::test]
+async fn a_connector_that_is_not_ready_has_its_deliveries_kept_and_published_once_it_is() {
+    let bench = Bench::new().await;
+    bench.doors.set_open(false);
+    for id in 0..20 {
+        assert_eq!(bench.take("c", &id.to_string()).await, Outcome::Durable);
+    }
+    assert!(bench.broker.ids(TOPIC).is_empty());
+
+    bench.doors.set_open(true);
+
+    bench.broker.has(TOPIC, 20).await;
+    bench.is_drained().await;
+    assert_eq!(bench.broker.records(TOPIC).len(), 20);
+}
+
+#[tokio::test]
+async fn a_stop_stores_what_has_no_report_and_answers() {
+    let bench = Bench::with(PATIENT, 1 << 30, 64 << 20).await;
+    bench.broker.hold();
+    let taking: Vec<_> = (0..20).map(|id| bench.take("c", &id.to_string())).collect();
+    bench.broker.waits_for(20).await;
+
+    bench.intake.clone().stop(Instant::now() + Duration::from_millis(50)).await;
+
+    for one in taking {
+        assert_eq!(one.await, Outcome::Durable);
+    }
+    assert_eq!(bench.take("c", "late").await, Outcome::Full);
+    let bench = bench.die().await.start().await;
+    bench.broker.release();
+    bench.broker.has(TOPIC, 20).await;
+}
