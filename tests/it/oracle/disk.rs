@@ -13,7 +13,10 @@ use tokio::sync::mpsc;
 use tributary::config;
 use tributary::kafka::ProducerOptions;
 use tributary::server::{Options as ServerOptions, Server};
-use tributary::spool::{Options as SpoolOptions, Spool, fault::Faulty};
+use tributary::spool::{
+    Options as SpoolOptions, Spool,
+    fault::{Fault, Faulty},
+};
 use tributary::webhooks::delivery::Context;
 use tributary::webhooks::intake::{Intake, Openings, Producers, Ready, Times};
 use tributary::webhooks::receiver::{self, router};
@@ -31,6 +34,7 @@ crate::tests! {
     plain every_answer_is_200_in_time_while_each_sync_takes_20_ms;
     plain a_stuck_disk_is_answered_503_in_time_until_it_goes_on;
     plain a_full_disk_is_answered_503_in_time_until_there_is_room;
+    plain writes_that_fail_are_answered_503_in_time_and_lose_nothing;
 }
 
 const COMPANIES: u32 = 32;
@@ -79,6 +83,24 @@ async fn a_full_disk_is_answered_503_in_time_until_there_is_room() -> Result<()>
     place.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
 
     let figures = place.finish("the disk is full", senders).await;
+    assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
+    Ok(())
+}
+
+async fn writes_that_fail_are_answered_503_in_time_and_lose_nothing() -> Result<()> {
+    let place = Place::start("disk-failing").await?;
+    let senders = place.senders();
+
+    for (cycle, fault) in [Fault::NoSpace, Fault::Write, Fault::Sync].into_iter().enumerate() {
+        let before = place.ledger.figures().status(200);
+        place.until("answers", |figures| figures.status(200) >= before + ENOUGH).await;
+        place.disk.fail_commits(&[fault]);
+        place.until("refusals", |figures| figures.status(503) > cycle as u64).await;
+    }
+    let before = place.ledger.figures().status(200);
+    place.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
+
+    let figures = place.finish("writes fail", senders).await;
     assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
     Ok(())
 }

@@ -17,7 +17,7 @@ crate::tests! {
 }
 
 const COMPANIES: u32 = 16;
-/// Acknowledged before anything breaks, so that the way of all companies was open once.
+/// Deliveries that show that all companies are received.
 const WARM: u64 = 10 * COMPANIES as u64;
 
 async fn every_answer_is_200_in_time_while_the_broker_is_down_for_three_sessions_and_the_worker_restarts()
@@ -81,8 +81,11 @@ async fn a_full_spool_is_answered_503_in_time_until_there_is_room_again() -> Res
     Ok(())
 }
 
+/// Deliveries flow straight to Kafka, and are on their way there when something breaks.
 async fn warm(stage: &Stage) -> Result<Senders> {
     let senders = stage.senders(COMPANIES);
+    stage.until_acknowledged(WARM).await?;
+    stage.until_drained().await?;
     stage.until_acknowledged(WARM).await?;
     Ok(senders)
 }

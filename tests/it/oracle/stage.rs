@@ -1,10 +1,12 @@
-//! What a test of a receiving worker stands on: a broker and a registry behind proxies, a worker with TLS, a ledger.
+//! What a test of a receiving worker stands on: the broker that tests may break, a registry behind a proxy, a worker with
+//! TLS, a ledger.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::MutexGuard;
 use tributary::avro::embedded::Server;
 
 use super::delivery::{Id, Maker};
@@ -13,7 +15,7 @@ use super::ledger::Ledger;
 use super::reader::Reader;
 use super::senders::{Senders, client};
 use super::worker::{SECRET, Settings, Worker};
-use crate::support::{Broker, Error, Options, Proxy, Result};
+use crate::support::{Broker, Error, Proxy, Result, breakable};
 
 /// What a busy machine may need to read a topic.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -21,12 +23,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const RECOVERY: Duration = Duration::from_secs(120);
 /// Time between two deliveries of a company.
 const PACE: Duration = Duration::from_millis(20);
-/// The worker's `session.timeout.ms`; as short as it may be, so that three of them are soon over.
+/// The worker's `session.timeout.ms`; as short as the broker allows, so that three of them are soon over.
 pub(super) const SESSION: Duration = Duration::from_millis(1500);
 
 /// Everything a test of a receiving worker stands on.
 pub(super) struct Stage {
-    pub(super) broker: Broker,
+    pub(super) broker: MutexGuard<'static, Broker>,
     /// The way to the registry.
     pub(super) registry: Proxy,
     pub(super) worker: Worker,
@@ -40,8 +42,7 @@ impl Stage {
     /// Starts everything, the connector with these settings over those it needs, and waits until it is received.
     pub(super) async fn start(name: &str, connector: &[(&str, &str)]) -> Result<Self> {
         let session = SESSION.as_millis().to_string();
-        let options = Options::default().proxied().property("group.min.session.timeout.ms", &session);
-        let broker = Broker::start(options).await?;
+        let broker = breakable::take().await?;
         let server = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
         let port = server.url().port().unwrap_or_default();
         let registry = Proxy::to(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
@@ -52,7 +53,7 @@ impl Stage {
             properties: &[
                 ("session.timeout.ms", &session),
                 ("heartbeat.interval.ms", "300"),
-                ("shutdown.timeout.ms", "10000"),
+                ("shutdown.timeout.ms", "5000"),
             ],
             connector,
         };
