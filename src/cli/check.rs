@@ -19,6 +19,7 @@ use crate::{
     kafka::{self, Admin, TopicSpec},
     pipeline::Layout,
     retry::Chain,
+    spool::{self, Fjall, storage::Storage as _},
     worker::{
         self,
         cluster::Claim,
@@ -166,11 +167,15 @@ fn state_directory<W: Write>(directory: &Path, report: &mut Report<'_, W>) -> io
         .and_then(|()| fs::remove_file(&probe));
     let shown = directory.display().to_string();
     let kind = file_system(directory);
+    let free = Fjall.free_bytes(directory).ok();
     for part in absent {
         // Fails only for what could not be made, or what somebody has begun to use.
         fs::remove_dir(part).ok();
     }
     report.result("state directory", written.map(|()| format!("{shown} is writable")))?;
+    if let Some(advice) = free.and_then(|free| too_full(&shown, free)) {
+        report.line("warning", "state directory", &advice)?;
+    }
     match kind.filter(|kind| VOLATILE.contains(&kind.as_str())) {
         None => Ok(()),
         Some(kind) => {
@@ -178,6 +183,20 @@ fn state_directory<W: Write>(directory: &Path, report: &mut Report<'_, W>) -> io
             report.line("warning", "state directory", &advice)
         }
     }
+}
+
+/// What to say of a disk with so few bytes left that the spool would take nothing.
+fn too_full(directory: &str, free: u64) -> Option<String> {
+    let reserve = spool::Options::new("", 0).reserve_bytes;
+    let mebibytes = |bytes: u64| bytes / (1024 * 1024);
+    (free < reserve).then(|| {
+        format!(
+            "{directory} has {} MiB left and the spool keeps {} MiB free: deliveries that Kafka does not take in time \
+             would be answered 503; make room, or put state.dir on another disk",
+            mebibytes(free),
+            mebibytes(reserve)
+        )
+    })
 }
 
 /// The empty path stands for the working directory, above a relative one.
@@ -237,6 +256,14 @@ impl<W: Write> Report<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_below_the_spools_reserve_is_warned_about_and_one_above_is_not() {
+        let told = too_full("/state", 100 * 1024 * 1024).unwrap();
+
+        assert!(told.contains("/state has 100 MiB left and the spool keeps 256 MiB"), "{told}");
+        assert_eq!(too_full("/state", 256 * 1024 * 1024), None);
+    }
 
     #[test]
     fn the_innermost_and_latest_mount_tells_the_file_system() {

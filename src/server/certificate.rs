@@ -199,3 +199,66 @@ fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
 ) -> impl FnOnce(E) -> CertificateError {
     move |source| CertificateError { what, source: source.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Writes another certificate with its key, or with that of somebody else.
+    fn renew(directory: &Path, fits: bool) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let other = rcgen::KeyPair::generate().unwrap();
+        let key = if fits { &made.signing_key } else { &other };
+        fs::write(directory.join("chain"), made.cert.pem()).unwrap();
+        fs::write(directory.join("key"), key.serialize_pem()).unwrap();
+    }
+
+    fn served(certificates: &Certificates) -> Vec<u8> {
+        certificates.current.0.read().unwrap().cert[0].to_vec()
+    }
+
+    #[tokio::test]
+    async fn what_changed_is_taken_up_once_and_what_cannot_be_served_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let (chain, key) = (directory.path().join("chain"), directory.path().join("key"));
+        renew(directory.path(), true);
+        let mut certificates = Certificates::load(&chain, &key).unwrap();
+        let first = served(&certificates);
+        assert!(!certificates.look().await.unwrap());
+
+        renew(directory.path(), true);
+        assert!(certificates.look().await.unwrap());
+        assert!(!certificates.look().await.unwrap());
+        let second = served(&certificates);
+        assert_ne!(first, second);
+        renew(directory.path(), false);
+        assert!(certificates.look().await.is_err());
+        fs::write(&chain, "no certificate").unwrap();
+        assert!(certificates.look().await.is_err());
+        fs::remove_file(&chain).unwrap();
+        assert!(certificates.look().await.is_err());
+        assert_eq!(served(&certificates), second);
+
+        renew(directory.path(), true);
+        assert!(certificates.look().await.unwrap());
+        assert_ne!(served(&certificates), second);
+    }
+
+    #[test]
+    fn a_missing_file_is_named_and_no_key_is_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let (chain, key) = (directory.path().join("chain"), directory.path().join("key"));
+        let missing = Certificates::load(&chain, &key).unwrap_err();
+        renew(directory.path(), false);
+        let secret = fs::read_to_string(&key).unwrap();
+        let unfit = Certificates::load(&chain, &key).unwrap_err();
+
+        let told = Chain(&missing).to_string();
+
+        assert!(told.contains(&chain.display().to_string()), "{told}");
+        let line = secret.lines().nth(1).unwrap();
+        assert!(!format!("{unfit:?} {}", Chain(&unfit)).contains(line));
+    }
+}

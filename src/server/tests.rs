@@ -205,6 +205,31 @@ async fn no_more_connections_are_served_at_once_than_allowed() {
 }
 
 #[tokio::test]
+async fn an_address_with_too_many_connections_is_told_so_and_others_are_served() {
+    let options = Options { per_address: 2, exempt: vec!["127.0.0.3/32".parse().unwrap()], ..options() };
+    let server = start(Router::new().route("/", get(|| async { "fine" })), options).await;
+    let ask = async |host: u8| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
+        let mut stream = socket.connect(server.address()).await.unwrap();
+        // Whoever is not served may be gone before this is sent.
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.ok();
+        let served = timeout(LONG / 2, stream.read(&mut [0; 1])).await.unwrap().is_ok_and(|read| read == 1);
+        served.then_some(stream)
+    };
+
+    let mut one = vec![ask(1).await.unwrap(), ask(1).await.unwrap()];
+    assert!(ask(1).await.is_none());
+    assert!(ask(2).await.is_some());
+    for _ in 0..5 {
+        one.push(ask(3).await.unwrap());
+    }
+    one.swap_remove(0);
+
+    timeout(LONG / 2, async { while ask(1).await.is_none() {} }).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_connection_without_a_whole_request_ends() {
     let server = start(Router::new(), Options { head: SHORT, ..options() }).await;
     let preface_and_settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

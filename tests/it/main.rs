@@ -31,6 +31,7 @@ mod dependencies;
 mod driver;
 mod fencing;
 mod group;
+mod ingest;
 mod interop;
 mod layering;
 mod lifecycle;
@@ -38,6 +39,7 @@ mod oracle;
 mod outage;
 mod partitions;
 mod publish;
+mod receiver;
 mod registry;
 mod rest;
 mod rig;
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         driver::tests(),
         fencing::tests(),
         group::tests(),
+        ingest::tests(),
         interop::tests(),
         layering::tests(),
         lifecycle::tests(),
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         outage::tests(),
         partitions::tests(),
         publish::tests(),
+        receiver::tests(),
         registry::tests(),
         rest::tests(),
         rig::tests(),

@@ -55,7 +55,7 @@ pub use self::{
 };
 use super::delivery::{Delivery, Part, Reading};
 use crate::{
-    kafka,
+    kafka, metrics,
     model::EncodedRecord,
     pipeline::{Failure, RecordSink, Stage},
     retry::{Backoff, Chain, Policy, Retry},
@@ -206,9 +206,13 @@ impl<S: Sinks> Intake<S> {
             Some(id) => match shared.seen.see(&delivery.context.connector, id) {
                 Sight::First(ticket) => Some(ticket),
                 Sight::Twin(pending) => {
+                    metrics::delivery_repeated();
                     return timeout_at(last, pending.wait()).await.map_or(Outcome::Late, |outcome| *outcome);
                 }
-                Sight::Before => return Outcome::Durable,
+                Sight::Before => {
+                    metrics::delivery_repeated();
+                    return Outcome::Durable;
+                }
             },
             None => None,
         };

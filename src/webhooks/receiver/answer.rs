@@ -34,21 +34,19 @@ pub(super) fn echo(guid: &str) -> Response {
     response
 }
 
-/// Not at all.
-pub(super) fn refused(refusal: Refusal, version: Version, retry_after: Duration) -> Response {
-    let (status, ends) = match refusal {
-        Refusal::Route => (StatusCode::NOT_FOUND, false),
-        Refusal::Stopped | Refusal::Shed => return later(retry_after),
-        Refusal::Source | Refusal::Signature => (StatusCode::UNAUTHORIZED, false),
-        Refusal::Echo => (StatusCode::BAD_REQUEST, false),
-        Refusal::OversizedVerified => (StatusCode::PAYLOAD_TOO_LARGE, false),
-        Refusal::Oversized => (StatusCode::PAYLOAD_TOO_LARGE, true),
-        Refusal::Slow => (StatusCode::REQUEST_TIMEOUT, true),
-        Refusal::Broken => (StatusCode::BAD_REQUEST, true),
+/// Not at all. Where a rest of the body was left unread, the connection ends with the answer: nothing after it could be told
+/// from that rest.
+pub(super) fn refused(refusal: Refusal, version: Version, rest: bool, retry_after: Duration) -> Response {
+    let mut response = match refusal {
+        Refusal::Route => empty(StatusCode::NOT_FOUND),
+        Refusal::Stopped | Refusal::Shed => later(retry_after),
+        Refusal::Source | Refusal::Signature => empty(StatusCode::UNAUTHORIZED),
+        Refusal::Echo | Refusal::Broken => empty(StatusCode::BAD_REQUEST),
+        Refusal::Oversized | Refusal::OversizedVerified => empty(StatusCode::PAYLOAD_TOO_LARGE),
+        Refusal::Slow => empty(StatusCode::REQUEST_TIMEOUT),
     };
-    let mut response = empty(status);
     // HTTP/2 ends the stream; a connection has others.
-    if ends && version < Version::HTTP_2 {
+    if rest && version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

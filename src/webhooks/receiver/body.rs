@@ -110,24 +110,24 @@ async fn read_on(
     Ok(kept.map_or(Read::Oversized, |kept| Read::Whole(Bytes::from(kept))))
 }
 
-/// Lets the short body of a refused request come in, so that the answer is read.
-pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) {
+/// Lets the short body of a refused request come in, so that the answer is read. Whether that was all of it.
+pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> bool {
     // Whoever waits for leave to send has sent nothing yet.
     let waits = head.version < Version::HTTP_2 && head.headers.contains_key(header::EXPECT);
     if waits || announced(&body).is_some_and(|length| length > COURTESY as u64) {
-        return;
+        return body.is_end_stream();
     }
-    let whole = async {
+    let all = async {
         let mut left = COURTESY;
-        while let Ok(Some(bytes)) = next(&mut body).await {
-            match left.checked_sub(bytes.len()) {
-                Some(less) => left = less,
-                None => break,
+        loop {
+            match next(&mut body).await {
+                Ok(None) => return true,
+                Ok(Some(bytes)) if bytes.len() <= left => left -= bytes.len(),
+                Ok(Some(_)) | Err(_) => return false,
             }
         }
     };
-    // Late or not, it is answered now.
-    timeout_at(until, whole).await.ok();
+    timeout_at(until, all).await.unwrap_or(false)
 }
 
 /// The next bytes; trailers are nobody's business.

@@ -26,6 +26,8 @@ mod health;
 mod notes;
 mod openings;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,

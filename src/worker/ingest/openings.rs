@@ -312,3 +312,136 @@ fn events() -> impl Iterator<Item = Topic> {
         .map(Topic::AccountingEvents)
         .chain(InvoicingEntity::all().map(Topic::InvoicingEvents))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{
+        avro::Registry,
+        config,
+        kafka::embedded::Cluster,
+        spool::{Entry, Lane, Options},
+        webhooks::delivery::Family,
+    };
+
+    const CUSTOMERS: Topic = Topic::AccountingEvents(AccountingResource::Customers);
+
+    /// A cluster and a registry in this process.
+    struct Bench {
+        prefixes: Prefixes,
+        cluster: Arc<Cluster>,
+        spool: Spool,
+        _registry: avro::embedded::Server,
+        _state: tempfile::TempDir,
+    }
+
+    impl Bench {
+        async fn start() -> Self {
+            let state = tempfile::tempdir().unwrap();
+            let cluster = Arc::new(Cluster::start(1).unwrap());
+            let server = avro::embedded::Server::start().await.unwrap();
+            let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
+            let ids = avro::Ids::open(registry, state.path()).await;
+            let spool = Spool::open(Options::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
+            let prefixes = Prefixes::new(Admin::Embedded(Arc::clone(&cluster)), ids, spool.clone(), true);
+            Self { prefixes, cluster, spool, _registry: server, _state: state }
+        }
+
+        fn set(&self, topics: &[Topic], paused: bool) {
+            let layout = Layout { partitions: Some(1), ..Layout::new(prefix(), topics.iter().copied()) };
+            self.prefixes.set(vec![Want { connector: "hooks".to_owned(), layout, logged: false, paused }]);
+        }
+
+        /// Waits until this can be written.
+        async fn ready(&self, context: &Context) -> Arc<Ready> {
+            let mut changes = self.prefixes.changes();
+            let ready = async {
+                loop {
+                    if let Some(ready) = self.prefixes.ready(context) {
+                        return ready;
+                    }
+                    changes.changed().await.unwrap();
+                }
+            };
+            timeout(Duration::from_secs(30), ready).await.unwrap()
+        }
+    }
+
+    fn prefix() -> TopicPrefix {
+        TopicPrefix::new("p").unwrap()
+    }
+
+    fn context(connector: &str) -> Context {
+        Context {
+            connector: connector.to_owned(),
+            prefix: "p".to_owned(),
+            dead_letters: "p.dead-letters".to_owned(),
+            received_at: 1,
+            traceparent: None,
+            family: Family::Accounting { resource: None },
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connector_is_ready_once_its_topics_are_there_and_never_while_it_is_paused() {
+        let bench = Bench::start().await;
+        let admin = Admin::Embedded(Arc::clone(&bench.cluster));
+
+        bench.set(&[CUSTOMERS], false);
+        let ready = bench.ready(&context("hooks")).await;
+        let counts =
+            admin.partition_counts(&["p.accounting.customers.events", "p.dead-letters"]).await.unwrap();
+        bench.set(&[CUSTOMERS], true);
+        let paused = bench.prefixes.ready(&context("hooks"));
+        bench.set(&[CUSTOMERS], false);
+        let resumed = bench.prefixes.ready(&context("hooks"));
+
+        assert_eq!(counts.len(), 2);
+        assert_eq!(
+            (&*ready.dead_letters.topic, ready.dead_letters.connector.as_str()),
+            ("p.dead-letters", "hooks")
+        );
+        assert!(paused.is_none());
+        assert!(Arc::ptr_eq(&resumed.unwrap(), &ready), "it was opened anew for nothing");
+    }
+
+    #[tokio::test]
+    async fn one_that_has_changed_is_not_ready_before_its_new_topics_are() {
+        let bench = Bench::start().await;
+        bench.set(&[CUSTOMERS], false);
+        bench.ready(&context("hooks")).await;
+        bench.cluster.set_reachable(false).unwrap();
+
+        bench.set(&[CUSTOMERS, Topic::AccountingEvents(AccountingResource::Accounts)], false);
+        let at_once = bench.prefixes.ready(&context("hooks"));
+        bench.cluster.set_reachable(true).unwrap();
+
+        assert!(at_once.is_none());
+        bench.ready(&context("hooks")).await;
+        let admin = Admin::Embedded(Arc::clone(&bench.cluster));
+        assert_eq!(admin.partition_counts(&["p.accounting.accounts.events"]).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_a_connector_that_is_gone_has_left_is_written_to_the_topics_there_are_and_those_it_needs() {
+        let bench = Bench::start().await;
+        bench.set(&[CUSTOMERS], false);
+        bench.ready(&context("hooks")).await;
+        let lane = Lane { topic: "p.accounting.suppliers.events".into(), number: 0 };
+        bench.spool.append(Entry { lane, sequence: 1, payload: "x".into() }).await.unwrap();
+
+        bench.prefixes.set(Vec::new());
+        let at_once = bench.prefixes.ready(&context("hooks"));
+        let ready = bench.ready(&context("hooks")).await;
+
+        assert!(at_once.is_none());
+        assert_eq!(ready.preparer.partitions(), 1, "as the prefix has it");
+        let admin = Admin::Embedded(Arc::clone(&bench.cluster));
+        let names = ["p.accounting.suppliers.events", "p.accounting.accounts.events"];
+        let counts = admin.partition_counts(&names).await.unwrap();
+        assert_eq!(counts.keys().collect::<Vec<_>>(), [names[0]], "only what is needed is created");
+        assert!(bench.prefixes.preparer("p").is_some() && bench.prefixes.preparer("q").is_none());
+    }
+}

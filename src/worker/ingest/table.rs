@@ -159,3 +159,83 @@ impl Entry {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::plugins::samples::{properties, webhook_config};
+
+    /// With these keys over those of a connector that works.
+    fn one(target: TargetState, changes: &[(&str, &str)]) -> Listed {
+        let mut config = webhook_config();
+        config.extend(properties(changes));
+        Listed { config: Arc::new(config), target }
+    }
+
+    fn all(listed: &[(&str, Listed)]) -> BTreeMap<String, Listed> {
+        listed.iter().map(|(name, listed)| ((*name).to_owned(), listed.clone())).collect()
+    }
+
+    /// Who is received, how, and for which prefix.
+    fn states(table: &Table) -> Vec<String> {
+        let state = |(name, one): (&str, &Received)| {
+            format!("{name} {:?} {}", one.receiver.state, one.receiver.prefix)
+        };
+        table.received().map(state).collect()
+    }
+
+    #[test]
+    fn a_connector_that_cannot_be_used_keeps_its_receiver_in_the_state_it_should_be_in() {
+        let (mut table, nothing) = (Table::default(), Providers::new([]));
+        let broken = [("accounting.secret", "${env:SECRET}"), ("topic.prefix", "other")];
+        table.apply(
+            &all(&[("a", one(TargetState::Running, &[])), ("b", one(TargetState::Running, &[]))]),
+            &nothing,
+        );
+        assert_eq!(states(&table), ["a All acme", "b All acme"]);
+
+        let listed = all(&[("a", one(TargetState::Paused, &broken)), ("b", one(TargetState::Stopped, &[]))]);
+        table.apply(&listed, &nothing);
+        let kept = states(&table);
+        let faults = table.faults();
+        table.apply(&listed, &Providers::new([("SECRET".to_owned(), "0123456789abcdef".to_owned())]));
+
+        assert_eq!(kept, ["a SpoolOnly acme", "b Nothing acme"]);
+        assert_eq!(faults.keys().collect::<Vec<_>>(), ["a"]);
+        assert!(faults["a"].contains("accounting.secret"), "{faults:?}");
+        assert_eq!(states(&table), ["a SpoolOnly other", "b Nothing acme"]);
+        assert!(table.faults().is_empty(), "what it refers to is there now");
+    }
+
+    #[test]
+    fn one_that_never_worked_is_not_received_and_holds_up_nobody() {
+        let (mut table, nothing) = (Table::default(), Providers::new([]));
+        let broken = one(TargetState::Running, &[("accounting.secret", "short")]);
+
+        table.apply(&all(&[("a", broken), ("b", one(TargetState::Running, &[]))]), &nothing);
+
+        assert_eq!(states(&table), ["b All acme"]);
+        assert!(table.faults().contains_key("a"));
+        table.apply(&BTreeMap::new(), &nothing);
+        assert!(states(&table).is_empty() && table.faults().is_empty(), "both are gone");
+    }
+
+    #[test]
+    fn a_segment_is_the_first_names_and_the_others_once_that_has_gone() {
+        let (mut table, nothing) = (Table::default(), Providers::new([]));
+        let hooks = [
+            ("invoicing.hooks", "Customer:Created"),
+            ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+            ("subscriptions.manage", "false"),
+        ];
+        let (a, b) = (one(TargetState::Running, &hooks), one(TargetState::Running, &hooks));
+
+        table.apply(&all(&[("b", b.clone())]), &nothing);
+        assert_eq!(states(&table), ["b All acme"]);
+        table.apply(&all(&[("a", a), ("b", b.clone())]), &nothing);
+        assert_eq!(states(&table), ["a All acme"]);
+        assert!(table.faults()["b"].contains("which a receives under"), "{:?}", table.faults());
+        table.apply(&all(&[("b", b)]), &nothing);
+        assert_eq!(states(&table), ["b All acme"]);
+    }
+}

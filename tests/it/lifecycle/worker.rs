@@ -98,6 +98,7 @@ impl Local {
             membership: membership.clone(),
             worker_id: id.into(),
             worker: Arc::clone(config),
+            faults: tokio::sync::watch::Sender::default().subscribe(),
             settings,
         });
         let (handle, cancel) = (supervisor.handle(), CancellationToken::new());

@@ -243,3 +243,6 @@ fn long<'a>(key: &'static str, secret: &'a Secret) -> Result<&'a [u8], Error> {
     let bytes = secret.reveal().as_bytes();
     if bytes.len() < SHORTEST_SECRET { Err(Error::ShortSecret { key }) } else { Ok(bytes) }
 }
+
+#[cfg(test)]
+mod tests;

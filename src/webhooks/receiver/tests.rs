@@ -1,0 +1,142 @@
+//! What goes on inside: what is logged, what is counted and given back. What senders see is held by the integration tests,
+//! over real connections.
+
+use std::{
+    collections::BTreeMap,
+    future::ready,
+    io,
+    sync::{Mutex, atomic::AtomicUsize, atomic::Ordering},
+};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::StatusCode;
+use tower_service::Service as _;
+
+use super::*;
+use crate::{
+    config::{Providers, WebhookSource},
+    secret::Secret,
+    webhooks::{
+        receivers::{Receiver, Taking},
+        signature,
+    },
+};
+
+const SECRET: &str = "hunter2-hunter2-hunter2";
+const PATH: &str = "/webhooks/accounting/hooks/customers";
+
+/// Takes everything.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Take for Counting {
+    fn take(&self, _: Delivery, _: Reading, _: Instant) -> impl Future<Output = Outcome> + Send {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        ready(Outcome::Durable)
+    }
+}
+
+fn routes(options: Options) -> (Router, Arc<Counting>) {
+    let config: BTreeMap<String, String> = [
+        ("connector.class", "WebhookSource"),
+        ("topic.prefix", "acme"),
+        ("accounting.resources", "all"),
+        ("accounting.secret", SECRET),
+        ("subscriptions.manage", "false"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    let (source, _) = WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
+    let receivers = Receivers::new();
+    receivers.set(vec![Arc::new(Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap())]);
+    let take = Arc::new(Counting::default());
+    (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
+}
+
+async fn post(router: &Router, signature: &str, body: Body) -> StatusCode {
+    let request = Request::post(PATH).header("svc-webhook-signature", signature).body(body).unwrap();
+    router.clone().call(request).await.unwrap().status()
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_secret_signature_or_body_is_in_any_log_line() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .with_ansi(false)
+        .finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let (router, take) = routes(Options::default());
+    let good = br#"{"OutgoingId":"1","EventType":{"EventType":"CustomerUpdated"},"JsonData":"a name"}"#;
+    let acknowledge = br#"{"EventType":{"EventType":"Acknowledge"},"WebhookId":"a name"}"#;
+    let signed = signature::sign(&Secret::new(SECRET), good);
+
+    let taken = post(&router, &signed, Body::from(&good[..])).await;
+    let forged = post(&router, &signed, Body::from("a name")).await;
+    let acknowledged = signature::sign(&Secret::new(SECRET), acknowledge);
+    // Nobody listens, which is worth a line.
+    let dropped = post(&router, &acknowledged, Body::from(&acknowledge[..])).await;
+
+    assert_eq!([taken, forged, dropped], [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::OK]);
+    assert_eq!(take.0.load(Ordering::Relaxed), 1);
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("verified") && text.contains("refused") && text.contains("dropped"), "{text}");
+    for hidden in ["hunter2", "a name", &signed[7..], &signed[7..].to_lowercase()] {
+        assert!(!text.contains(hidden), "{hidden} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_read_to_its_end_gives_back_what_it_held() {
+    let (router, take) = routes(Options { unverified_bytes: 1_000, ..Options::default() });
+    const BODY: &[u8] = &[b' '; 900];
+    let signed = signature::sign(&Secret::new(SECRET), BODY);
+    let pieces = |ends: bool| {
+        let all = futures::stream::iter(BODY.chunks(300).map(|piece| Ok(Bytes::copy_from_slice(piece))));
+        let broken = futures::stream::iter((!ends).then(|| Err(io::Error::other("cut"))));
+        Body::from_stream(all.chain(broken))
+    };
+
+    for _ in 0..3 {
+        assert_eq!(post(&router, &signed, pieces(false)).await, StatusCode::BAD_REQUEST);
+    }
+    // Had any of them kept its bytes, there would be no room now.
+    assert_eq!(post(&router, &signed, pieces(true)).await, StatusCode::OK);
+    let whole = BODY.repeat(2);
+    let too_much = post(&router, &signature::sign(&Secret::new(SECRET), &whole), Body::from(whole)).await;
+
+    assert_eq!(too_much, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(take.0.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_body_must_be_there_in_time_and_a_handler_waits_no_longer() {
+    let body_time = Duration::from_millis(50);
+    let (router, take) = routes(Options { body_time, ..Options::default() });
+    let began = Instant::now();
+    let never = futures::stream::pending::<Result<Bytes, io::Error>>();
+
+    let status = post(&router, &signature::sign(&Secret::new(SECRET), b""), Body::from_stream(never)).await;
+
+    assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
+    assert!(began.elapsed() >= body_time);
+    assert_eq!(take.0.load(Ordering::Relaxed), 0);
+}

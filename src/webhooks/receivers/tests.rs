@@ -1,0 +1,139 @@
+use super::*;
+use crate::{
+    config::{Providers, WebhookSource},
+    model::{InvoicingAction, InvoicingEntity},
+};
+
+const SECRET: &str = "hunter2-hunter2-hunter2-hunter2-hunter2";
+
+fn source(name: &str, changes: &[(&str, &str)]) -> WebhookSource {
+    let mut config: BTreeMap<String, String> = [
+        ("connector.class", "WebhookSource"),
+        ("topic.prefix", "acme"),
+        ("accounting.resources", "all"),
+        ("accounting.secret", SECRET),
+        ("invoicing.hooks", "SaleInvoice:Updated,Customer:Created"),
+        ("invoicing.secret", SECRET),
+        ("subscriptions.manage", "false"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    config.extend(changes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    WebhookSource::parse(name, &config, &Providers::new([])).unwrap().0
+}
+
+fn receiver(name: &str, changes: &[(&str, &str)]) -> Arc<Receiver> {
+    Arc::new(Receiver::of(&source(name, changes), "dead".to_owned(), Taking::All).unwrap())
+}
+
+#[test]
+fn a_receiver_has_what_its_configuration_says() {
+    let receiver = receiver("hooks", &[("source.addresses", "192.0.2.0/24"), ("invoicing.tenants", "7=c")]);
+
+    assert_eq!((&*receiver.connector, &*receiver.prefix, &*receiver.dead_letters), ("hooks", "acme", "dead"));
+    assert_eq!(receiver.accounting.as_ref().unwrap().body_limit, 8 << 20);
+    let invoicing = receiver.invoicing.as_ref().unwrap();
+    assert_eq!(
+        (&*invoicing.segment, invoicing.body_limit, invoicing.tenants.len()),
+        ("Invoicing", 256 << 10, 1)
+    );
+    let Trust::Signed { header, hooks, keys } = &invoicing.trust else { panic!("{invoicing:?}") };
+    let hook = |entity, action| InvoicingHook { entity, action };
+    assert_eq!(header, "ms-signature");
+    assert_eq!(
+        *hooks,
+        [
+            hook(InvoicingEntity::Customer, InvoicingAction::Created),
+            hook(InvoicingEntity::SaleInvoice, InvoicingAction::Updated),
+        ]
+    );
+    assert_eq!(keys.start().secrets(), 2);
+    assert!(receiver.accepts_from([192, 0, 2, 7].into()) && !receiver.accepts_from([192, 0, 3, 7].into()));
+}
+
+#[test]
+fn a_secret_that_is_short_or_empty_makes_no_receiver() {
+    // The reader of configurations refuses these too; who goes around it must not open the door.
+    let tamper: [(&str, fn(&mut WebhookSource, Secret)); 4] = [
+        ("accounting.secret", |source, secret| source.accounting.as_mut().unwrap().secret = secret),
+        ("accounting.secret.previous", |source, secret| {
+            source.accounting.as_mut().unwrap().previous_secret = Some(secret);
+        }),
+        ("invoicing.secret", |source, short| {
+            let Signature::Required { secret, .. } = &mut source.invoicing.as_mut().unwrap().signature else {
+                panic!("signed");
+            };
+            *secret = short;
+        }),
+        ("invoicing.secret.previous", |source, short| {
+            let Signature::Required { previous_secret, .. } =
+                &mut source.invoicing.as_mut().unwrap().signature
+            else {
+                panic!("signed");
+            };
+            *previous_secret = Some(short);
+        }),
+    ];
+
+    for (key, tamper) in tamper {
+        for short in ["", "fifteen letters"] {
+            let mut source = source("hooks", &[]);
+            tamper(&mut source, Secret::new(short));
+
+            let error = Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap_err();
+
+            let told = error.to_string();
+            assert!(told.starts_with(&format!("{key}: ")) && told.contains("16 bytes"), "{told}");
+            assert_eq!(error.retry(), Retry::Never);
+        }
+    }
+}
+
+#[test]
+fn deliveries_that_nobody_signs_need_addresses() {
+    let unsigned = [("invoicing.signature.policy", "off"), ("source.addresses", "192.0.2.0/24")];
+    let mut anybody = source("hooks", &unsigned);
+    anybody.source_addresses.clear();
+
+    let named = receiver("hooks", &unsigned);
+
+    assert!(matches!(named.invoicing.as_ref().unwrap().trust, Trust::Addresses));
+    assert!(matches!(Receiver::of(&anybody, String::new(), Taking::All), Err(Error::Anybody)));
+}
+
+#[test]
+fn a_new_table_replaces_the_old_one_whole() {
+    let receivers = Receivers::new();
+    let seen_elsewhere = receivers.clone();
+    assert!(receivers.all().is_empty() && receivers.accounting("a").is_none());
+
+    receivers.set(vec![
+        receiver("b", &[("accounting.resources", ""), ("invoicing.segment", "Here")]),
+        receiver("a", &[("invoicing.hooks", "")]),
+    ]);
+
+    assert!(seen_elsewhere.accounting("a").is_some() && seen_elsewhere.invoicing("Here").is_some());
+    assert!(receivers.accounting("b").is_none() && receivers.accounting("A").is_none());
+    assert!(receivers.invoicing("Invoicing").is_none() && receivers.invoicing("here").is_none());
+    let names: Vec<_> = receivers.all().iter().map(|receiver| receiver.connector.to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
+    receivers.set(vec![receiver("c", &[])]);
+    assert!(seen_elsewhere.accounting("a").is_none() && seen_elsewhere.invoicing("Here").is_none());
+}
+
+#[test]
+fn the_first_of_two_with_one_segment_gets_its_deliveries() {
+    let receivers = Receivers::new();
+
+    receivers.set(vec![receiver("first", &[]), receiver("second", &[])]);
+
+    assert_eq!(&*receivers.invoicing("Invoicing").unwrap().connector, "first");
+}
+
+#[test]
+fn nothing_of_a_secret_is_shown() {
+    let shown =
+        format!("{:?}", receiver("hooks", &[("accounting.secret.previous", "hunter2-before-that-one")]));
+
+    assert!(!shown.contains("hunter2"), "{shown}");
+}

@@ -1,0 +1,233 @@
+//! A set of topics, the workers on it, and a sender that reaches them over HTTPS.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use reqwest::{Certificate, Client, Response};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tributary::config::Kafka;
+use tributary::kafka::{Admin, Received};
+use tributary::model::{AccountingResource, Topic};
+
+use super::delivery::{Delivery, signature};
+use crate::support::process::Process;
+use crate::support::{Result, place, run_directory};
+
+/// What a busy machine may need; nothing waits this long when all is well.
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
+/// A worker takes longer to start than anything it does afterwards.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// No sender waits longer for an answer.
+pub(super) const PROVIDER_WAITS: Duration = Duration::from_secs(5);
+pub(super) const CONNECTOR: &str = "hooks";
+pub(super) const SECRET: &str = "0123456789abcdef-first";
+
+/// Topics of one group of workers, and of one connector's prefix.
+pub(super) struct Place {
+    pub(super) topics: place::Place,
+    bootstrap: String,
+    registry: String,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Place {
+    pub(super) fn at(bootstrap: &str, registry: &str, name: &str) -> Result<Self> {
+        let kafka = Kafka::plaintext(bootstrap);
+        let topics = place::Place::at(kafka.clone(), Admin::Real(kafka), registry, name)?;
+        let directory = run_directory::create(name)?;
+        let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        fs::write(&certificate, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        Ok(Self { topics, bootstrap: bootstrap.to_owned(), registry: registry.to_owned(), certificate, key })
+    }
+
+    /// A worker that is healthy, with a disk of its own.
+    pub(super) async fn start(&self) -> Result<Worker> {
+        let worker = self.spawn(&run_directory::create("ingest")?).await?;
+        worker.until_healthy().await?;
+        Ok(worker)
+    }
+
+    /// A worker on this disk that receives; whether there is a Kafka is another matter.
+    pub(super) async fn spawn(&self, directory: &Path) -> Result<Worker> {
+        let properties = directory.join("worker.properties");
+        fs::write(&properties, self.properties(directory)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
+        command.args(["run", "--config"]).arg(properties).env_clear();
+        // A log of its own each time: where it listens is read from it.
+        let before = fs::read_dir(directory).unwrap().count();
+        let process = Process::spawn("ingest", command, &directory.join(format!("log-{before}")))?;
+        let said = |what: &str| {
+            let said = process.said();
+            said.lines().rev().find_map(|line| Some(line.split_once(what)?.1.to_owned()))
+        };
+        process.ready(START_LIMIT, async || said(" receives deliveries on ").is_some()).await?;
+        let (rest, hooks) = (said(" listens on ").unwrap(), said(" receives deliveries on ").unwrap());
+        let certificate = Certificate::from_pem(&fs::read(&self.certificate).unwrap()).unwrap();
+        let http = Client::builder().no_proxy().tls_certs_only([certificate]).timeout(LIMIT).build().unwrap();
+        let (rest, hooks) = (format!("http://{rest}"), format!("https://{hooks}"));
+        Ok(Worker { process, rest, hooks, http, directory: directory.to_owned() })
+    }
+
+    /// A connector that receives changes of customers.
+    pub(super) fn connector(&self) -> Value {
+        json!({
+            "connector.class": "WebhookSource",
+            "topic.prefix": self.topics.prefix.as_str(),
+            "topic.creation.default.partitions": place::PARTITIONS.to_string(),
+            "topic.creation.default.replication.factor": "1",
+            "accounting.resources": "customers",
+            "accounting.secret": SECRET,
+            "subscriptions.manage": "false",
+        })
+    }
+
+    /// Ids of the deliveries that are in their topic, each partition in its order.
+    pub(super) async fn published(&self) -> Vec<String> {
+        let records = self.read(Topic::AccountingEvents(AccountingResource::Customers)).await;
+        records.iter().map(|record| place::header(record, "tributary.id").unwrap().to_owned()).collect()
+    }
+
+    /// Waits until exactly these are, in this order: for deliveries of one company.
+    pub(super) async fn until_published(&self, ids: &[&str]) {
+        let mut found = Vec::new();
+        let all = until(async || {
+            found = self.published().await;
+            found.len() >= ids.len()
+        });
+        assert!(all.await, "{found:?} of {ids:?}");
+        assert_eq!(found, ids);
+    }
+
+    /// All of a topic; nothing where it does not exist.
+    pub(super) async fn read(&self, topic: Topic) -> Vec<Received> {
+        let name = self.topics.name(topic);
+        match self.topics.admin.partition_counts(&[&name]).await.unwrap().is_empty() {
+            true => Vec::new(),
+            false => self.topics.read(&name).await,
+        }
+    }
+
+    /// The last record of the state topic whose key begins with this.
+    pub(super) async fn state(&self, beginning: &str) -> Option<Value> {
+        let records = self.read(Topic::State).await;
+        let is_wanted = |record: &&Received| {
+            record.key.as_deref().is_some_and(|key| key.starts_with(beginning.as_bytes()))
+        };
+        let record = records.iter().rfind(is_wanted)?;
+        Some(serde_json::from_slice(record.value.as_deref().unwrap()).unwrap())
+    }
+
+    fn properties(&self, directory: &Path) -> String {
+        let group = format!("{}-group", self.topics.prefix);
+        let mut lines = format!(
+            "bootstrap.servers={}\ngroup.id={group}\nlisteners=http://127.0.0.1:0\nstate.dir={}\n\
+             value.converter.schema.registry.url={}\nvalue.converter.schema.registry.request.timeout.ms=2000\n\
+             webhook.listeners=https://127.0.0.1:0\nwebhook.ssl.certificate.location={}\n\
+             webhook.ssl.key.location={}\nshutdown.timeout.ms=8000\n",
+            self.bootstrap,
+            directory.join("state").display(),
+            self.registry,
+            self.certificate.display(),
+            self.key.display(),
+        );
+        for (topic, partitions) in [("config", 1), ("offset", 3), ("status", 3), ("work", 6), ("grant", 1)] {
+            lines += &format!(
+                "{topic}.storage.topic={group}-{topic}\n{topic}.storage.partitions={partitions}\n\
+                 {topic}.storage.replication.factor=1\n"
+            );
+        }
+        lines
+    }
+}
+
+/// A worker in a process of its own.
+pub(super) struct Worker {
+    process: Process,
+    rest: String,
+    hooks: String,
+    http: Client,
+    pub(super) directory: PathBuf,
+}
+
+impl Worker {
+    pub(super) async fn until_healthy(&self) -> Result<()> {
+        self.process.ready(START_LIMIT, async || self.health().await.0 == 200).await
+    }
+
+    pub(super) async fn health(&self) -> (u16, Value) {
+        self.ask("GET", "/health", None).await
+    }
+
+    /// Waits until the worker receives the connector in this state, or not at all.
+    pub(super) async fn until_received(&self, state: Option<&str>) {
+        let mut health = Value::Null;
+        let received = until(async || {
+            health = self.health().await.1;
+            health["ingest"]["receivers"][CONNECTOR].as_str() == state
+        });
+        assert!(received.await, "{state:?}: {health}\n{}", self.process.said());
+    }
+
+    pub(super) async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let mut request = self.http.request(method.parse().unwrap(), format!("{}{path}", self.rest));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        let answer = request.send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or(Value::Null))
+    }
+
+    /// Asks for a change, which must be taken.
+    pub(super) async fn change(&self, method: &str, path: &str, body: Option<&Value>) {
+        let (status, answer) = self.ask(method, &format!("/connectors/{CONNECTOR}{path}"), body).await;
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+    }
+
+    /// Sends a delivery with this secret and gives the answer, which must be in time.
+    pub(super) async fn send(&self, delivery: &Delivery, secret: &str) -> Response {
+        let body = delivery.body();
+        let begun = Instant::now();
+        let request = self.http.post(format!("{}/webhooks/accounting/{CONNECTOR}/customers", self.hooks));
+        let request = request.header("svc-webhook-signature", signature(secret, &body)).body(body);
+        let answer = request.send().await.unwrap();
+        assert!(begun.elapsed() < PROVIDER_WAITS, "answered after {:?}", begun.elapsed());
+        answer
+    }
+
+    /// The same, for the status alone.
+    pub(super) async fn deliver(&self, delivery: &Delivery) -> u16 {
+        self.send(delivery, SECRET).await.status().as_u16()
+    }
+
+    pub(super) fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// Ends it in order, and says what it had to say.
+    pub(super) async fn stop(self) -> Result<String> {
+        self.process.signal(Signal::TERM)?;
+        let status = self.process.wait(LIMIT).await?;
+        let said = self.process.said();
+        assert_eq!(status.code(), Some(0), "{said}");
+        Ok(said)
+    }
+}
+
+/// Looks until it is so, or for as long as a busy machine may need. Whether it was.
+pub(super) async fn until(mut look: impl AsyncFnMut() -> bool) -> bool {
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        if look().await {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    false
+}

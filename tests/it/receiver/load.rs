@@ -1,0 +1,202 @@
+//! Too much at once: bytes, connections, streams. What is too much is turned away, and who is not part of it gets through.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use futures::{
+    FutureExt as _, StreamExt as _,
+    stream::{self, FuturesUnordered},
+};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{Instant, timeout},
+};
+
+use super::rig::{ACCOUNTING, PATIENCE, Rig, SECRET, event, exchange, sign, signed};
+
+crate::tests! {
+    plain strangers_with_large_bodies_keep_no_small_delivery_out;
+    plain new_requests_are_turned_away_while_too_many_verified_bytes_wait;
+    plain ten_thousand_idle_connections_keep_nobody_else_out;
+    plain connections_beyond_the_limit_get_their_turn_when_idle_ones_are_let_go;
+    plain a_flood_of_resets_ends_its_own_connection_alone;
+    plain a_head_without_end_is_refused;
+}
+
+/// Another sender than everybody else here.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+fn head(length: usize) -> String {
+    let signature = sign("a stranger's secret", b"");
+    format!(
+        "POST {ACCOUNTING} HTTP/1.1\r\nhost: a\r\nconnection: close\r\nsvc-webhook-signature: {signature}\r\n\
+         content-length: {length}\r\n\r\n"
+    )
+}
+
+async fn strangers_with_large_bodies_keep_no_small_delivery_out() {
+    let rig = Rig::with(|setup| {
+        setup.set("body.limit.bytes", "1048576");
+        setup.receiver.unverified_bytes = 400_000;
+    })
+    .await;
+    let large = signed(&[b' '; 150_000]);
+    // It holds what it has sent, and does not come to an end.
+    let mut stranger = TcpStream::connect(rig.address).await.unwrap();
+    stranger.write_all(head(200_001).as_bytes()).await.unwrap();
+    stranger.write_all(&[b' '; 200_000]).await.unwrap();
+
+    // Once that has been read there is no room for another large one, which is told so before it sends anything.
+    let turned_away = timeout(PATIENCE, async {
+        loop {
+            let mut second = TcpStream::connect(rig.address).await.unwrap();
+            second.write_all(head(150_000).as_bytes()).await.unwrap();
+            let mut answer = [0; 12];
+            match timeout(Duration::from_millis(100), second.read_exact(&mut answer)).await {
+                Ok(read) => break read.map(|_| answer),
+                // The first is still being read, and this one's body awaited.
+                Err(_) => continue,
+            }
+        }
+    });
+    assert_eq!(&turned_away.await.unwrap().unwrap(), b"HTTP/1.1 503");
+    let answer = rig.ask(&signed(&event("1"))).await;
+    assert_eq!(answer.status, 200);
+    drop(stranger);
+    let later = timeout(PATIENCE, async {
+        loop {
+            match rig.send(&large).await.first().map(|answer| answer.status) {
+                Some(503) | None => tokio::task::yield_now().await,
+                status => break status,
+            }
+        }
+    });
+
+    assert_eq!(later.await.unwrap(), Some(200));
+    assert_eq!(rig.taken.drain().len(), 2);
+}
+
+async fn new_requests_are_turned_away_while_too_many_verified_bytes_wait() {
+    let rig = Rig::with(|setup| setup.receiver.verified_bytes = 100).await;
+    rig.taken.hold(true);
+    let (first, second) = (signed(&event("1")), signed(&event("2")));
+    let waiting = async { rig.ask(&first).await };
+    let others = async {
+        rig.taken.came().await;
+        rig.taken.hold(false);
+        let turned_away = rig.ask(&second).await;
+        rig.taken.release();
+        turned_away
+    };
+
+    let (first, turned_away) = tokio::join!(waiting, others);
+    let again = rig.ask(&second).await;
+
+    assert_eq!([first.status, turned_away.status, again.status], [200, 503, 200]);
+    assert!(turned_away.header("retry-after").is_some());
+    assert_eq!(rig.taken.drain().len(), 2);
+}
+
+async fn ten_thousand_idle_connections_keep_nobody_else_out() {
+    const MANY: u64 = 10_000;
+    const ALLOWED: usize = 100;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).unwrap();
+    // Where the machine allows fewer, as many as it does, with some left for the tests beside this one.
+    let many = limit.maximum.map_or(MANY, |most| MANY.min(most.saturating_sub(4_000))) as usize;
+    assert!(many > 2 * ALLOWED, "{limit:?}");
+    let rig = Rig::with(|setup| setup.server.per_address = ALLOWED).await;
+    let delivery = signed(&event("1"));
+
+    let address = rig.address;
+    let connecting = stream::iter(0..many).map(|_| TcpStream::connect(address)).buffer_unordered(256);
+    let mut idle: Vec<_> = connecting.map(Result::unwrap).collect().await;
+    let began = Instant::now();
+    let answers = exchange(rig.connect_from(ELSEWHERE).await, &delivery).await;
+    let elapsed = began.elapsed();
+
+    assert_eq!(answers[0].status, 200);
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+    // All but those that one address may have are told so.
+    let reading = idle.iter_mut().map(|stream| async move { stream.read(&mut [0; 1]).await.is_ok() });
+    let mut ended = reading.collect::<FuturesUnordered<_>>();
+    let told = timeout(PATIENCE, ended.by_ref().take(many - ALLOWED).count()).await;
+    assert_eq!(told.unwrap(), many - ALLOWED);
+    assert!(ended.next().now_or_never().is_none(), "more than all but {ALLOWED}");
+}
+
+async fn connections_beyond_the_limit_get_their_turn_when_idle_ones_are_let_go() {
+    let rig = Rig::with(|setup| {
+        setup.server.connections = 4;
+        setup.server.head = Duration::from_millis(250);
+    })
+    .await;
+    let mut idle = Vec::new();
+    for host in 10..20 {
+        idle.push(rig.connect_from(Ipv4Addr::new(127, 0, 0, host)).await);
+    }
+
+    let answers = exchange(rig.connect_from(ELSEWHERE).await, &signed(&event("1"))).await;
+
+    assert_eq!(answers[0].status, 200);
+}
+
+async fn a_flood_of_resets_ends_its_own_connection_alone() {
+    let rig = Rig::start().await;
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for stream in (1_u32..4_001).step_by(2) {
+        // A GET of / that is whole, and is taken back at once.
+        bytes.extend([0, 0, 3, 1, 5]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend([0x82, 0x84, 0x86]);
+        bytes.extend([0, 0, 4, 3, 0]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend([0, 0, 0, 8]);
+    }
+    let mut flood = TcpStream::connect(rig.address).await.unwrap();
+
+    let (mut from, mut to) = flood.split();
+    let mut read = Vec::new();
+    // The connection stays open on this side: it is the other that ends it.
+    let talk = async { tokio::join!(to.write_all(&bytes), from.read_to_end(&mut read)) };
+    timeout(PATIENCE, talk).await.expect("the flood is borne").1.ok();
+
+    // "Enhance your calm", in the protocol's words.
+    let goodbye = [0, 0, 0, 11];
+    assert!(read.windows(4).any(|four| four == goodbye), "{read:x?}");
+    assert_eq!(rig.ask(&signed(&event("1"))).await.status, 200);
+}
+
+async fn a_head_without_end_is_refused() {
+    let rig = Rig::start().await;
+    let body = event("1");
+    let long = |length: usize| {
+        let mut request = String::from_utf8(signed(&body)).unwrap();
+        request.insert_str(request.find("host").unwrap(), &format!("x: {}\r\n", "a".repeat(length)));
+        request
+    };
+    let many: String = (0..1_000).map(|number| format!("x-{number}: a\r\n")).collect();
+    let many = String::from_utf8(signed(&body)).unwrap().replace("host", &format!("{many}host"));
+
+    assert_eq!(rig.ask(long(16 << 10).as_bytes()).await.status, 200);
+    for (what, request) in [("long", long(100 << 10)), ("many", many)] {
+        let answers = rig.send(request.as_bytes()).await;
+
+        assert!(
+            answers.len() < 2 && answers.iter().all(|answer| answer.status == 431),
+            "{what}: {answers:?}"
+        );
+    }
+    assert_eq!(rig.taken.drain().len(), 1);
+    let signature = sign(SECRET, &body);
+    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let url = format!("http://{}{ACCOUNTING}", rig.address);
+    let send = |length: usize| {
+        let request = client.post(&url).header("svc-webhook-signature", &signature).body(body.clone());
+        request.header("x", "a".repeat(length)).timeout(PATIENCE).send()
+    };
+    assert_eq!(send(1_000).await.unwrap().status(), 200);
+    assert!(send(100 << 10).await.map_or(true, |answer| answer.status() == 431));
+    assert_eq!(rig.taken.drain().len(), 1);
+}

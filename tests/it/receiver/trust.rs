@@ -1,0 +1,322 @@
+//! Who is believed: signatures of accounting deliveries, addresses, and what the others learn, which is nothing.
+
+use std::net::Ipv4Addr;
+
+use tributary::{
+    model::AccountingResource,
+    webhooks::{delivery::Family, intake::Outcome, receiver::Acknowledged, receivers::Taking},
+};
+
+use super::rig::{
+    ACCOUNTING, INVOICING, PREVIOUS, Rig, SECRET, accounting, event, exchange, request, sign, signed,
+};
+
+crate::tests! {
+    plain a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_with_nothing_but_200;
+    plain whatever_is_wrong_with_a_signature_the_answer_is_the_same_and_nothing_is_taken;
+    plain nobody_learns_which_connectors_there_are;
+    plain what_is_verified_are_the_raw_bytes_whatever_their_encoding;
+    plain a_resource_in_the_path_is_taken_in_our_words_and_in_the_provider_s;
+    plain a_stopped_connector_refuses_and_a_paused_one_takes;
+    plain what_does_not_become_durable_is_to_be_sent_again_later;
+    plain an_acknowledge_is_answered_reported_and_not_taken;
+    plain only_listed_addresses_deliver_and_only_listed_proxies_are_believed;
+    plain a_trace_is_kept_where_it_is_one;
+}
+
+async fn a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_with_nothing_but_200() {
+    let rig = Rig::start().await;
+    let body = event("1");
+    let signatures = [sign(SECRET, &body), sign(PREVIOUS, &body), sign(SECRET, &body).to_lowercase()];
+
+    for signature in signatures {
+        let answer = rig.ask(&accounting(&signature, &body)).await;
+
+        assert_eq!((answer.status, answer.body.len()), (200, 0));
+        // No cookie, no name of a server: this and no more.
+        assert_eq!(answer.headers, ["connection: close", "content-length: 0"]);
+        let taken = rig.taken.drain();
+        let [(delivery, reading)] = taken.as_slice() else { panic!("{taken:?}") };
+        assert_eq!(delivery.body, body);
+        assert_eq!((&*delivery.context.connector, &*delivery.context.prefix), ("hooks", "acme"));
+        assert_eq!(delivery.context.dead_letters, "acme.dead-letters");
+        assert_eq!(reading.outgoing_id.as_deref(), Some("1"));
+        assert!(reading.parts.len() == 1 && reading.parts[0].content.is_ok());
+    }
+}
+
+async fn whatever_is_wrong_with_a_signature_the_answer_is_the_same_and_nothing_is_taken() {
+    let rig = Rig::start().await;
+    let elsewhere = Rig::with(|setup| setup.set("source.addresses", "192.0.2.0/24")).await;
+    let body = event("1");
+    let good = sign(SECRET, &body);
+    let digits = &good["sha256=".len()..];
+    // One of them was taken before: a repetition is no proof either.
+    assert_eq!(rig.ask(&accounting(&good, &body)).await.status, 200);
+    rig.taken.drain();
+    let longer = [body.as_slice(), b" "].concat();
+    let mut changed = body.clone();
+    changed[20] ^= 1;
+    let header = |name: &str, value: &str| request("POST", ACCOUNTING, &[(name, value)], &body);
+    let twice = |one: &str, other: &str| {
+        request(
+            "POST",
+            ACCOUNTING,
+            &[("svc-webhook-signature", one), ("svc-webhook-signature", other)],
+            &body,
+        )
+    };
+    let mut not_text = accounting("sha256=X", &body);
+    let place = not_text.windows(2).position(|two| two == b"=X").unwrap() + 1;
+    not_text[place] = 0xe9;
+
+    let refused = [
+        ("none", request("POST", ACCOUNTING, &[], &body)),
+        ("none, no body", request("POST", ACCOUNTING, &[], b"")),
+        ("another header", header("svc-webhook-signature-256", &good)),
+        ("the invoicing header", header("ms-signature", &good)),
+        ("empty", header("svc-webhook-signature", "")),
+        ("the scheme alone", header("svc-webhook-signature", "sha256=")),
+        ("a beginning", header("svc-webhook-signature", &good[..30])),
+        ("one digit short", header("svc-webhook-signature", &good[..good.len() - 1])),
+        ("one byte short", header("svc-webhook-signature", &good[..good.len() - 2])),
+        ("one byte more", header("svc-webhook-signature", &format!("{good}00"))),
+        (
+            "ten thousand bytes more",
+            header("svc-webhook-signature", &format!("{good}{}", "0".repeat(10_000))),
+        ),
+        ("no scheme", header("svc-webhook-signature", digits)),
+        ("another scheme", header("svc-webhook-signature", &format!("sha1={digits}"))),
+        ("a list", header("svc-webhook-signature", &format!("{good},{good}"))),
+        ("a list in the style of others", header("svc-webhook-signature", &format!("v1,{good} v1,{good}"))),
+        ("not hexadecimal", header("svc-webhook-signature", &format!("sha256=+0{}", &digits[2..]))),
+        ("not text", not_text),
+        ("twice the right one", twice(&good, &good)),
+        ("the right one first", twice(&good, "sha256=00")),
+        ("the right one last", twice("sha256=00", &good)),
+        ("the empty secret", accounting(&sign("", &body), &body)),
+        ("another secret", accounting(&sign("the accounting secret of tomorrow", &body), &body)),
+        ("the secret's beginning", accounting(&sign(&SECRET[..16], &body), &body)),
+        ("another body", accounting(&good, &changed)),
+        ("a longer body", accounting(&good, &longer)),
+        ("a shorter body", accounting(&good, &body[..body.len() - 1])),
+        ("no body", accounting(&good, b"")),
+    ];
+
+    let from_elsewhere = elsewhere.ask(&accounting(&good, &body)).await;
+    assert_eq!((from_elsewhere.status, from_elsewhere.body.len()), (401, 0));
+    assert_eq!(from_elsewhere.headers, ["connection: close", "content-length: 0"]);
+    for (what, request) in refused {
+        assert_eq!(rig.ask(&request).await, from_elsewhere, "{what}");
+    }
+    assert_eq!(rig.taken.drain().len() + elsewhere.taken.drain().len(), 0);
+}
+
+async fn nobody_learns_which_connectors_there_are() {
+    let rig = Rig::start().await;
+    let body = event("1");
+    let good = sign(SECRET, &body);
+    let signed = [("svc-webhook-signature", good.as_str())];
+
+    let nowhere = rig.ask(&request("POST", "/", &signed, &body)).await;
+
+    assert_eq!((nowhere.status, nowhere.body.len()), (404, 0));
+    assert_eq!(nowhere.headers, ["connection: close", "content-length: 0"]);
+    for (method, path) in [
+        ("POST", "/webhooks/accounting/others"),
+        ("POST", "/webhooks/accounting/HOOKS"),
+        ("POST", "/webhooks/accounting/"),
+        ("POST", "/webhooks/accounting"),
+        ("POST", "/webhooks/accounting/hooks/"),
+        ("POST", "/webhooks/accounting/hooks/nothings"),
+        ("POST", "/webhooks/accounting/hooks/customers/1"),
+        ("POST", "/webhooks/accounting/hooks%2Fcustomers"),
+        ("POST", "/webhooks/accounting/%ff"),
+        ("POST", "/webhooks/accounting/%"),
+        ("POST", "//webhooks/accounting/hooks"),
+        ("POST", "/webhooks/../webhooks/accounting/hooks"),
+        ("GET", "/webhooks/accounting/hooks"),
+        ("PUT", "/webhooks/accounting/hooks"),
+        ("DELETE", "/webhooks/accounting/hooks/customers"),
+        ("OPTIONS", "/webhooks/accounting/hooks"),
+        ("TRACE", "/webhooks/accounting/hooks"),
+        ("POST", "/api/webhooks/incoming/Others"),
+        ("POST", "/api/webhooks/incoming/hooks"),
+        ("PUT", INVOICING),
+        ("GET", "/metrics"),
+        ("GET", "/connectors"),
+        ("GET", "/health"),
+        ("OPTIONS", "*"),
+    ] {
+        assert_eq!(rig.ask(&request(method, path, &signed, &body)).await, nowhere, "{method} {path}");
+    }
+    assert_eq!(rig.taken.drain().len(), 0);
+}
+
+async fn what_is_verified_are_the_raw_bytes_whatever_their_encoding() {
+    let rig = Rig::start().await;
+    let body = event("1");
+    let other_bytes = [0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0, 0xff, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let encoded = |encoding: &str, signature: &str, body: &[u8]| {
+        let headers = [
+            ("svc-webhook-signature", signature),
+            ("content-encoding", encoding),
+            ("content-type", "text/plain; charset=utf-16"),
+        ];
+        request("POST", ACCOUNTING, &headers, body)
+    };
+
+    let as_signed = rig.ask(&encoded("gzip", &sign(SECRET, &other_bytes), &other_bytes)).await;
+    let as_decoded = rig.ask(&encoded("gzip", &sign(SECRET, b""), &other_bytes)).await;
+    let as_it_is = rig.ask(&encoded("deflate", &sign(SECRET, &body), &body)).await;
+
+    assert_eq!([as_signed.status, as_decoded.status, as_it_is.status], [200, 401, 200]);
+    let taken = rig.taken.drain();
+    let [(zipped, dead), (plain, read)] = taken.as_slice() else { panic!("{taken:?}") };
+    assert!(zipped.body == other_bytes.as_slice() && dead.parts[0].content.is_err());
+    assert!(plain.body == body && read.parts[0].content.is_ok());
+}
+
+async fn a_resource_in_the_path_is_taken_in_our_words_and_in_the_provider_s() {
+    let rig = Rig::start().await;
+    let body = br#"{"TenantId":"17","EventType":{"EventType":"Something"}}"#;
+    let headers = [("svc-webhook-signature", sign(SECRET, body))];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+
+    for (name, resource) in [
+        ("customers", AccountingResource::Customers),
+        ("Customers", AccountingResource::Customers),
+        ("input-invoices", AccountingResource::InputInvoices),
+        ("InputInvoices", AccountingResource::InputInvoices),
+        ("inputInvoices?a=b", AccountingResource::InputInvoices),
+    ] {
+        let answer = rig.ask(&request("POST", &format!("{ACCOUNTING}/{name}"), &headers, body)).await;
+
+        assert_eq!(answer.status, 200, "{name}");
+        let (delivery, reading) = rig.taken.drain().pop().unwrap();
+        assert_eq!(delivery.context.family, Family::Accounting { resource: Some(resource) });
+        assert_eq!(&*reading.parts[0].lane.topic, format!("acme.accounting.{}.events", resource.name()));
+    }
+}
+
+async fn a_stopped_connector_refuses_and_a_paused_one_takes() {
+    let rig = Rig::start().await;
+    let delivery = signed(&event("1"));
+    let echo = request("GET", &format!("{INVOICING}?echo={}", "a".repeat(32)), &[], b"");
+
+    for (state, expected) in [(Taking::SpoolOnly, 200), (Taking::Nothing, 503), (Taking::All, 200)] {
+        rig.become_(state);
+
+        let answers = [rig.ask(&delivery).await, rig.ask(&echo).await];
+
+        for answer in answers {
+            assert_eq!(answer.status, expected, "{state:?}");
+            assert_eq!(answer.header("retry-after").is_some(), expected == 503, "{answer:?}");
+        }
+        assert_eq!(rig.taken.drain().len(), usize::from(expected == 200), "{state:?}");
+    }
+}
+
+async fn what_does_not_become_durable_is_to_be_sent_again_later() {
+    let rig = Rig::start().await;
+
+    for outcome in [Outcome::Full, Outcome::Late] {
+        rig.taken.end_with(outcome);
+
+        let answer = rig.ask(&signed(&event("1"))).await;
+
+        assert_eq!((answer.status, answer.body.len()), (503, 0), "{outcome:?}");
+        let after: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((5..=7).contains(&after), "{after}");
+    }
+}
+
+async fn an_acknowledge_is_answered_reported_and_not_taken() {
+    let mut rig = Rig::start().await;
+    let acknowledge = |id: &str, resource: &str| {
+        let event = serde_json::json!({
+            "WebhookId": id,
+            "OutgoingId": "1",
+            "ExtraPartitionInformation": {},
+            "EventType": {"Resource": resource, "EventType": "Acknowledge"},
+            "JsonData": "{\"Arguments\":\"Acknowledge\"}",
+        });
+        let body = serde_json::to_vec(&event).unwrap();
+        request(
+            "POST",
+            &format!("{ACCOUNTING}/accounts"),
+            &[("svc-webhook-signature", &sign(SECRET, &body))],
+            &body,
+        )
+    };
+
+    let first = rig.ask(&acknowledge("a", "Customers")).await;
+    // The channel is full: nobody waits, and the provider is told all the same.
+    let second = rig.ask(&acknowledge("b", "Customers")).await;
+    let told = rig.acknowledged.recv().await.unwrap();
+    let third = rig.ask(&acknowledge("c", "whatever it calls them")).await;
+    let told_third = rig.acknowledged.recv().await.unwrap();
+
+    assert_eq!([first.status, second.status, third.status], [200; 3]);
+    let expected = |id: &str, resource, received_at| Acknowledged {
+        connector: "hooks".into(),
+        webhook_id: Some(id.to_owned()),
+        resource: Some(resource),
+        received_at,
+    };
+    assert_eq!(told, expected("a", AccountingResource::Customers, told.received_at));
+    assert_eq!(told_third, expected("c", AccountingResource::Accounts, told_third.received_at));
+    assert!(told.received_at > 1_700_000_000_000_000 && told_third.received_at >= told.received_at);
+    assert_eq!(rig.taken.drain().len(), 0);
+}
+
+async fn only_listed_addresses_deliver_and_only_listed_proxies_are_believed() {
+    let rig = Rig::with(|setup| {
+        setup.set("source.addresses", "198.51.100.0/24");
+        setup.receiver.proxies = vec!["127.0.0.2/32".parse().unwrap()];
+    })
+    .await;
+    let body = event("1");
+    let (proxy, stranger) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));
+    let good = sign(SECRET, &body);
+
+    for (from, forwarded, expected) in [
+        (proxy, &["198.51.100.7"][..], 200),
+        (proxy, &["203.0.113.9, 198.51.100.7"], 200),
+        (proxy, &["198.51.100.7, 127.0.0.2"], 200),
+        (proxy, &["203.0.113.9", "198.51.100.7"], 200),
+        (proxy, &["198.51.100.7, 203.0.113.9"], 401),
+        (proxy, &["198.51.100.7", "203.0.113.9"], 401),
+        (proxy, &["198.51.100.7, unknown"], 401),
+        (proxy, &[], 401),
+        (stranger, &["198.51.100.7"], 401),
+        (stranger, &["198.51.100.7, 127.0.0.2"], 401),
+    ] {
+        let mut headers = vec![("svc-webhook-signature", good.as_str())];
+        headers.extend(forwarded.iter().map(|value| ("x-forwarded-for", *value)));
+
+        let answers =
+            exchange(rig.connect_from(from).await, &request("POST", ACCOUNTING, &headers, &body)).await;
+
+        assert_eq!(answers[0].status, expected, "{from} {forwarded:?}");
+    }
+    assert_eq!(rig.taken.drain().len(), 4);
+}
+
+async fn a_trace_is_kept_where_it_is_one() {
+    let rig = Rig::start().await;
+    let body = event("1");
+    let good = sign(SECRET, &body);
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    for (traces, kept) in
+        [(vec![trace], Some(trace)), (vec![trace, trace], None), (vec!["hello"], None), (vec![], None)]
+    {
+        let mut headers = vec![("svc-webhook-signature", good.as_str())];
+        headers.extend(traces.iter().map(|value| ("traceparent", *value)));
+        rig.ask(&request("POST", ACCOUNTING, &headers, &body)).await;
+
+        let (delivery, _) = rig.taken.drain().pop().unwrap();
+        assert_eq!(delivery.context.traceparent.as_deref(), kept, "{traces:?}");
+    }
+}
