@@ -38,6 +38,7 @@ mod ingest;
 mod interop;
 mod layering;
 mod lifecycle;
+mod oracle;
 mod outage;
 mod partitions;
 mod publish;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         interop::tests(),
         layering::tests(),
         lifecycle::tests(),
+        oracle::tests(),
         outage::tests(),
         partitions::tests(),
         publish::tests(),

@@ -35,6 +35,8 @@ fn start() -> Result<Breakable> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime =
         runtime.map_err(|error| Error(format!("start the breakable broker: build a runtime: {error}")))?;
-    let broker = runtime.block_on(Broker::start(Options::default().proxied()))?;
+    // Tests that wait for sessions to end want them short.
+    let options = Options::default().proxied().property("group.min.session.timeout.ms", "1500");
+    let broker = runtime.block_on(Broker::start(options))?;
     Ok(Breakable { broker: Mutex::new(broker), _runtime: runtime })
 }

@@ -1,0 +1,360 @@
+//! Sends deliveries over HTTP/1.1 connections that stay open, and spends as little as it can on it.
+//!
+//! One thread, and one that tells the time. A request is a template in which ids and signature are written over, sent with one call and answered with
+//! another. Every delivery is new, since receivers know repetitions.
+//!
+//! - Without a rate every connection sends one request after the other. Each is one company, so its order is known.
+//! - With a rate, request k is due at `k / rate`, whatever became of the others; a connection that is free takes the next
+//!   that is due, and its latency counts from when it was due. So a receiver that stalls is charged for all that it held up.
+//!   The clock is a thread that sleeps: tokio's timers would be a millisecond late.
+//!
+//! A connection that breaks is opened again, and the request counted; what came after the last answer is not known to have
+//! arrived.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinSet, LocalSet};
+use tokio_rustls::TlsConnector;
+
+use crate::oracle::delivery::{Maker, SIGNATURE_HEADER};
+use crate::oracle::ledger::{Answer, Ledger};
+use crate::oracle::senders::Target;
+use crate::oracle::worker::SECRET;
+
+/// Longer than the provider waits, so that a late answer is seen as one.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Before a connection is tried again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// What is to be sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Load {
+    pub(crate) connections: u32,
+    /// Deliveries a second; `None` for as many as are answered.
+    pub(crate) rate: Option<u32>,
+    /// Companies that deliveries with a rate are about.
+    pub(crate) companies: u32,
+    pub(crate) time: Duration,
+}
+
+/// What came back.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Time to each answer, in microseconds, sorted.
+    pub(crate) micros: Vec<u32>,
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    /// Requests without an answer.
+    pub(crate) broken: u64,
+    pub(crate) took: Duration,
+}
+
+impl Outcome {
+    /// Answers a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.micros.len() as f64 / self.took.as_secs_f64()
+    }
+
+    /// Milliseconds within which this part of all answers came.
+    pub(crate) fn quantile(&self, part: f64) -> f64 {
+        let last = self.micros.len().saturating_sub(1);
+        self.micros.get((last as f64 * part) as usize).map_or(f64::NAN, |micros| f64::from(*micros) / 1000.0)
+    }
+
+    /// Whether every request was answered 200.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.broken == 0 && self.statuses.keys().all(|status| *status == 200)
+    }
+}
+
+/// A run of deliveries: no two of a bench have the same number.
+#[derive(Clone)]
+pub(crate) struct Book {
+    pub(crate) maker: Maker,
+    pub(crate) ledger: Arc<Ledger>,
+    next: Arc<AtomicU64>,
+}
+
+impl Book {
+    pub(crate) fn new() -> Self {
+        let maker = Maker::new(SECRET, std::process::id());
+        Self { maker, ledger: Arc::new(Ledger::new()), next: Arc::default() }
+    }
+}
+
+/// Sends from a thread of its own; ends after the time of the load, or soon after `stop` is set.
+pub(crate) async fn run(target: &Target, load: Load, book: &Book, stop: Arc<AtomicBool>) -> Outcome {
+    let (target, book) = (target.clone(), book.clone());
+    let sending = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, send(&target, load, book, stop))
+    });
+    sending.await.unwrap()
+}
+
+/// Sends to a receiver in this process, to see that it works at all.
+pub(crate) fn try_out() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let router = axum::Router::new().fallback(async || axum::http::StatusCode::OK);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+        for rate in [None, Some(500)] {
+            let load = Load { connections: 4, rate, companies: 8, time: Duration::from_millis(200) };
+            let target = Target { url: url.clone(), certificate: None };
+            let outcome = run(&target, load, &Book::new(), Arc::default()).await;
+            assert!(outcome.is_clean() && !outcome.micros.is_empty(), "{outcome:?}");
+        }
+        serving.abort();
+    });
+}
+
+/// What the connections share.
+struct Shared {
+    book: Book,
+    place: Place,
+    load: Load,
+    clock: Arc<Clock>,
+    /// The next request that is due.
+    turn: Cell<u64>,
+    outcome: RefCell<Outcome>,
+}
+
+/// When requests are due.
+struct Clock {
+    began: Instant,
+    ends: Instant,
+    stop: Arc<AtomicBool>,
+    rate: Option<u32>,
+    /// Requests that are due and not taken by a connection.
+    due: Semaphore,
+    /// How many will have been due, once that is known.
+    total: AtomicU64,
+}
+
+async fn send(target: &Target, load: Load, book: Book, stop: Arc<AtomicBool>) -> Outcome {
+    let place = Place::of(target);
+    let mut streams = Vec::new();
+    // Opened before the clock starts: connecting is not what is measured.
+    for _ in 0..load.connections {
+        streams.push(place.connect().await.unwrap());
+    }
+    let began = Instant::now();
+    let clock = Arc::new(Clock {
+        began,
+        ends: began + load.time,
+        stop,
+        rate: load.rate,
+        due: Semaphore::new(0),
+        total: AtomicU64::new(u64::MAX),
+    });
+    let pace = load.rate.map(|rate| {
+        let (clock, connections) = (Arc::clone(&clock), load.connections as usize);
+        std::thread::spawn(move || clock.run(rate, connections))
+    });
+    let (turn, outcome) = (Cell::new(0), RefCell::default());
+    let shared = Rc::new(Shared { book, place, load, clock, turn, outcome });
+    let mut tasks = JoinSet::new();
+    for (number, stream) in streams.into_iter().enumerate() {
+        tasks.spawn_local(connection(Rc::clone(&shared), number as u32, stream));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    pace.map(|pace| pace.join().unwrap());
+    let mut outcome = shared.outcome.take();
+    outcome.took = began.elapsed();
+    outcome.micros.sort_unstable();
+    outcome
+}
+
+impl Clock {
+    /// Makes requests due, until the end.
+    fn run(&self, rate: u32, connections: usize) {
+        let mut given = 0;
+        while !self.is_over() {
+            let due = (self.began.elapsed().as_secs_f64() * f64::from(rate)) as u64 + 1;
+            self.due.add_permits((due - given) as usize);
+            given = due;
+            std::thread::sleep(self.due_at(given).saturating_sub(self.began.elapsed()));
+        }
+        self.total.store(given, Ordering::Release);
+        // One for each connection, to see that there is nothing left.
+        self.due.add_permits(connections);
+    }
+
+    fn due_at(&self, turn: u64) -> Duration {
+        Duration::from_secs_f64(turn as f64 / f64::from(self.rate.unwrap_or(1)))
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.ends || self.stop.load(Ordering::Relaxed)
+    }
+}
+
+async fn connection(shared: Rc<Shared>, number: u32, mut stream: Box<dyn Stream>) {
+    let mut request = Request::new(&shared.place);
+    let mut answer = Vec::with_capacity(1024);
+    while let Some((company, due)) = shared.next(number).await {
+        let delivery = shared.book.next.fetch_add(1, Ordering::Relaxed);
+        request.write(&shared.book.maker, company, delivery);
+        let maker = &shared.book.maker;
+        let place = shared.book.ledger.sent(maker.id(company, delivery), maker.company(company));
+        let asked = tokio::time::timeout(PATIENCE, exchange(&mut *stream, request.bytes(), &mut answer));
+        let asked = asked.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let took = due.elapsed();
+        match asked {
+            Ok(status) => {
+                shared.book.ledger.answered(place, Answer::Status { status, took, proper: true });
+                let mut outcome = shared.outcome.borrow_mut();
+                *outcome.statuses.entry(status).or_default() += 1;
+                outcome.micros.push(took.as_micros() as u32);
+            }
+            Err(error) => {
+                let silent = error.kind() == io::ErrorKind::TimedOut;
+                let answer = if silent { Answer::Silent(took) } else { Answer::Broken };
+                shared.book.ledger.answered(place, answer);
+                shared.outcome.borrow_mut().broken += 1;
+                match shared.reconnect().await {
+                    Some(next) => stream = next,
+                    None => return,
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The company of the next request, and when it was due.
+    async fn next(&self, connection: u32) -> Option<(u32, Instant)> {
+        if self.clock.rate.is_none() {
+            return (!self.clock.is_over()).then(|| (connection, Instant::now()));
+        }
+        // What is due when the time is up is still sent: leaving it out would forgive the receiver its slowest.
+        self.clock.due.acquire().await.ok()?.forget();
+        let turn = self.turn.replace(self.turn.get() + 1);
+        if turn >= self.clock.total.load(Ordering::Acquire) {
+            return None;
+        }
+        Some(((turn % u64::from(self.load.companies)) as u32, self.clock.began + self.clock.due_at(turn)))
+    }
+
+    async fn reconnect(&self) -> Option<Box<dyn Stream>> {
+        while !self.clock.is_over() {
+            if let Ok(stream) = self.place.connect().await {
+                return Some(stream);
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        None
+    }
+}
+
+/// Sends a request and reads the whole answer; its status.
+async fn exchange(stream: &mut dyn Stream, request: &[u8], answer: &mut Vec<u8>) -> io::Result<u16> {
+    stream.write_all(request).await?;
+    stream.flush().await?;
+    answer.clear();
+    loop {
+        if stream.read_buf(answer).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+        let head = std::str::from_utf8(&answer[..end]).map_err(io::Error::other)?;
+        let status = head.get(9..12).and_then(|status| status.parse().ok());
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+        });
+        if answer.len() >= end + 4 + length.unwrap_or(0) {
+            return status.ok_or_else(|| io::Error::other("the answer is no HTTP"));
+        }
+    }
+}
+
+/// Where requests go, and how to get there.
+struct Place {
+    address: SocketAddr,
+    path: String,
+    tls: Option<TlsConnector>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+impl Place {
+    fn of(target: &Target) -> Self {
+        let url: url::Url = target.url.parse().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], url.port().unwrap()));
+        let tls = target.certificate.as_ref().map(|pem| {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+            let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+            TlsConnector::from(Arc::new(config))
+        });
+        Self { address, path: url.path().to_owned(), tls }
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(match &self.tls {
+            None => Box::new(stream),
+            Some(tls) => {
+                let name = ServerName::try_from("127.0.0.1").map_err(io::Error::other)?;
+                Box::new(tls.connect(name, stream).await?)
+            }
+        })
+    }
+}
+
+/// A request in one piece of memory.
+struct Request {
+    /// Head and body.
+    bytes: Vec<u8>,
+    body: Vec<u8>,
+    head: usize,
+    signature: usize,
+}
+
+impl Request {
+    fn new(place: &Place) -> Self {
+        let mut body = Vec::new();
+        let blank = Maker::new("any", 0).write(0, 0, &mut body);
+        let mut head = format!(
+            "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+             x-forwarded-for: 198.51.100.7\r\n{SIGNATURE_HEADER}: ",
+            place.path,
+            place.address,
+            body.len()
+        );
+        let signature = head.len();
+        head += std::str::from_utf8(&blank).unwrap();
+        head += "\r\n\r\n";
+        let head_bytes = head.len();
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(&body);
+        Self { bytes, body, head: head_bytes, signature }
+    }
+
+    fn write(&mut self, maker: &Maker, company: u32, number: u64) {
+        let signature = maker.write(company, number, &mut self.body);
+        self.bytes[self.signature..][..signature.len()].copy_from_slice(&signature);
+        self.bytes[self.head..].copy_from_slice(&self.body);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}

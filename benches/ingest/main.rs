@@ -1,0 +1,82 @@
+//! How many deliveries a second a worker receives, at what price, and what an outage does to it; beside the plain receiver
+//! that anyone would write ([`baseline`]).
+//!
+//! ```text
+//! generator ──HTTP/1.1, keep-alive──▶ receiver (a process of its own) ──acks=all──▶ Apache Kafka
+//!     └── ledger ───────────────────────────▶ judge ◀───────────────────────────────┘
+//! ```
+//!
+//! `cargo bench --bench ingest [-- speed | rates | outage …] [--seconds N] [--rounds N] [--outage SECONDS]
+//! [--receivers baseline,plain,tls]`
+//!
+//! - `speed`: as fast as 64 and 256 connections go, one request after the other on each; receivers take turns, and the
+//!   median of the rounds counts. Our worker keeps all its promises meanwhile (Avro, spool, metrics), once behind a proxy
+//!   that ends TLS and once with TLS.
+//! - `rates`: so many deliveries a second, whatever the answers do; the latency of each counts from when it was due.
+//! - `outage`: 5,000 a second, the broker killed for a minute; memory over time, when the spool was empty again.
+//!
+//! Everything our worker acknowledged is judged at the end by the oracle of the integration tests. The broker is theirs
+//! too; `TRIBUTARY_TEST_BOOTSTRAP` names another for `speed` and `rates`. Generator, receiver and broker share the machine's
+//! cores, so figures compare receivers of one run, and no others. The processor time is the receiver's alone.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people, with nothing to recover")]
+
+mod baseline;
+mod generator;
+mod oracle;
+mod outage;
+mod receiver;
+mod speed;
+#[allow(dead_code, unused_imports, reason = "the rig of the tests, of which this needs a part")]
+#[path = "../../tests/it/support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+struct Scale {
+    /// Of one measurement.
+    time: Duration,
+    /// How often each receiver has its turn.
+    rounds: usize,
+    /// Of the broker.
+    outage: Duration,
+    /// Those that are measured for speed: `baseline`, `plain` for ours behind a proxy, `tls` for ours with TLS.
+    receivers: Vec<String>,
+}
+
+fn main() {
+    if let Ok(bootstrap) = std::env::var(baseline::BASELINE) {
+        return baseline::serve(&bootstrap);
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Cargo passes this to a benchmark it measures, not to one it tests; a broker is too much for a look whether it runs.
+    if !arguments.iter().any(|given| given == "--bench") {
+        return generator::try_out();
+    }
+    let option = |name: &str, default: &str| {
+        let place = arguments.iter().position(|given| given == name);
+        place.and_then(|place| arguments.get(place + 1)).map_or(default, String::as_str).to_owned()
+    };
+    let number = |name: &str, default: &str| option(name, default).parse::<u64>().unwrap();
+    let scale = Scale {
+        time: Duration::from_secs(number("--seconds", "10")),
+        rounds: number("--rounds", "3") as usize,
+        outage: Duration::from_secs(number("--outage", "60")),
+        receivers: option("--receivers", "baseline,plain,tls").split(',').map(str::to_owned).collect(),
+    };
+    let named = |part: &str| arguments.iter().any(|given| given == part);
+    let all = !["speed", "rates", "outage"].iter().any(|part| named(part));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        if all || named("speed") || named("rates") {
+            speed::measure(&scale, all || named("speed"), all || named("rates")).await.unwrap();
+        }
+        if all || named("outage") {
+            outage::measure(&scale).await.unwrap();
+        }
+    });
+    support::process::kill_all();
+    support::run_directory::remove();
+}

@@ -1,0 +1,16 @@
+//! The oracle of the integration tests, without their tests.
+
+#![allow(dead_code, reason = "the tests use more of it")]
+
+#[path = "../../tests/it/oracle/delivery.rs"]
+pub(crate) mod delivery;
+#[path = "../../tests/it/oracle/judge.rs"]
+pub(crate) mod judge;
+#[path = "../../tests/it/oracle/ledger.rs"]
+pub(crate) mod ledger;
+#[path = "../../tests/it/oracle/reader.rs"]
+pub(crate) mod reader;
+#[path = "../../tests/it/oracle/senders.rs"]
+pub(crate) mod senders;
+#[path = "../../tests/it/oracle/worker.rs"]
+pub(crate) mod worker;

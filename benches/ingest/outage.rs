@@ -1,0 +1,109 @@
+//! A minute without a broker at 5,000 deliveries a second: memory over time, answers, and when the spool is empty again.
+//!
+//! Deliveries go on at the same rate until the spool is empty, or two and a half minutes after the broker came back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tributary::avro::embedded::Server;
+
+use crate::Scale;
+use crate::generator::{self, Book, Load};
+use crate::receiver::Receiver;
+use crate::speed::{verdict, warm};
+use crate::support::{Broker, Error, Options, Result};
+
+const RATE: u32 = 5_000;
+const COMPANIES: u32 = 1_000;
+/// Deliveries flow for so long before the broker goes.
+const BEFORE: Duration = Duration::from_secs(10);
+/// Given to the worker after the broker came back.
+const DRAINING: Duration = Duration::from_secs(150);
+/// Between two lines of the table.
+const STEP: Duration = Duration::from_secs(5);
+
+/// Measures our worker, and prints its memory every few seconds.
+pub(crate) async fn measure(scale: &Scale) -> Result<()> {
+    let mut broker = Broker::start(Options::default()).await?;
+    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let receiver = Receiver::ours(&broker.bootstrap(), registry.url().as_str(), false)?;
+    let book = Book::new();
+    warm(&receiver, &book).await?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let time = BEFORE + scale.outage + Duration::from_secs(60) + DRAINING;
+    let load = Load { connections: 256, rate: Some(RATE), companies: COMPANIES, time };
+    println!("\n{RATE} deliveries/s, the broker killed for {:?}", scale.outage);
+    println!("{:>6} {:>8} {:>14}  broker", "s", "RSS MB", "spool entries");
+    let sending = generator::run(&receiver.target, load, &book, Arc::clone(&stop));
+    let telling = async {
+        let told = tell(&receiver, &mut broker, scale).await;
+        stop.store(true, Ordering::Relaxed);
+        told
+    };
+    let (outcome, drained) = tokio::join!(sending, telling);
+    let drained = drained?;
+    println!(
+        "{:.0} answers/s, p50 {:.2} ms, p99 {:.1} ms, worst {:.0} ms, statuses {:?}, {} without an answer",
+        outcome.rate(),
+        outcome.quantile(0.5),
+        outcome.quantile(0.99),
+        outcome.quantile(1.0),
+        outcome.statuses,
+        outcome.broken
+    );
+    match drained {
+        Some(took) => {
+            println!("the spool was empty {took:.1?} after the broker was back, under the same load")
+        }
+        None => println!("the spool was NOT empty {DRAINING:?} after the broker was back"),
+    }
+    println!("peak RSS {:.0} MB", receiver.peak());
+    if let Some(worker) = receiver.worker() {
+        println!("{}", verdict(worker, &broker.bootstrap(), book).await?);
+    }
+    Ok(())
+}
+
+/// Takes the broker away and back, telling how the worker fares; how long it took to catch up.
+async fn tell(receiver: &Receiver, broker: &mut Broker, scale: &Scale) -> Result<Option<Duration>> {
+    let began = Instant::now();
+    tell_until(receiver, began, began + BEFORE, "up", false).await;
+    broker.kill();
+    tell_until(receiver, began, Instant::now() + scale.outage, "down", false).await;
+    broker.restart().await?;
+    let back = Instant::now();
+    let drained = tell_until(receiver, began, back + DRAINING, "up again", true).await;
+    Ok(drained.map(|at| at - back))
+}
+
+/// Prints a line every few seconds; ends at this time, or when the spool is empty if that is what is awaited.
+async fn tell_until(
+    receiver: &Receiver,
+    began: Instant,
+    until: Instant,
+    broker: &str,
+    awaits_empty: bool,
+) -> Option<Instant> {
+    let mut line = Instant::now();
+    loop {
+        let spool = match receiver.worker() {
+            Some(worker) => worker.metric("tributary_spool_entries").await,
+            None => None,
+        };
+        let now = Instant::now();
+        let empty = awaits_empty && spool == Some(0.0);
+        if now >= line || empty {
+            let (seconds, resident) = (began.elapsed().as_secs(), receiver.resident());
+            println!("{seconds:6} {resident:8.0} {:14.0}  {broker}", spool.unwrap_or(f64::NAN));
+            line = now + STEP;
+        }
+        if empty {
+            return Some(now);
+        }
+        if now >= until {
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}

@@ -1,0 +1,233 @@
+//! Answered in time and kept, whatever the spool's disk does: receiver, intake and spool in this process, on a disk that is
+//! slow, full or stuck on command, and no Kafka anywhere.
+//!
+//! Everything is behind, so every answer is the disk's. What was acknowledged has to be in the spool, in order.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tributary::config;
+use tributary::kafka::ProducerOptions;
+use tributary::server::{Options as ServerOptions, Server};
+use tributary::spool::{
+    Options as SpoolOptions, Spool,
+    fault::{Fault, Faulty},
+};
+use tributary::webhooks::delivery::Context;
+use tributary::webhooks::intake::{Intake, Openings, Producers, Ready, Times};
+use tributary::webhooks::receiver::{self, router};
+use tributary::webhooks::receivers::{Accounting, Receiver, Receivers, Taking};
+use tributary::webhooks::signature::Keys;
+
+use super::delivery::{Id, Maker};
+use super::judge::{Appearance, judge};
+use super::ledger::{Figures, LIMIT as ANSWERED, Ledger};
+use super::senders::{Senders, Target};
+use super::worker::SECRET;
+use crate::support::{Result, run_directory};
+
+crate::tests! {
+    plain every_answer_is_200_in_time_while_each_sync_takes_20_ms;
+    plain a_stuck_disk_is_answered_503_in_time_until_it_goes_on;
+    plain a_full_disk_is_answered_503_in_time_until_there_is_room;
+    plain writes_that_fail_are_answered_503_in_time_and_lose_nothing;
+}
+
+const COMPANIES: u32 = 32;
+const ENOUGH: u64 = 10 * COMPANIES as u64;
+const PACE: Duration = Duration::from_millis(5);
+/// What a busy machine may need; nothing waits this long when all is well.
+const LIMIT: Duration = Duration::from_secs(30);
+
+async fn every_answer_is_200_in_time_while_each_sync_takes_20_ms() -> Result<()> {
+    let place = Place::start("disk-slow").await?;
+    place.disk.slow_down(Duration::from_millis(20));
+    let senders = place.senders();
+
+    place.until("answers", |figures| figures.status(200) >= ENOUGH).await;
+
+    let figures = place.finish("each sync takes 20 ms", senders).await;
+    assert!(figures.statuses.keys().eq([&200]), "{figures}");
+    Ok(())
+}
+
+async fn a_stuck_disk_is_answered_503_in_time_until_it_goes_on() -> Result<()> {
+    let place = Place::start("disk-stuck").await?;
+    let senders = place.senders();
+    place.until("answers", |figures| figures.status(200) >= ENOUGH).await;
+
+    place.disk.hold();
+    place.until("refusals", |figures| figures.status(503) >= u64::from(COMPANIES)).await;
+    place.disk.release();
+    let before = place.ledger.figures().status(200);
+    place.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
+
+    let figures = place.finish("the disk hangs", senders).await;
+    assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
+    Ok(())
+}
+
+async fn a_full_disk_is_answered_503_in_time_until_there_is_room() -> Result<()> {
+    let place = Place::start("disk-full").await?;
+    let senders = place.senders();
+    place.until("answers", |figures| figures.status(200) >= ENOUGH).await;
+
+    place.disk.set_free_bytes(Some(0));
+    place.until("refusals", |figures| figures.status(503) >= ENOUGH).await;
+    place.disk.set_free_bytes(None);
+    let before = place.ledger.figures().status(200);
+    place.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
+
+    let figures = place.finish("the disk is full", senders).await;
+    assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
+    Ok(())
+}
+
+async fn writes_that_fail_are_answered_503_in_time_and_lose_nothing() -> Result<()> {
+    let place = Place::start("disk-failing").await?;
+    let senders = place.senders();
+
+    for (cycle, fault) in [Fault::NoSpace, Fault::Write, Fault::Sync].into_iter().enumerate() {
+        let before = place.ledger.figures().status(200);
+        place.until("answers", |figures| figures.status(200) >= before + ENOUGH).await;
+        place.disk.fail_commits(&[fault]);
+        place.until("refusals", |figures| figures.status(503) > cycle as u64).await;
+    }
+    let before = place.ledger.figures().status(200);
+    place.until("more answers", |figures| figures.status(200) >= before + ENOUGH).await;
+
+    let figures = place.finish("writes fail", senders).await;
+    assert!(figures.statuses.keys().eq([&200, &503]), "{figures}");
+    Ok(())
+}
+
+/// A receiver of one connector that nothing can be published for.
+struct Place {
+    disk: Faulty,
+    spool: Spool,
+    ledger: Arc<Ledger>,
+    maker: Maker,
+    target: Target,
+    intake: Intake<Producers>,
+    server: Server,
+}
+
+/// Its topics are not there, and never will be.
+struct Nothing;
+
+impl Openings for Nothing {
+    fn ready(&self, _: &Context) -> Option<Arc<Ready>> {
+        None
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(pending())
+    }
+}
+
+impl Place {
+    async fn start(name: &str) -> Result<Self> {
+        let disk = Faulty::default();
+        let options = SpoolOptions::new(run_directory::create(name)?.join("spool"), 1 << 30);
+        let options = SpoolOptions { storage: Arc::new(disk.clone()), ..options };
+        let spool = Spool::open(options).unwrap().spool;
+        let producers = Producers { kafka: nowhere(), options: ProducerOptions::default() };
+        let intake = Intake::start(producers, spool.clone(), Arc::new(Nothing), 64 << 20, Times::default())
+            .await
+            .unwrap();
+        let receivers = Receivers::new();
+        receivers.set(vec![Arc::new(Receiver {
+            connector: "hooks".into(),
+            prefix: "p".to_owned(),
+            dead_letters: "p.dead-letters".to_owned(),
+            state: Taking::All,
+            accounting: Some(Accounting { keys: Keys::new([SECRET.as_bytes()]), body_limit: 1 << 20 }),
+            invoicing: None,
+            sources: Vec::new(),
+        })]);
+        let (acknowledged, _) = mpsc::channel(1);
+        let router = router(receivers, Arc::new(intake.clone()), acknowledged, receiver::Options::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/webhooks/accounting/hooks", listener.local_addr().unwrap());
+        let server = Server::start(listener, router, ServerOptions::default()).unwrap();
+        Ok(Self {
+            disk,
+            spool,
+            ledger: Arc::new(Ledger::new()),
+            maker: Maker::new(SECRET, 1),
+            target: Target { url, certificate: None },
+            intake,
+            server,
+        })
+    }
+
+    fn senders(&self) -> Senders {
+        Senders::start(&self.ledger, &self.maker, &self.target, COMPANIES, PACE)
+    }
+
+    async fn until(&self, what: &str, so: impl Fn(&Figures) -> bool) {
+        let deadline = Instant::now() + LIMIT;
+        while !so(&self.ledger.figures()) {
+            assert!(Instant::now() < deadline, "no {what} within {LIMIT:?}: {}", self.ledger.figures());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Ends everything and judges what is in the spool.
+    async fn finish(self, case: &str, senders: Senders) -> Figures {
+        senders.stop().await;
+        let (entries, figures) = (self.ledger.entries(), self.ledger.figures());
+        self.intake.stop(tokio::time::Instant::now() + LIMIT).await;
+        assert!(self.server.stop(LIMIT).await, "the listener ends");
+        let verdict = judge(&entries, &appearances(&self.spool).await);
+        assert!(self.spool.close(LIMIT).await, "the spool closes");
+
+        println!("{case}: worst answer {:.0?}; {figures}; {verdict}", figures.worst());
+        verdict.check();
+        assert_eq!((figures.late, figures.improper), (0, 0), "{figures}");
+        assert_eq!((figures.broken, figures.refused), (0, 0), "{figures}");
+        assert!(figures.worst() < ANSWERED, "{figures}");
+        figures
+    }
+}
+
+/// What is in the spool, by lane and in sequence.
+async fn appearances(spool: &Spool) -> Vec<Appearance> {
+    let mut found = Vec::new();
+    for state in spool.lanes().await.unwrap() {
+        let mut after = None;
+        loop {
+            let entries = spool.read(&state.lane, after, 256, 1 << 20).await.unwrap().entries;
+            let Some(last) = entries.last() else { break };
+            after = Some(last.sequence);
+            found.extend(entries.iter().map(|entry| Appearance {
+                id: member(&entry.payload, "OutgoingId"),
+                key: member(&entry.payload, "PartitionClientId"),
+                partition: state.lane.number.into(),
+                offset: entry.sequence as i64,
+                intact: true,
+            }));
+        }
+    }
+    found
+}
+
+/// The GUID that stands behind this name in the delivery's JSON.
+fn member(payload: &[u8], name: &str) -> Option<Id> {
+    let name = format!("\"{name}\":\"");
+    let at = payload.windows(name.len()).position(|window| window == name.as_bytes())? + name.len();
+    Id::parse(payload.get(at..at + 36)?)
+}
+
+fn nowhere() -> config::Kafka {
+    let settings = [
+        ("CONNECT_BOOTSTRAP_SERVERS", "127.0.0.1:1"),
+        ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL", "http://127.0.0.1:1"),
+    ];
+    let settings = settings.map(|(key, value)| (key.into(), value.into()));
+    config::Worker::load(None, settings).unwrap().config.kafka
+}

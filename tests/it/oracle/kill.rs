@@ -1,0 +1,128 @@
+//! Killed at any moment, whatever the broker does: what was acknowledged is there afterwards, in order.
+//!
+//! Senders go on through all of it. In each cycle the broker gets into some trouble, the worker is killed some time into
+//! it, and comes back on its disk, into the trouble or after it. In some of the cycles it has drained its spool before, so
+//! that deliveries are on their way to Kafka when the trouble begins; in the others it may not even have found Kafka yet.
+//! `TRIBUTARY_TEST_CYCLES` and `TRIBUTARY_TEST_SEED` say how often, and what is drawn.
+
+use std::time::{Duration, Instant};
+
+use super::stage::Stage;
+use crate::support::harness::Test;
+use crate::support::{Result, cycles};
+
+/// The cycles of a run that nobody asked more of.
+const CYCLES: u32 = 20;
+const COMPANIES: u32 = 24;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let name = concat!(module_path!(), "::no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill");
+    // A cycle takes three seconds, on a machine that does other things ten.
+    let limit = 240 + 15 * u64::from(cycles(CYCLES));
+    vec![Test::disturbing(name, no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill).within(limit)]
+}
+
+/// What can be the matter with a broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// Nothing.
+    Up,
+    /// It is killed, and comes back with its data.
+    Down,
+    /// Connections stay open and nothing answers.
+    Paused,
+    /// Everything takes its time.
+    Slow,
+    /// No connection holds.
+    Cut,
+    /// It takes records and nobody hears of it.
+    Mute,
+}
+
+/// Drawn in turn, those the most that workers meet the most.
+const TROUBLES: [Trouble; 8] = {
+    use Trouble::{Cut, Down, Mute, Paused, Slow, Up};
+    [Up, Up, Down, Paused, Paused, Slow, Cut, Mute]
+};
+
+async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<()> {
+    let seed = seed();
+    let mut dice = Dice(seed);
+    let began = Instant::now();
+    let mut stage = Stage::start("kill", &[]).await?;
+    let senders = stage.senders(COMPANIES);
+    stage.until_acknowledged(10 * u64::from(COMPANIES)).await?;
+
+    for cycle in 0..cycles(CYCLES) {
+        let trouble = TROUBLES[dice.below(TROUBLES.len() as u64) as usize];
+        let (moment, through) = (Duration::from_millis(dice.below(1200)), dice.below(2) == 0);
+        if dice.below(3) == 0 {
+            stage.until_drained().await?;
+        }
+        let told = |what: &str, stage: &Stage| {
+            stage.worker.error(&format!("seed {seed}, cycle {cycle}, {trouble:?} for {moment:?}: {what}"))
+        };
+        begin(trouble, &stage, &mut dice)?;
+        // No wait for something that happens: the moment of the kill is what is drawn.
+        tokio::time::sleep(moment).await;
+        stage.worker.kill();
+        if !through {
+            end(trouble, &mut stage).await?;
+        }
+        stage.worker.start_again()?;
+        let receives = stage.until_acknowledged(u64::from(COMPANIES)).await;
+        receives.map_err(|error| told(&error.to_string(), &stage))?;
+        if through {
+            end(trouble, &mut stage).await?;
+        }
+    }
+    senders.stop().await;
+    let verdict = stage.verdict().await?;
+
+    let figures = stage.ledger.figures();
+    println!("{} kills in {:.0?}, seed {seed}: {verdict}; {figures}", cycles(CYCLES), began.elapsed());
+    verdict.check();
+    assert_eq!(figures.late, 0, "{figures}");
+    assert_eq!(figures.improper, 0, "{figures}");
+    Ok(())
+}
+
+fn begin(trouble: Trouble, stage: &Stage, dice: &mut Dice) -> Result<()> {
+    let proxy = stage.broker.proxy()?;
+    match trouble {
+        Trouble::Up => {}
+        Trouble::Down => stage.broker.kill(),
+        Trouble::Paused => stage.broker.pause()?,
+        Trouble::Slow => proxy.slow(Duration::from_millis(20 + dice.below(500)), 200_000),
+        Trouble::Cut => proxy.cut(),
+        Trouble::Mute => proxy.stall_responses(),
+    }
+    Ok(())
+}
+
+async fn end(trouble: Trouble, stage: &mut Stage) -> Result<()> {
+    match trouble {
+        Trouble::Up => {}
+        Trouble::Down => stage.broker.restart().await?,
+        Trouble::Paused => stage.broker.resume()?,
+        Trouble::Slow | Trouble::Cut | Trouble::Mute => stage.broker.proxy()?.heal(),
+    }
+    Ok(())
+}
+
+fn seed() -> u64 {
+    std::env::var("TRIBUTARY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7)
+}
+
+/// SplitMix64: the same numbers for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut drawn = self.0;
+        drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (drawn ^ (drawn >> 31)) % bound
+    }
+}

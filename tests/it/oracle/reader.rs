@@ -1,0 +1,120 @@
+//! Reads what is in the topics, with nothing of the product in it.
+//!
+//! From the beginning of every partition, in the order of the log. A record is known by its `tributary.id`, its key, and
+//! by the provider's `JsonData` standing in its value letter by letter: Avro writes text as it is.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{BorrowedMessage, Headers};
+use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
+
+use super::delivery::{Id, Maker};
+use super::judge::Appearance;
+
+/// What a busy machine may need for one question.
+const ASKING: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(100);
+
+/// Reads topics; goes on where it was.
+pub(crate) struct Reader {
+    consumer: BaseConsumer,
+    maker: Maker,
+    /// The topic where deliveries belong; what is in the others is foreign.
+    events: String,
+    /// Where each partition goes on.
+    next: HashMap<(String, i32), i64>,
+    appearances: Vec<Appearance>,
+}
+
+impl Reader {
+    /// At the beginning of `events` and of those of `others` that exist.
+    ///
+    /// # Panics
+    /// If no broker answers, or there is no topic `events`.
+    pub(crate) fn open(bootstrap: &str, events: &str, others: &[&str], maker: Maker) -> Self {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", bootstrap)
+            .set("group.id", "oracle")
+            .set("enable.auto.commit", "false");
+        config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "500");
+        let consumer: BaseConsumer = config.create().unwrap();
+        let mut next = HashMap::new();
+        for topic in others.iter().chain([&events]) {
+            let metadata = consumer.fetch_metadata(Some(topic), ASKING).unwrap();
+            let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+            next.extend(partitions.map(|partition| (((*topic).to_owned(), partition.id()), 0)));
+        }
+        assert!(next.keys().any(|(topic, _)| topic == events), "there is no topic {events}");
+        let mut assignment = TopicPartitionList::new();
+        for (topic, partition) in next.keys() {
+            assignment.add_partition_offset(topic, *partition, Offset::Beginning).unwrap();
+        }
+        consumer.assign(&assignment).unwrap();
+        Self { consumer, maker, events: events.to_owned(), next, appearances: Vec::new() }
+    }
+
+    /// Reads until all of these have appeared; whether that came true within `limit`.
+    pub(crate) fn until_seen(&mut self, mut owed: HashSet<Id>, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        for id in self.appearances.iter().filter_map(|found| found.id) {
+            owed.remove(&id);
+        }
+        while !owed.is_empty() && Instant::now() < deadline {
+            if let Some(id) = self.poll().and_then(|found| found.id) {
+                owed.remove(&id);
+            }
+        }
+        owed.is_empty()
+    }
+
+    /// Reads to where the topics end now, and hands back everything since the beginning.
+    ///
+    /// # Panics
+    /// If the end cannot be reached within `limit`.
+    pub(crate) fn to_end(&mut self, limit: Duration) -> &[Appearance] {
+        let deadline = Instant::now() + limit;
+        let ends: Vec<((String, i32), i64)> = self
+            .next
+            .keys()
+            .map(|(topic, partition)| {
+                let (_, end) = self.consumer.fetch_watermarks(topic, *partition, ASKING).unwrap();
+                ((topic.clone(), *partition), end)
+            })
+            .collect();
+        while ends.iter().any(|(place, end)| self.next[place] < *end) {
+            assert!(Instant::now() < deadline, "not at {ends:?} within {limit:?} but at {:?}", self.next);
+            self.poll();
+        }
+        &self.appearances
+    }
+
+    fn poll(&mut self) -> Option<Appearance> {
+        // Errors of a broker that is still coming back pass; the callers' deadlines end them.
+        let message = self.consumer.poll(POLL)?.ok()?;
+        let found = appearance(&message, &self.maker, message.topic() == self.events);
+        self.next.insert((message.topic().to_owned(), message.partition()), message.offset() + 1);
+        self.appearances.push(found);
+        Some(found)
+    }
+}
+
+fn appearance(message: &BorrowedMessage<'_>, maker: &Maker, belongs: bool) -> Appearance {
+    let header =
+        message.headers().and_then(|headers| headers.iter().find(|header| header.key == "tributary.id"));
+    let id = header.and_then(|header| header.value).and_then(Id::parse).filter(|_| belongs);
+    let value = message.payload().unwrap_or_default();
+    let intact = id.and_then(|id| maker.made(id)).is_some_and(|(company, number)| {
+        let data = maker.data(company, number);
+        value.windows(data.len()).any(|window| window == data)
+    });
+    Appearance {
+        id,
+        key: message.key().and_then(Id::parse),
+        partition: message.partition(),
+        offset: message.offset(),
+        intact,
+    }
+}
