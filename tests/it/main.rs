@@ -3,7 +3,7 @@
 //! What a test needs decides its kind. A `plain` test needs nothing from outside. A `real` one gets the
 //! shared Apache Kafka and Apicurio registry, started together for the first test that asks and used by all
 //! in parallel, each under its own [`support::prefix`] with three partitions a topic. A `disturbing` one
-//! starts brokers or registries of its own to kill, pause or cut them off, and runs alone after the others.
+//! starts brokers or registries of its own to kill, pause or cut them off, and runs after the others, beside one like it.
 //!
 //! The real parts are jars from Maven Central, fetched once into the target directory (`tributary-rig`) and
 //! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.

@@ -34,7 +34,7 @@ async fn a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others(sh
     let (one, other) = (ground.worker().await, ground.worker().await);
     let (mut took, mut seen) = (Vec::new(), Vec::new());
 
-    for round in 0..cycles(20) {
+    for round in 0..cycles(8) {
         let name = format!("c-{round}");
         let started = Instant::now();
         one.arbiter.write(LIMIT, create(&name, "one")).await.unwrap();
@@ -59,7 +59,7 @@ async fn of_two_workers_that_create_the_same_name_at_once_exactly_one_does_each_
 ) {
     let ground = Ground::create(shared.bootstrap(), "state-race").await;
     let (one, other) = (ground.worker().await, ground.worker().await);
-    let rounds = cycles(100);
+    let rounds = cycles(25);
     let (mut took, mut conflicts) = (Vec::new(), 0);
 
     for round in 0..rounds {
@@ -194,7 +194,7 @@ async fn a_refusal_is_about_what_stands_in_the_topic_now(shared: &'static Shared
     let (one, other) = (ground.worker().await, ground.worker().await);
 
     let mut took = Vec::new();
-    for round in 0..cycles(20) {
+    for round in 0..cycles(8) {
         let name = format!("c-{round}");
         // Both have held the id before, so neither needs to read for a write.
         one.arbiter.write(LIMIT, create(&format!("{name}-one"), "one")).await.unwrap();

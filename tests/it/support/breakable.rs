@@ -1,9 +1,10 @@
-//! One broker behind a proxy that disturbing tests break in turn: starting one takes longer than most of what they do to
-//! it.
+//! Brokers behind proxies that disturbing tests break in turn, one for each test that runs at a time: starting one takes
+//! longer than most of what they do to it.
 //!
-//! Each test finds it healed and running, whatever the one before left behind. It lives on a runtime of its own, since
+//! Each test finds its own healed and running, whatever the one before left behind. They live on runtimes of their own, since
 //! that of the first test ends with the test.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
 use tokio::runtime::Runtime;
@@ -17,18 +18,50 @@ struct Breakable {
     _runtime: Runtime,
 }
 
-/// The broker, for as long as the guard is held. To be called from disturbing tests only.
-pub(crate) async fn take() -> Result<MutexGuard<'static, Broker>> {
-    static BROKER: OnceLock<Result<Breakable>> = OnceLock::new();
+/// How many there are, and how many disturbing tests run at a time.
+pub(crate) const COUNT: usize = 2;
+
+static BROKERS: [Slot; COUNT] =
+    [const { Slot { taken: Mutex::const_new(()), breakable: OnceLock::new() } }; COUNT];
+
+struct Slot {
+    taken: Mutex<()>,
+    breakable: OnceLock<Result<Breakable>>,
+}
+
+/// A broker that is nobody else's for as long as this is held.
+pub(crate) struct Taken {
+    broker: MutexGuard<'static, Broker>,
+    _slot: MutexGuard<'static, ()>,
+}
+
+impl Deref for Taken {
+    type Target = Broker;
+
+    fn deref(&self) -> &Broker {
+        &self.broker
+    }
+}
+
+impl DerefMut for Taken {
+    fn deref_mut(&mut self) -> &mut Broker {
+        &mut self.broker
+    }
+}
+
+/// A broker, for as long as the guard is held. To be called from disturbing tests only, once in each.
+pub(crate) async fn take() -> Result<Taken> {
+    let free = BROKERS.iter().find_map(|slot| Some((slot, slot.taken.try_lock().ok()?)));
+    let (slot, _slot) = free.ok_or_else(|| Error("every breakable broker is taken".to_owned()))?;
     // Starting blocks on a runtime of its own, which a thread of another runtime may not.
-    let started = tokio::task::spawn_blocking(|| BROKER.get_or_init(start)).await;
+    let started = tokio::task::spawn_blocking(|| slot.breakable.get_or_init(start)).await;
     let started = started.map_err(|error| Error(format!("start the breakable broker: {error}")))?;
     let mut broker = started.as_ref().map_err(Clone::clone)?.broker.lock().await;
     broker.proxy()?.heal();
     if broker.resume().is_err() {
         broker.restart().await?;
     }
-    Ok(broker)
+    Ok(Taken { broker, _slot })
 }
 
 fn start() -> Result<Breakable> {

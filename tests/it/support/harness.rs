@@ -10,12 +10,12 @@ use std::panic;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, mpsc};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
-use super::{Error, Shared, jars, process, run_directory, shared};
+use super::{Error, Shared, breakable, jars, process, run_directory, shared};
 
 /// For tests that name no other limit.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,6 +23,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 /// Tests mostly wait: on two cores four of them keep both busy.
 const LEAST_THREADS: usize = 4;
+/// Tests named at the end for the time they took.
+const SLOWEST: usize = 12;
+
+/// How long each test took, without what it waited for others.
+static TOOK: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
 /// Lists a module's tests: `kind name;`, or `kind name within SECONDS;`, kind being one of [`Test`]'s
 /// constructors. `given "VARIABLE"` at the end makes it a test that runs only where that is set.
@@ -81,7 +86,7 @@ impl Test {
         Self::new(name, Kind::Real, Box::new(move || Box::pin(body())))
     }
 
-    /// Starts brokers or registries of its own to break them; runs alone, after all others.
+    /// Starts brokers or registries of its own to break them; runs after all others, beside one like it.
     pub(crate) fn disturbing<Run, Running>(name: &str, run: Run) -> Self
     where
         Run: FnOnce() -> Running + Send + 'static,
@@ -119,14 +124,7 @@ impl Test {
         if let Some(variable) = self.given.filter(|variable| std::env::var_os(variable).is_none()) {
             return Ok(Completion::ignored_with(format!("{variable} is not set")));
         }
-        // Taken by all and by disturbing ones alone; they come last in the list, so nobody waits behind them.
-        static TURN: RwLock<()> = RwLock::new(());
-        let (_beside, _alone);
-        if self.kind == Kind::Disturbing {
-            _alone = TURN.write().unwrap_or_else(PoisonError::into_inner);
-        } else {
-            _beside = TURN.read().unwrap_or_else(PoisonError::into_inner);
-        }
+        let _turn = Turn::wait(self.kind == Kind::Disturbing);
         let missing = match self.kind {
             Kind::Plain => None,
             Kind::Real => shared::missing(),
@@ -153,7 +151,39 @@ impl Test {
                 jars::get().map_err(tell_once)?;
             }
         }
-        run_limited(&self.name, self.limit, self.body).map(|()| Completion::Completed).map_err(Failed::from)
+        let begun = Instant::now();
+        let result = run_limited(&self.name, self.limit, self.body);
+        TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((begun.elapsed(), self.name));
+        result.map(|()| Completion::Completed).map_err(Failed::from)
+    }
+}
+
+/// Tests that run now: any number of those that disturb nobody, or a few that do.
+struct Turn {
+    disturbing: bool,
+}
+
+/// How many of each kind run.
+static RUNNING: Mutex<[usize; 2]> = Mutex::new([0, 0]);
+static TURNS: Condvar = Condvar::new();
+
+impl Turn {
+    /// Disturbing ones come last in the list, so nobody waits behind them for long.
+    fn wait(disturbing: bool) -> Self {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = |running: &mut [usize; 2]| {
+            running[usize::from(!disturbing)] > 0 || disturbing && running[1] >= breakable::COUNT
+        };
+        let mut running = TURNS.wait_while(running, others).unwrap_or_else(PoisonError::into_inner);
+        running[usize::from(disturbing)] += 1;
+        Self { disturbing }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(self.disturbing)] -= 1;
+        TURNS.notify_all();
     }
 }
 
@@ -197,7 +227,7 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
 
     process::kill_all();
     if !arguments.list {
-        let closing = shared::closing(conclusion.has_failed());
+        let closing = format!("{}{}", slowest(), shared::closing(conclusion.has_failed()));
         // Standard output is the report's, unless a program reads it.
         if arguments.format == Some(FormatSetting::Json) { eprint!("{closing}") } else { print!("{closing}") }
     }
@@ -205,6 +235,24 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
         run_directory::remove();
     }
     conclusion.exit_code()
+}
+
+/// Where the time of the run went, for whoever wants to shorten it.
+fn slowest() -> String {
+    let mut took = std::mem::take(&mut *TOOK.lock().unwrap_or_else(PoisonError::into_inner));
+    if took.len() <= SLOWEST {
+        return String::new();
+    }
+    took.sort_unstable_by(|one, other| other.cmp(one));
+    let sum: Duration = took.iter().map(|(took, _)| *took).sum();
+    let lines =
+        took.iter().take(SLOWEST).map(|(took, name)| format!("  {:5.1} s  {name}\n", took.as_secs_f64()));
+    format!(
+        "slowest of {} tests, {:.0} s in sum:\n{}",
+        took.len(),
+        sum.as_secs_f64(),
+        lines.collect::<String>()
+    )
 }
 
 fn threads() -> Option<usize> {
