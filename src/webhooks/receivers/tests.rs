@@ -6,6 +6,9 @@ use crate::{
 
 const SECRET: &str = "hunter2-hunter2-hunter2-hunter2-hunter2";
 
+/// Puts a secret where the reader of configurations would not.
+type Tamper = fn(&mut WebhookSource, Secret);
+
 fn source(name: &str, changes: &[(&str, &str)]) -> WebhookSource {
     let mut config: BTreeMap<String, String> = [
         ("connector.class", "WebhookSource"),
@@ -54,7 +57,7 @@ fn a_receiver_has_what_its_configuration_says() {
 #[test]
 fn a_secret_that_is_short_or_empty_makes_no_receiver() {
     // The reader of configurations refuses these too; who goes around it must not open the door.
-    let tamper: [(&str, fn(&mut WebhookSource, Secret)); 4] = [
+    let tampers: [(&str, Tamper); 4] = [
         ("accounting.secret", |source, secret| source.accounting.as_mut().unwrap().secret = secret),
         ("accounting.secret.previous", |source, secret| {
             source.accounting.as_mut().unwrap().previous_secret = Some(secret);
@@ -75,7 +78,7 @@ fn a_secret_that_is_short_or_empty_makes_no_receiver() {
         }),
     ];
 
-    for (key, tamper) in tamper {
+    for (key, tamper) in tampers {
         for short in ["", "fifteen letters"] {
             let mut source = source("hooks", &[]);
             tamper(&mut source, Secret::new(short));
