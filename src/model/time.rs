@@ -4,6 +4,8 @@
 //! millisecond type would lose their order. Typed fields of our schemas hold microseconds, rounded down; the
 //! text stands beside them.
 
+use std::fmt;
+
 /// A moment in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment {
@@ -57,10 +59,29 @@ impl Moment {
         Some(Self { seconds: since.div_euclid(TICKS_PER_SECOND), nanoseconds })
     }
 
+    /// So many microseconds since 1970.
+    #[must_use]
+    pub fn from_micros(micros: i64) -> Self {
+        // Below a million, so below a billion when a thousand times as many.
+        let nanoseconds = u32::try_from(micros.rem_euclid(1_000_000) * 1_000).unwrap_or_default();
+        Self { seconds: micros.div_euclid(1_000_000), nanoseconds }
+    }
+
     /// Microseconds since 1970, rounded down. Always fits: years have four digits.
     #[must_use]
     pub fn micros(self) -> i64 {
         self.seconds * 1_000_000 + i64::from(self.nanoseconds / 1_000)
+    }
+}
+
+/// As [`Moment::parse`] reads it, to the millisecond: `2024-05-06T07:08:09.123Z`.
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
+        let (year, month, day) = date(days);
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        let milliseconds = self.nanoseconds / 1_000_000;
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
     }
 }
 
@@ -126,6 +147,19 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     365 * year + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
+/// Year, month and day of a day: [`days_since_1970`] the other way.
+fn date(days: i64) -> (i64, i64, i64) {
+    // Eras of 400 years have 146 097 days each; within one, years begin in March.
+    let since = days + 719_468;
+    let (era, day) = (since.div_euclid(146_097), since.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = (era * 400 + year, if month < 10 { month + 3 } else { month - 9 });
+    (if month <= 2 { year + 1 } else { year }, month, day)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +186,21 @@ mod tests {
             ("9999-12-31T23:59:59Z", 253_402_300_799_000_000),
         ] {
             assert_eq!(micros(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_the_same_moment() {
+        for (micros, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (-1_000, "1969-12-31T23:59:59.999Z"),
+            (1_709_251_199_123_000, "2024-02-29T23:59:59.123Z"),
+            (253_402_300_799_000_000, "9999-12-31T23:59:59.000Z"),
+        ] {
+            let moment = Moment::from_micros(micros);
+
+            assert_eq!(moment.to_string(), expected);
+            assert_eq!(Moment::parse(expected), Some(moment));
         }
     }
 
@@ -202,6 +251,7 @@ mod tests {
             for month in 1..=12 {
                 for day in 1..=days_of_month(year, month) {
                     assert_eq!(days_since_1970(year, month, day), expected, "{year}-{month}-{day}");
+                    assert_eq!(date(expected), (year, month, day));
                     expected += 1;
                 }
             }
