@@ -38,16 +38,21 @@ pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, String> {
 
 /// What one item of a list of hooks stands for.
 pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, String> {
-    if item == ALL {
-        return Ok(every_hook().collect());
-    }
+    if item == ALL { Ok(every_hook().collect()) } else { hook(item).map(|hook| vec![hook]) }
+}
+
+/// The hook that a pair such as `Customer:Created` names.
+///
+/// # Errors
+/// It is no pair, or the provider offers no such hook.
+pub fn hook(item: &str) -> Result<InvoicingHook, String> {
     let (entity, action) =
         item.split_once(':').ok_or_else(|| format!("`{item}` is not a pair such as Customer:Created"))?;
     let entity: InvoicingEntity =
         entity.trim().parse().map_err(|error: crate::model::Error| error.to_string())?;
     let action = action.trim().parse().map_err(|error: crate::model::Error| error.to_string())?;
     if entity.allows(action) {
-        Ok(vec![InvoicingHook { entity, action }])
+        Ok(InvoicingHook { entity, action })
     } else {
         let offered: Vec<_> = entity.actions().iter().map(|action| action.provider_name()).collect();
         Err(format!("{} only offers {}", entity.provider_name(), offered.join(", ")))

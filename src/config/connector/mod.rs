@@ -8,6 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 pub(crate) use self::validate::answer;
 pub use self::{
+    choice::hook,
     common::{Common, Errors, TopicCreation},
     directory::{FILE_COUNT_LIMIT, declared_twice, files},
     document::{Document, coerce},
