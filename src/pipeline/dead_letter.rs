@@ -35,7 +35,7 @@ pub struct DeadLetters {
 
 impl DeadLetters {
     /// Says in the log what goes to the dead letters and why, never what is in it.
-    pub(super) fn log(&self, destination: Option<&str>, failure: &Failure) {
+    pub fn log(&self, destination: Option<&str>, failure: &Failure) {
         let (topic, class, error) = (&self.topic, failure.class, &failure.message);
         if self.logged {
             warn!(%topic, class, %error, destination, "sending to the dead letters");

@@ -30,6 +30,15 @@ impl RecordSink for kafka::Producer {
     }
 }
 
+/// One sink for publishers of several prefixes.
+impl<K: RecordSink> RecordSink for Arc<K> {
+    type Delivery = K::Delivery;
+
+    fn send(&self, record: EncodedRecord) -> Result<K::Delivery, kafka::SendError> {
+        K::send(self, record)
+    }
+}
+
 /// Turns records into bytes for the topics of one prefix. Cheap to clone.
 #[derive(Clone)]
 pub struct Preparer {

@@ -83,7 +83,8 @@ pub(super) struct Meant<'a> {
 
 /// The dead letter of a delivery, in so many pieces. It stands for one record of it where that is known, else for all.
 ///
-/// Counted here, where it is made: one that has to be sent again counts again.
+/// Logged and counted here, where it is made: one that has to be sent again counts again. Pieces do not, since what is cut has
+/// been tried whole before.
 pub(super) fn letters(
     ready: &Ready,
     delivery: &Delivery,
@@ -91,8 +92,11 @@ pub(super) fn letters(
     failure: &Failure,
     pieces: usize,
 ) -> Vec<EncodedRecord> {
-    metrics::dead_letter_written(failure.stage);
     let (context, body) = (&delivery.context, &delivery.body);
+    if pieces == 1 {
+        ready.dead_letters.log(meant.map(|meant| meant.topic), failure);
+        metrics::dead_letter_written(failure.stage);
+    }
     let pieces = pieces.clamp(1, body.len().max(1));
     // Texts and numbers alone, which are always writable.
     let head = Bytes::from(serde_json::to_vec(&**context).unwrap_or_default());
