@@ -6,12 +6,11 @@
 use std::{
     collections::BTreeMap,
     io::Write,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Failure, outside};
+use super::{Failure, outside, scratch::ScratchDirectory};
 use crate::{
     avro::{self, Decoder, Ids, Registry},
     config,
@@ -29,7 +28,7 @@ use crate::{
 const READ_LIMIT: Duration = Duration::from_secs(20);
 
 pub(super) async fn run(metrics: &Metrics, out: &mut impl Write) -> Result<(), Failure> {
-    let state = ScratchDirectory::create().map_err(outside)?;
+    let state = ScratchDirectory::create("demo").map_err(outside)?;
     let cluster = Arc::new(kafka::embedded::Cluster::start(1).map_err(outside)?);
     let server = avro::embedded::Server::start().await.map_err(outside)?;
     let registry = Registry::new(&config::Registry::open(server.url().clone())).map_err(outside)?;
@@ -156,21 +155,3 @@ const ACCOUNT: &[u8] =
 "version":"2026-11-15T08:59:59Z","sequenceVersion":"9"}"#;
 const JOURNAL: &[u8] = br#"{"correlationId":"journal-1","version":"2026-11-15T08:00:00Z","sequenceVersion":"3","lines":[1,2,3]}"#;
 const PAYROLL: &[u8] = br#"{"companyCode":17,"companyName":"Acme","identifierNumber":"B00000000","lastUpdate":"2026-11-15T07:30:00.000Z"}"#;
-
-/// A directory that goes with the demo.
-struct ScratchDirectory(PathBuf);
-
-impl ScratchDirectory {
-    fn create() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("tributary-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for ScratchDirectory {
-    fn drop(&mut self) {
-        // What is left in the system's scratch space is the system's to remove.
-        std::fs::remove_dir_all(&self.0).ok();
-    }
-}

@@ -5,14 +5,17 @@
 //! connectors are something outside that it starts without.
 
 mod check;
+mod client;
 mod connectors;
 mod demo;
 mod drift;
 mod load;
 mod run;
 mod schemas;
+mod scratch;
 #[cfg(feature = "simulator")]
 mod simulate;
+mod table;
 
 use std::{
     ffi::OsString,

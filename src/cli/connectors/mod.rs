@@ -3,20 +3,15 @@
 //! Tables for people, the API's own JSON with `--output json`. Exit codes: 0 done; 1 the worker refused or is not there,
 //! or, for `status`, something has failed or a file is refused; 2 the command line or a file is wrong, and nothing was asked.
 
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
-use reqwest::{Certificate, Client, Method, StatusCode};
+use reqwest::{Client, Method, StatusCode};
 use serde_json::{Map, Value, json};
 use url::Url;
 
 use self::show::{needs_somebody, offsets, table, traces};
-use super::{Failure, drift, outside};
+use super::{Failure, client, drift, outside};
 use crate::config::{Problem, connector::Document};
 
 mod show;
@@ -105,7 +100,10 @@ enum Command {
 }
 
 pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
-    let worker = Worker { client: client(options.ca.as_deref())?, options };
+    let worker = Worker {
+        client: client::builder(options.ca.as_deref())?.timeout(LIMIT).build().map_err(outside)?,
+        options,
+    };
     let path = |name: &str, rest: &[&str]| -> Vec<String> {
         ["connectors", name].iter().chain(rest).map(|&part| part.to_owned()).collect()
     };
@@ -135,25 +133,6 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
             worker.show(&found, out, |found, out| offsets(found, out))
         }
     }
-}
-
-fn client(ca: Option<&Path>) -> Result<Client, Failure> {
-    let mut builder = Client::builder().timeout(LIMIT);
-    if let Some(file) = ca {
-        let unusable = |fault: &dyn std::fmt::Display| Problem {
-            key: "--ca".to_owned(),
-            value: Some(file.display().to_string()),
-            rule: format!("must be a file with PEM certificates: {fault}"),
-            remedy: "name the certificate of the authority that signed the worker's".to_owned(),
-        };
-        let pem = fs::read(file).map_err(|error| unusable(&error.kind()))?;
-        let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(&error))?;
-        if certificates.is_empty() {
-            return Err(unusable(&"it holds none").into());
-        }
-        builder = builder.tls_certs_only(certificates);
-    }
-    builder.build().map_err(outside)
 }
 
 async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -> Result<(), Failure> {
@@ -385,21 +364,6 @@ mod tests {
                         hooks    WebhookSource  RUNNING  a:8083  0:FAILED  edited\n\
                         records  RecordSource   STOPPED  b:8083  -\n";
         assert_eq!(text, expected);
-    }
-
-    #[test]
-    fn a_certificate_that_cannot_be_used_is_a_mistake_of_the_command_line() {
-        let directory = tempfile::tempdir().unwrap();
-        let empty = directory.path().join("empty.pem");
-        fs::write(&empty, "no certificate\n").unwrap();
-
-        for file in [empty, directory.path().join("absent.pem")] {
-            let Err(Failure::Configuration(problems)) = client(Some(&file)) else {
-                panic!("{file:?} was taken")
-            };
-            assert!(problems.to_string().contains("--ca"), "{problems}");
-        }
-        assert!(client(None).is_ok());
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use crate::cli::drift;
+use crate::cli::{drift, table::columns};
 
 /// One line a connector.
 pub(super) fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
@@ -35,24 +35,6 @@ pub(super) fn offsets(found: &Value, out: &mut impl Write) -> io::Result<()> {
     let entries = found["offsets"].as_array().map_or(&[][..], Vec::as_slice);
     let rows = entries.iter().map(|entry| [entry["partition"].to_string(), entry["offset"].to_string()]);
     columns(["PARTITION", "OFFSET"].map(str::to_owned), rows.collect(), out)
-}
-
-fn columns<const N: usize>(
-    head: [String; N],
-    rows: Vec<[String; N]>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let width = |column: usize| {
-        let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
-        cells.max().unwrap_or_default()
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    for row in [&head].into_iter().chain(&rows) {
-        let line: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        writeln!(out, "{}", line.join("  ").trim_end())?;
-    }
-    Ok(())
 }
 
 /// Whether something waits for a person: a connector or task that has failed, or a file that is refused.
