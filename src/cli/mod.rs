@@ -10,12 +10,14 @@ mod connectors;
 mod demo;
 mod drift;
 mod load;
+mod meant;
 mod run;
 mod schemas;
 mod scratch;
 #[cfg(feature = "simulator")]
 mod simulate;
 mod table;
+mod webhooks;
 
 use std::{
     ffi::OsString,
@@ -52,6 +54,11 @@ enum Command {
     Check(Files),
     /// Connectors of running workers, over the REST API
     Connectors(connectors::Options),
+    /// A signed delivery by hand, against any receiver
+    Webhooks {
+        #[command(subcommand)]
+        command: webhooks::Command,
+    },
     /// The Avro schemas against the registry
     Schemas {
         #[command(subcommand)]
@@ -181,6 +188,7 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(async |_| connectors::run(&options, out).await)
         }
+        Command::Webhooks { command } => webhooks::run(command, environment, out),
         Command::Schemas { command } => schemas::run(command, environment, out),
         #[cfg(feature = "simulator")]
         Command::Simulate(options) => {

@@ -8,6 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
+use crate::support::command::{stderr, stdout, tributary};
 use crate::support::{self, Shared, run_directory, tributary::Tributary};
 
 crate::tests! {
@@ -26,20 +27,6 @@ crate::tests! {
 }
 
 const SECRET: &str = "a-secret-of-more-than-32-characters!";
-
-async fn tributary(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
-    command.args(arguments).env_clear().envs(environment.iter().copied());
-    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
 
 /// A worker's properties file and a connector of each class, for a cluster at these addresses.
 struct Files {

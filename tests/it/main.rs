@@ -25,6 +25,8 @@
 mod support;
 
 mod cli;
+#[cfg(feature = "simulator")]
+mod cli_webhooks;
 mod conformance;
 mod declared;
 mod dependencies;
@@ -75,6 +77,8 @@ fn main() -> ExitCode {
     }
     let tests = [
         cli::tests(),
+        #[cfg(feature = "simulator")]
+        cli_webhooks::tests(),
         conformance::tests(),
         declared::tests(),
         dependencies::tests(),

@@ -66,6 +66,7 @@ const HOMES: [(&str, &[&str]); 4] = [
             "avro",
             "cli/client",
             "cli/connectors",
+            "cli/webhooks",
             "kafka/oauth",
             "server/tests",
             "simulator",

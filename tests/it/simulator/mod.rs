@@ -14,7 +14,7 @@ mod lists;
 mod moving;
 mod process;
 mod reads;
-mod receiver;
+pub(crate) mod receiver;
 mod tokens;
 mod webhooks;
 mod world;

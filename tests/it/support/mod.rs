@@ -2,12 +2,13 @@
 //!
 //! [`harness`] turns lists of functions into tests; [`shared`] holds the one cluster most of them use;
 //! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use ([`breakable`] has a broker for
-//! those that mend it again), [`connect`] has a real Kafka Connect to compare with, [`tributary`] our own worker; [`Proxy`] breaks only the
+//! those that mend it again), [`command`] runs our binary, [`connect`] has a real Kafka Connect to compare with, [`tributary`] our own worker; [`Proxy`] breaks only the
 //! network between. Every child is started by [`process`] and dies with the test run, however that ends.
 //! [`place`] is where a test publishes through the product, [`examples`] is what.
 
 pub(crate) mod breakable;
 pub(crate) mod broker;
+pub(crate) mod command;
 pub(crate) mod connect;
 pub(crate) mod examples;
 pub(crate) mod gate;

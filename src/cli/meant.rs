@@ -1,0 +1,83 @@
+//! Which connector a command means: a file, or a name that a file of `connectors.dir` or the workers themselves know.
+
+use std::{path::Path, time::Duration};
+
+use super::{Environment, Failure, Files, load, outside};
+use crate::{
+    config::{Connector, Problem, Problems, Worker, connector::Document},
+    kafka::{self, Admin},
+    worker::state::{Apply, configs::Configs},
+};
+
+/// How long the config topic may take to be read.
+const READ_LIMIT: Duration = Duration::from_secs(30);
+
+/// The connector that `meant` is the file or the name of. `config` is the worker's properties.
+pub(super) async fn connector(
+    meant: &str,
+    config: Option<&Path>,
+    environment: &Environment,
+) -> Result<Connector, Failure> {
+    let path = Path::new(meant);
+    if path.is_file() || path.extension().is_some_and(|extension| extension == "json") {
+        from_file(path, config, environment)
+    } else {
+        by_name(meant, config, environment).await
+    }
+}
+
+fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> Result<Connector, Failure> {
+    let providers = match Worker::load(config, environment.clone()) {
+        Ok(loaded) => loaded.config.providers,
+        // Nobody has asked for a worker: how references are resolved is all that is wanted of it.
+        Err(rejected) if config.is_none() => rejected.providers,
+        Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
+    };
+    let parsed = Document::load(path)
+        .and_then(|(document, _)| Connector::parse(&document.name, &document.config, &providers));
+    parsed.map(|(connector, _)| connector).map_err(|found| {
+        let mut problems = Problems::default();
+        for problem in found.iter() {
+            let key = format!("{}: {}", path.display(), problem.key);
+            problems.push(Problem { key, ..problem.clone() });
+        }
+        Failure::Configuration(problems)
+    })
+}
+
+async fn by_name(name: &str, config: Option<&Path>, environment: &Environment) -> Result<Connector, Failure> {
+    let files = Files { config: config.map(Path::to_owned), connectors: Vec::new() };
+    let loaded = load::load(&files, environment.clone())?;
+    if let Some(found) = loaded.connectors.into_iter().find(|one| one.common().name == name) {
+        return Ok(found);
+    }
+    let configs = configs(&loaded.worker).await.map_err(outside)?;
+    if let Some(found) = configs.connectors().get(name) {
+        let parsed = Connector::parse(name, &found.config, &loaded.worker.providers);
+        return parsed.map(|(connector, _)| connector).map_err(Failure::Configuration);
+    }
+    // A file that is refused may be the one that is meant.
+    let mut problems = loaded.rejects;
+    problems.push(Problem {
+        key: "--connector".to_owned(),
+        value: Some(name.to_owned()),
+        rule: "is neither a file nor a connector of connectors.dir or of the workers".to_owned(),
+        remedy: "name a connector file (JSON), or one that `tributary connectors list` shows".to_owned(),
+    });
+    Err(Failure::Configuration(problems))
+}
+
+/// What the workers know; nothing where there is no config topic.
+async fn configs(worker: &Worker) -> Result<Configs, kafka::Error> {
+    let topic = worker.topics.config.name.as_str();
+    let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[topic]).await?;
+    let mut configs = Configs::default();
+    if let Some(count) = counts.get(topic) {
+        let partitions: Vec<i32> = (0..*count).collect();
+        kafka::read_to_end(&worker.kafka, topic, &partitions, READ_LIMIT, |record| {
+            configs.apply(&record);
+        })
+        .await?;
+    }
+    Ok(configs)
+}

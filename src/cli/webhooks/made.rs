@@ -1,0 +1,258 @@
+//! Bodies as the provider would send them, each with ids of its own.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::rand;
+use serde::Serialize;
+
+use crate::model::{AccountingResource, Area, InvoicingHook, Moment};
+
+/// Ticks of 100 nanoseconds from year 1, where the provider counts from, to 1970.
+const TICKS_BEFORE_1970: i64 = 621_355_968_000_000_000;
+
+/// What an accounting delivery is about.
+pub(super) struct Accounting<'a> {
+    pub(super) resource: AccountingResource,
+    /// The end of the event's name, or all of it for `Acknowledge` and `ErrorOccurred`.
+    pub(super) event: &'a str,
+    pub(super) company: &'a str,
+    pub(super) tenant: &'a str,
+}
+
+/// The system has no random numbers to give.
+#[derive(Debug, thiserror::Error)]
+#[error("draw a random id")]
+pub(super) struct NoRandom;
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Envelope<'a> {
+    webhook_id: String,
+    outgoing_id: String,
+    conversation_id: String,
+    tenant_id: &'a str,
+    extra_partition_information: Partition<'a>,
+    event_type: EventType,
+    timestamp: i64,
+    json_data: String,
+    user_identifier: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Partition<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition_client_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_name: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct EventType {
+    app_name: &'static str,
+    domain: &'static str,
+    resource: String,
+    event_type: String,
+    semantic_name: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Change {
+    correlation_id: String,
+    version: String,
+    sequence_version: String,
+    svc_source_interface: &'static str,
+    svc_process_id: String,
+    svc_source_action: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Notification<'a> {
+    entity: &'static str,
+    entity_id: String,
+    tenant_id: &'a str,
+    user: &'static str,
+    changes: [Changed; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Changed {
+    name: &'static str,
+    value: String,
+}
+
+/// The body of an accounting delivery. `number` is its place among those of one call.
+pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>, NoRandom> {
+    let acknowledges = about.event == "Acknowledge";
+    let resource = provider_name(about.resource);
+    let event_type = match about.event {
+        whole @ ("Acknowledge" | "ErrorOccurred") => whole.to_owned(),
+        ending => format!("{}{ending}", singular(&resource)),
+    };
+    let domain = match about.resource.area() {
+        Area::Accounting => "ACC",
+        Area::Core => "CORE",
+        Area::Import => "IMPORT",
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+    let json_data = if acknowledges {
+        r#"{"Arguments":"Acknowledge"}"#.to_owned()
+    } else {
+        text(&Change {
+            // A company is a record of its own.
+            correlation_id: match about.resource {
+                AccountingResource::Companies => about.company.to_owned(),
+                _ => guid()?,
+            },
+            version: month_first(now),
+            sequence_version: (now + i64::from(number)).to_string(),
+            svc_source_interface: "Application",
+            svc_process_id: guid()?,
+            svc_source_action: "Update",
+        })
+    };
+    let partition = Partition {
+        partition_client_id: (!acknowledges).then_some(about.company),
+        user_name: (!acknowledges).then_some("tributary webhooks send"),
+    };
+    let envelope = Envelope {
+        webhook_id: guid()?,
+        outgoing_id: guid()?,
+        conversation_id: guid()?,
+        tenant_id: about.tenant,
+        extra_partition_information: partition,
+        event_type: EventType {
+            app_name: "Svc",
+            domain,
+            semantic_name: format!("Svc.{domain}.{resource}.{event_type}"),
+            resource,
+            event_type,
+        },
+        timestamp: TICKS_BEFORE_1970 + now * 10,
+        json_data,
+        user_identifier: guid()?,
+    };
+    Ok(text(&envelope).into_bytes())
+}
+
+/// The body of an invoicing delivery, in the flat form that the provider documents.
+pub(super) fn invoicing(hook: InvoicingHook, tenant: &str, number: u32) -> Result<Vec<u8>, NoRandom> {
+    let notification = Notification {
+        entity: hook.entity.provider_name(),
+        entity_id: guid()?,
+        tenant_id: tenant,
+        user: "tributary@example.com",
+        changes: [Changed { name: "Name", value: format!("Sent by hand, {number}") }],
+    };
+    Ok(text(&notification).into_bytes())
+}
+
+/// A random id in the form the provider's have.
+pub(super) fn guid() -> Result<String, NoRandom> {
+    let mut bytes = [0; 16];
+    rand::fill(&mut bytes).map_err(|_| NoRandom)?;
+    // Version 4, variant 1.
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))
+}
+
+/// Texts and numbers alone, which are always writable.
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// `input-invoices` as `InputInvoices`: `Accounts` and `Customers` are documented so.
+fn provider_name(resource: AccountingResource) -> String {
+    let word = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
+    resource.name().split('-').filter(|part| !part.is_empty()).map(word).collect()
+}
+
+fn singular(plural: &str) -> String {
+    match plural.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None => plural.strip_suffix('s').unwrap_or(plural).to_owned(),
+    }
+}
+
+/// A time as the provider's events have it, which is not ISO 8601: `05/06/2024 07:08:09`.
+fn month_first(micros: i64) -> String {
+    let text = Moment::from_micros(micros).to_string();
+    format!("{}/{}/{} {}", &text[5..7], &text[8..10], &text[..4], &text[11..19])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::model::{
+        AccountingEvent, EventKind, InvoicingAction, InvoicingContext, InvoicingEntity, InvoicingEvent,
+        Reception,
+    };
+
+    const RECEPTION: Reception<'_> = Reception { connector: "hooks", received_at: 1 };
+
+    fn made(resource: AccountingResource, event: &str) -> AccountingEvent {
+        let about = Accounting { resource, event, company: "company-1", tenant: "7" };
+        AccountingEvent::from_delivery(&accounting(&about, 0).unwrap(), None, RECEPTION).unwrap()
+    }
+
+    #[test]
+    fn every_resource_is_recognised_by_what_its_delivery_says() {
+        for resource in AccountingResource::all() {
+            let event = made(resource, "Updated");
+
+            assert_eq!(event.resource, resource);
+            assert_eq!(event.company_id.as_ref().map(ToString::to_string).as_deref(), Some("company-1"));
+            assert!(event.correlation_id.is_some() && event.sequence.is_some(), "{event:?}");
+            assert!(event.extra.is_empty() && event.timestamp_at.is_some(), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn documented_names_of_events_are_those_that_are_sent() {
+        for resource in [AccountingResource::Accounts, AccountingResource::Customers] {
+            for event in ["Created", "Updated", "Disabled", "ErrorOccurred"] {
+                let name = made(resource, event).event_type.unwrap().semantic_name.unwrap();
+
+                assert!(resource.documented_events().contains(&name.as_str()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_acknowledge_is_one_and_belongs_to_no_company() {
+        let event = made(AccountingResource::Customers, "Acknowledge");
+
+        assert_eq!(event.kind(), Some(EventKind::Acknowledge));
+        assert_eq!(event.company_id, None);
+    }
+
+    #[test]
+    fn no_two_deliveries_have_one_id() {
+        let ids = [(); 2].map(|()| made(AccountingResource::Customers, "Updated").outgoing_id.unwrap());
+
+        assert_ne!(ids[0], ids[1]);
+        assert_eq!(ids[0].len(), 36);
+    }
+
+    #[test]
+    fn an_invoicing_delivery_names_entity_and_tenant() {
+        let hook = InvoicingHook { entity: InvoicingEntity::SaleInvoice, action: InvoicingAction::Updated };
+        let tenants = BTreeMap::new();
+        let context = InvoicingContext { reception: RECEPTION, hook: Some(hook), tenants: &tenants };
+
+        let events = InvoicingEvent::from_json(&invoicing(hook, "7", 1).unwrap(), &context).unwrap();
+
+        let [event] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!((event.resource, event.action), (hook.entity, Some(hook.action)));
+        assert_eq!(event.tenant_id.as_deref(), Some("7"));
+        assert!(event.extra.is_empty(), "{event:?}");
+    }
+}

@@ -1,0 +1,267 @@
+//! `tributary webhooks …`: what the provider would send, by hand: a signature for given bytes, or a whole delivery.
+//!
+//! A secret comes from a connector's configuration, a variable or a file, never from the command line, where other users of
+//! the machine could see it. Exit codes: 0 done, and every delivery was answered 200; 1 one was not, or the receiver is not
+//! there; 2 the command line or a file is wrong, and nothing was sent.
+
+mod made;
+mod send;
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, Subcommand};
+use http::HeaderName;
+
+use super::{Environment, Failure, block_on, load, meant, outside};
+use crate::{
+    config::{
+        Connector, Problem,
+        connector::{Signature, WebhookSource, hook},
+        worker::LogFormat,
+    },
+    model::InvoicingHook,
+    secret::Secret,
+    telemetry,
+    webhooks::signature::{self, ACCOUNTING_HEADER, SHORTEST_SECRET},
+};
+
+/// More than any receiver takes.
+const LARGEST_BODY: u64 = 128 << 20;
+/// Header of invoicing deliveries where no connector names another.
+const INVOICING_HEADER: HeaderName = HeaderName::from_static("ms-signature");
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Prints the header that signs a body, `name: value`
+    Sign {
+        /// File with the body, byte for byte; - or nothing for the standard input
+        body: Option<PathBuf>,
+        #[command(flatten)]
+        signing: Signing,
+    },
+    /// Sends deliveries to a receiver, and tells its answers; exit code 0 only if all of them are 200
+    Send(Box<send::Options>),
+}
+
+/// With what a body is signed.
+#[derive(Args)]
+pub(super) struct Signing {
+    /// Worker properties; without it, the environment (CONNECT_*) alone
+    #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Connector whose secret is used: its file (JSON), or its name in connectors.dir or on the workers
+    #[arg(long, value_name = "FILE|NAME")]
+    connector: Option<String>,
+    /// Variable that holds the secret
+    #[arg(long, value_name = "NAME", conflicts_with = "secret_file")]
+    secret_env: Option<String>,
+    /// File that holds the secret; one newline at its end does not count
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Use the connector's previous secret, as while it is being rotated
+    #[arg(long, requires = "connector")]
+    previous: bool,
+    /// An invoicing delivery of this hook, such as Customer:Created; its secret is derived from invoicing.secret
+    #[arg(long, value_name = "ENTITY:ACTION", value_parser = hook)]
+    invoicing: Option<InvoicingHook>,
+    /// Header of the signature, where it is not the connector's
+    #[arg(long, value_name = "NAME")]
+    header: Option<HeaderName>,
+}
+
+/// What signs bodies.
+pub(super) struct Signer {
+    header: HeaderName,
+    /// `None` where the connector asks for no signature.
+    secret: Option<Secret>,
+}
+
+impl Signer {
+    /// Name and value of the header.
+    fn sign(&self, body: &[u8]) -> Option<(HeaderName, String)> {
+        self.secret.as_ref().map(|secret| (self.header.clone(), signature::sign(secret, body)))
+    }
+}
+
+pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
+    let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
+    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+    match command {
+        Command::Sign { body, signing } => block_on(async |_| {
+            let source = signing.source(&environment).await?;
+            let signer = signing.signer(source.as_ref(), &environment)?;
+            let body = read_body(body).await?;
+            let Some((name, value)) = signer.sign(&body) else {
+                return Err(problem(
+                    "invoicing.signature.policy",
+                    "is off, so this connector's deliveries are not signed",
+                    "name a secret with --secret-env or --secret-file to sign all the same",
+                ));
+            };
+            writeln!(out, "{name}: {value}").map_err(outside)
+        }),
+        Command::Send(options) => block_on(async |_| send::run(&options, &environment, out).await),
+    }
+}
+
+impl Signing {
+    /// The connector that is meant, if one is.
+    async fn source(&self, environment: &Environment) -> Result<Option<WebhookSource>, Failure> {
+        let Some(named) = &self.connector else { return Ok(None) };
+        match meant::connector(named, self.config.as_deref(), environment).await? {
+            Connector::WebhookSource(source) => Ok(Some(*source)),
+            other => Err(Problem {
+                key: "--connector".to_owned(),
+                value: Some(named.clone()),
+                rule: format!("is a {}, which receives no deliveries", other.class().name()),
+                remedy: "name a WebhookSource".to_owned(),
+            }
+            .into()),
+        }
+    }
+
+    /// What signs with the secret that is meant.
+    fn signer(&self, source: Option<&WebhookSource>, environment: &Environment) -> Result<Signer, Failure> {
+        let given = self.given(environment)?;
+        let (header, secret) = match (self.invoicing, source) {
+            (None, Some(source)) => (ACCOUNTING_HEADER, Some(self.accounting_secret(source, given)?)),
+            (Some(_), Some(source)) => self.invoicing_secret(source, given)?,
+            (invoicing, None) => {
+                let secret = given.ok_or_else(|| {
+                    let rule =
+                        "is missing, and so are --secret-env and --secret-file: a signature takes a secret";
+                    problem(
+                        "--connector",
+                        rule,
+                        "name the connector whose secret signs, or where the secret is",
+                    )
+                })?;
+                (if invoicing.is_some() { INVOICING_HEADER } else { ACCOUNTING_HEADER }, Some(secret))
+            }
+        };
+        let derived = secret.map(|secret| match self.invoicing {
+            Some(hook) => signature::hook_secret(&secret, hook.entity, hook.action),
+            None => secret,
+        });
+        Ok(Signer { header: self.header.clone().unwrap_or(header), secret: derived })
+    }
+
+    fn accounting_secret(&self, source: &WebhookSource, given: Option<Secret>) -> Result<Secret, Failure> {
+        if let Some(given) = given {
+            return Ok(given);
+        }
+        let accounting = source.accounting.as_ref().ok_or_else(|| {
+            let rule = "is not set: the connector receives no accounting deliveries";
+            problem("accounting.resources", rule, "choose a hook of it with --invoicing")
+        })?;
+        let previous = self.previous.then_some(accounting.previous_secret.as_ref());
+        previous
+            .unwrap_or(Some(&accounting.secret))
+            .cloned()
+            .ok_or_else(|| unset("accounting.secret.previous"))
+    }
+
+    fn invoicing_secret(
+        &self,
+        source: &WebhookSource,
+        given: Option<Secret>,
+    ) -> Result<(HeaderName, Option<Secret>), Failure> {
+        let invoicing = source.invoicing.as_ref().ok_or_else(|| {
+            let rule = "is not set: the connector receives no invoicing deliveries";
+            problem("invoicing.hooks", rule, "leave out --invoicing")
+        })?;
+        let Signature::Required { header, secret, previous_secret } = &invoicing.signature else {
+            return Ok((INVOICING_HEADER, given));
+        };
+        // A header's name was checked when the configuration was read.
+        let header = header.parse().unwrap_or(INVOICING_HEADER);
+        if given.is_some() {
+            return Ok((header, given));
+        }
+        let secret = if self.previous { previous_secret.as_ref() } else { Some(secret) };
+        let secret = secret.cloned().ok_or_else(|| unset("invoicing.secret.previous"))?;
+        Ok((header, Some(secret)))
+    }
+
+    /// The secret of a variable or a file, if one is named.
+    fn given(&self, environment: &Environment) -> Result<Option<Secret>, Failure> {
+        let (option, named, found) = match (&self.secret_env, &self.secret_file) {
+            (Some(name), _) => {
+                let found = environment.iter().find(|(known, _)| known == name.as_str());
+                let text = found.and_then(|(_, value)| value.to_str()).map(str::to_owned);
+                (
+                    "--secret-env",
+                    name.clone(),
+                    text.ok_or_else(|| "names no variable that holds text".to_owned()),
+                )
+            }
+            (None, Some(path)) => {
+                let read =
+                    fs::read_to_string(path).map_err(|error| format!("cannot be read: {}", error.kind()));
+                ("--secret-file", path.display().to_string(), read.map(without_newline))
+            }
+            (None, None) => return Ok(None),
+        };
+        let about = |rule: String, remedy: &str| {
+            let remedy = remedy.to_owned();
+            Failure::from(Problem { key: option.to_owned(), value: Some(named.clone()), rule, remedy })
+        };
+        let secret = found.map_err(|rule| about(rule, "name where the secret is"))?;
+        if secret.len() < SHORTEST_SECRET {
+            let rule =
+                format!("holds {} bytes, and no receiver takes fewer than {SHORTEST_SECRET}", secret.len());
+            return Err(about(rule, "use the secret that the connector is configured with"));
+        }
+        Ok(Some(Secret::new(secret)))
+    }
+}
+
+fn without_newline(mut text: String) -> String {
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    text
+}
+
+/// The bytes of a file, or of the standard input, which may take their time.
+async fn read_body(path: Option<PathBuf>) -> Result<Vec<u8>, Failure> {
+    let reading = tokio::task::spawn_blocking(move || read(path.as_deref()));
+    reading.await.map_err(outside)?.map_err(Failure::from)
+}
+
+fn read(path: Option<&Path>) -> Result<Vec<u8>, Problem> {
+    let mut body = Vec::new();
+    let named = path.filter(|path| path.as_os_str() != "-");
+    let read = match named {
+        Some(path) => {
+            fs::File::open(path).and_then(|file| file.take(LARGEST_BODY + 1).read_to_end(&mut body))
+        }
+        None => io::stdin().lock().take(LARGEST_BODY + 1).read_to_end(&mut body),
+    };
+    let about = |rule: String| Problem {
+        key: "body".to_owned(),
+        value: Some(named.map_or("-".to_owned(), |path| path.display().to_string())),
+        rule,
+        remedy: "name a file with the bytes of a delivery, or - for the standard input".to_owned(),
+    };
+    read.map_err(|error| about(format!("cannot be read: {}", error.kind())))?;
+    if body.len() as u64 > LARGEST_BODY {
+        return Err(about(format!("is larger than {LARGEST_BODY} bytes")));
+    }
+    Ok(body)
+}
+
+fn unset(key: &str) -> Failure {
+    problem(key, "is not set, so there is no previous secret", "leave out --previous")
+}
+
+fn problem(key: &str, rule: &str, remedy: &str) -> Failure {
+    Problem { key: key.to_owned(), value: None, rule: rule.to_owned(), remedy: remedy.to_owned() }.into()
+}

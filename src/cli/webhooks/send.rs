@@ -1,0 +1,257 @@
+//! Sends deliveries, one after the other, and tells each answer as it comes.
+
+use std::{
+    io::Write,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use reqwest::{Client, RequestBuilder, StatusCode, header::CONTENT_TYPE, redirect::Policy};
+use url::Url;
+
+use super::{Environment, Failure, Signer, Signing, made, problem, read_body};
+use crate::{
+    cli::{client, outside, table::harmless},
+    config::{Worker, connector::WebhookSource, worker},
+    model::AccountingResource,
+};
+
+/// As much of an answer as is read: a receiver's has no body at all.
+const ANSWER_LIMIT: usize = 4096;
+/// Where invoicing deliveries go where no connector names another segment.
+const SEGMENT: &str = "Invoicing";
+
+#[derive(Args)]
+pub(in crate::cli) struct Options {
+    #[command(flatten)]
+    signing: Signing,
+    /// Address of the receiver; to one without a path the connector's is added. Default: the worker's own
+    #[arg(long)]
+    url: Option<Url>,
+    /// Resource of an accounting delivery
+    #[arg(long, default_value = "customers", conflicts_with = "invoicing")]
+    resource: AccountingResource,
+    /// End of the event's name: Created, Updated, Deleted, Disabled, ErrorOccurred, Acknowledge, or one to come
+    #[arg(long, default_value = "Updated", value_parser = event, conflicts_with = "invoicing")]
+    event: String,
+    /// Correlation id of the company that an accounting delivery is about
+    #[arg(long, default_value = "test-company", conflicts_with = "invoicing")]
+    company: String,
+    /// Tenant
+    #[arg(long, default_value = "1")]
+    tenant: String,
+    /// How many, each with ids of its own unless --body is given
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    count: u32,
+    /// Send these bytes instead; - for the standard input
+    #[arg(long, value_name = "FILE")]
+    body: Option<PathBuf>,
+    /// Ask the receiver for an echo, as the provider does before an invoicing hook is effective; sends no delivery
+    #[arg(long, conflicts_with_all = ["body", "count"])]
+    echo: bool,
+    /// PEM file with the certificate to trust, where no public authority has signed the receiver's
+    #[arg(long, env = "TRIBUTARY_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Seconds after which an answer is not waited for any more; the provider waits 5
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    timeout: u64,
+}
+
+pub(super) async fn run(
+    options: &Options,
+    environment: &Environment,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let signing = &options.signing;
+    let source = signing.source(environment).await?;
+    let url = url(options, source.as_ref(), environment)?;
+    let limit = Duration::from_secs(options.timeout);
+    // Like the provider, which follows nobody.
+    let client = client::builder(options.ca.as_deref())?.timeout(limit).redirect(Policy::none()).build();
+    let client = client.map_err(outside)?;
+    if options.echo {
+        return echo(&client, url, out).await;
+    }
+    let signer = signing.signer(source.as_ref(), environment)?;
+    let given = match &options.body {
+        Some(path) => Some(read_body(Some(path.clone())).await?),
+        None => None,
+    };
+    let mut tally = Tally::default();
+    for number in 1..=options.count {
+        let body = match &given {
+            Some(given) => given.clone(),
+            None => made(options, number)?,
+        };
+        let (answer, elapsed) = answer(signed(&client, &url, &signer, body)).await?;
+        tally.add(answer.status, elapsed);
+        let place = if options.count > 1 { format!("{number}: ") } else { String::new() };
+        tell(&place, &answer, elapsed, out)?;
+    }
+    tally.tell(out)
+}
+
+fn made(options: &Options, number: u32) -> Result<Vec<u8>, Failure> {
+    let Options { resource, event, company, tenant, .. } = options;
+    match options.signing.invoicing {
+        Some(hook) => made::invoicing(hook, tenant, number),
+        None => made::accounting(&made::Accounting { resource: *resource, event, company, tenant }, number),
+    }
+    .map_err(outside)
+}
+
+fn signed(client: &Client, url: &Url, signer: &Signer, body: Vec<u8>) -> RequestBuilder {
+    let mut request = client.post(url.clone()).header(CONTENT_TYPE, "application/json; charset=utf-8");
+    if let Some((name, value)) = signer.sign(&body) {
+        request = request.header(name, value);
+    }
+    request.body(body)
+}
+
+/// What the receiver said.
+struct Answer {
+    status: StatusCode,
+    kind: String,
+    body: Vec<u8>,
+}
+
+async fn answer(request: RequestBuilder) -> Result<(Answer, Duration), Failure> {
+    let began = Instant::now();
+    let mut answer = request.send().await.map_err(outside)?;
+    let kind = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let (status, kind) = (answer.status(), kind.unwrap_or_default().to_owned());
+    let mut body = Vec::new();
+    while body.len() <= ANSWER_LIMIT
+        && let Some(chunk) = answer.chunk().await.map_err(outside)?
+    {
+        body.extend_from_slice(&chunk);
+    }
+    body.truncate(ANSWER_LIMIT);
+    Ok((Answer { status, kind, body }, began.elapsed()))
+}
+
+fn tell(place: &str, answer: &Answer, elapsed: Duration, out: &mut impl Write) -> Result<(), Failure> {
+    let Answer { status, body, .. } = answer;
+    writeln!(out, "{place}{status} in {:.1} ms", elapsed.as_secs_f64() * 1_000.0).map_err(outside)?;
+    if !body.is_empty() {
+        let text = harmless(&String::from_utf8_lossy(body));
+        writeln!(out, "  {}", text.trim_end().replace('\n', "\n  ")).map_err(outside)?;
+    }
+    Ok(())
+}
+
+/// Asks as the provider does, and holds the answer to what the provider wants: that id as plain text, and nothing else.
+async fn echo(client: &Client, mut url: Url, out: &mut impl Write) -> Result<(), Failure> {
+    let id = made::guid().map_err(outside)?;
+    url.query_pairs_mut().clear().append_pair("echo", &id);
+    let (answer, elapsed) = answer(client.get(url)).await?;
+    tell("", &answer, elapsed, out)?;
+    let fault = if answer.status != StatusCode::OK {
+        "the status is not 200"
+    } else if answer.body != id.as_bytes() {
+        "the body is not the id that was sent"
+    } else if !answer.kind.starts_with("text/plain") {
+        "the content type is not text/plain"
+    } else {
+        return writeln!(out, "the echo is what the provider asks for").map_err(outside);
+    };
+    writeln!(out, "no echo: {fault}").map_err(outside)?;
+    Err(Failure::Reported)
+}
+
+#[derive(Default)]
+struct Tally {
+    sent: u32,
+    taken: u32,
+    slowest: Duration,
+}
+
+impl Tally {
+    fn add(&mut self, status: StatusCode, elapsed: Duration) {
+        self.sent += 1;
+        self.taken += u32::from(status == StatusCode::OK);
+        self.slowest = self.slowest.max(elapsed);
+    }
+
+    fn tell(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let Self { sent, taken, slowest } = self;
+        if *sent > 1 {
+            let slowest = slowest.as_secs_f64() * 1_000.0;
+            writeln!(out, "{sent} sent, {taken} answered 200, the slowest in {slowest:.1} ms")
+                .map_err(outside)?;
+        }
+        // The provider disables a hook on anything but exactly 200.
+        if taken == sent { Ok(()) } else { Err(Failure::Reported) }
+    }
+}
+
+/// Where deliveries go.
+fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environment) -> Result<Url, Failure> {
+    let mut url = match &options.url {
+        Some(url) if !matches!(url.path(), "" | "/") => return checked(url.clone()),
+        Some(url) => checked(url.clone())?,
+        None => own(options, environment)?,
+    };
+    let path = match (source, options.echo || options.signing.invoicing.is_some()) {
+        (Some(source), false) => {
+            let name = source.common.name.as_str();
+            vec!["webhooks", "accounting", name, options.resource.name()]
+        }
+        (Some(source), true) => {
+            let segment = source.invoicing.as_ref().map_or(SEGMENT, |invoicing| invoicing.segment.as_str());
+            vec!["api", "webhooks", "incoming", segment]
+        }
+        (None, true) => vec!["api", "webhooks", "incoming", SEGMENT],
+        (None, false) => {
+            let rule = "has no path, and no --connector tells one";
+            return Err(problem("--url", rule, "name the receiver's whole address, or a connector of it"));
+        }
+    };
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.clear().extend(path);
+    }
+    Ok(url)
+}
+
+fn checked(url: Url) -> Result<Url, Failure> {
+    if matches!(url.scheme(), "http" | "https") && url.has_host() {
+        Ok(url)
+    } else {
+        Err(problem(
+            "--url",
+            "must be an http or https address",
+            "write for example https://hooks.example.com",
+        ))
+    }
+}
+
+/// The receiver of the worker whose properties are named.
+fn own(options: &Options, environment: &Environment) -> Result<Url, Failure> {
+    let missing = || {
+        let rule = "is missing, and the worker's properties name neither webhook.advertised.url nor webhook.listeners";
+        problem("--url", rule, "name the receiver's address, or the properties of its worker with --config")
+    };
+    let loaded = match Worker::load(options.signing.config.as_deref(), environment.clone()) {
+        Ok(loaded) => loaded,
+        Err(_) if options.signing.config.is_none() => return Err(missing()),
+        Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
+    };
+    let worker::Webhook { advertised_url, listeners, .. } = loaded.config.webhook;
+    let listener = listeners.first().and_then(|listener| {
+        let scheme = if listener.tls { "https" } else { "http" };
+        // Every address of the machine is also this one.
+        let host = match listener.host.as_str() {
+            "0.0.0.0" => "127.0.0.1",
+            "::" | "[::]" => "[::1]",
+            host => host,
+        };
+        Url::parse(&format!("{scheme}://{host}:{}", listener.port)).ok()
+    });
+    advertised_url.or(listener).ok_or_else(missing)
+}
+
+fn event(text: &str) -> Result<String, &'static str> {
+    let sound = !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if sound { Ok(text.to_owned()) } else { Err("must be a word such as Updated") }
+}
