@@ -7,6 +7,7 @@
 mod check;
 mod client;
 mod connectors;
+mod dead_letters;
 mod demo;
 mod drift;
 mod load;
@@ -58,6 +59,11 @@ enum Command {
     Webhooks {
         #[command(subcommand)]
         command: webhooks::Command,
+    },
+    /// What could not be published: look at it, and try again
+    DeadLetters {
+        #[command(subcommand)]
+        command: dead_letters::Command,
     },
     /// The Avro schemas against the registry
     Schemas {
@@ -189,6 +195,7 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             block_on(async |_| connectors::run(&options, out).await)
         }
         Command::Webhooks { command } => webhooks::run(command, environment, out),
+        Command::DeadLetters { command } => dead_letters::run(command, environment, out),
         Command::Schemas { command } => schemas::run(command, environment, out),
         #[cfg(feature = "simulator")]
         Command::Simulate(options) => {

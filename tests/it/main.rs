@@ -28,6 +28,7 @@ mod cli;
 #[cfg(feature = "simulator")]
 mod cli_webhooks;
 mod conformance;
+mod dead_letters;
 mod declared;
 mod dependencies;
 mod driver;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "simulator")]
         cli_webhooks::tests(),
         conformance::tests(),
+        dead_letters::tests(),
         declared::tests(),
         dependencies::tests(),
         driver::tests(),

@@ -1,0 +1,187 @@
+//! A record of the topic as an entry of a list: what its headers say, without its body.
+
+use std::{
+    collections::{BTreeSet, HashSet, VecDeque},
+    sync::Arc,
+};
+
+use serde_json::json;
+
+use crate::{
+    kafka::Received,
+    model::Moment,
+    webhooks::letter::{self, Piece, Place},
+};
+
+/// What a record of a dead-letter topic is.
+pub(super) enum Kind {
+    /// A letter of its own.
+    Whole(Entry),
+    /// A piece of one.
+    Piece(Piece, Entry),
+    /// Says that a letter has been replayed.
+    Mark(Place),
+}
+
+/// A letter without its body.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) place: Place,
+    /// Milliseconds since 1970.
+    pub(super) written_at: i64,
+    pub(super) connector: String,
+    pub(super) stage: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+    /// Where its record would have gone.
+    pub(super) topic: Option<String>,
+    /// Bytes of the whole.
+    pub(super) size: u64,
+    pub(super) pieces: Option<Pieces>,
+    pub(super) replayed: bool,
+}
+
+/// Which pieces of a letter are there.
+#[derive(Debug, Clone)]
+pub(super) struct Pieces {
+    pub(super) letter: Arc<str>,
+    pub(super) seen: BTreeSet<u32>,
+    pub(super) of: u32,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Wanted {
+    pub(super) reason: Option<String>,
+    /// Milliseconds since 1970.
+    pub(super) since: Option<i64>,
+}
+
+impl Kind {
+    pub(super) fn of(record: &Received) -> Self {
+        let headers = record.headers.as_slice();
+        if let Some(place) = letter::text(headers, letter::REPLAYED).and_then(|text| text.parse().ok()) {
+            return Self::Mark(place);
+        }
+        let text = |name: &str| letter::text(headers, name);
+        let own = |name: &str| text(name).unwrap_or("-").to_owned();
+        let mut entry = Entry {
+            place: Place { partition: record.partition, offset: record.offset },
+            written_at: record.timestamp_ms.unwrap_or_default(),
+            connector: own("__connect.errors.connector.name"),
+            stage: own("__connect.errors.stage"),
+            reason: own("__connect.errors.exception.class.name"),
+            message: own("__connect.errors.exception.message"),
+            topic: text("__connect.errors.topic").map(str::to_owned),
+            size: record.value.as_ref().map_or(0, |value| value.len() as u64),
+            pieces: None,
+            replayed: false,
+        };
+        match Piece::from_headers(headers) {
+            Ok(None) => Self::Whole(entry),
+            Ok(Some(piece)) => {
+                entry.size = piece.size;
+                let (letter, seen) = (piece.letter.as_str().into(), BTreeSet::from([piece.number]));
+                entry.pieces = Some(Pieces { letter, seen, of: piece.of });
+                Self::Piece(piece, entry)
+            }
+            // Somebody else's: shown as what it is, a record.
+            Err(_) => Self::Whole(entry),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether all of it is there.
+    pub(super) fn is_complete(&self) -> bool {
+        self.pieces.as_ref().is_none_or(|pieces| pieces.seen.len() == pieces.of as usize)
+    }
+
+    /// Whether it is asked for.
+    pub(super) fn fits(&self, wanted: &Wanted) -> bool {
+        let reason = wanted.reason.as_ref().is_none_or(|reason| {
+            let reason = reason.to_lowercase();
+            [&self.reason, &self.stage].iter().any(|text| text.to_lowercase().contains(&reason))
+        });
+        reason && wanted.since.is_none_or(|since| self.written_at >= since)
+    }
+
+    /// A line of the table.
+    pub(super) fn row(&self) -> [String; 9] {
+        let pieces = match &self.pieces {
+            None => "whole".to_owned(),
+            Some(pieces) => format!("{} of {}", pieces.seen.len(), pieces.of),
+        };
+        let state = match (self.replayed, self.is_complete()) {
+            (true, _) => "replayed",
+            (false, true) => "",
+            (false, false) => "incomplete",
+        };
+        [
+            self.place.to_string(),
+            self.time(),
+            self.connector.clone(),
+            self.stage.clone(),
+            self.reason.clone(),
+            self.topic.clone().unwrap_or_else(|| "-".to_owned()),
+            self.size.to_string(),
+            pieces,
+            state.to_owned(),
+        ]
+    }
+
+    /// The same for machines.
+    pub(super) fn json(&self) -> serde_json::Value {
+        let pieces = self.pieces.as_ref();
+        json!({
+            "place": self.place.to_string(),
+            "partition": self.place.partition,
+            "offset": self.place.offset,
+            "writtenAt": self.time(),
+            "connector": self.connector,
+            "stage": self.stage,
+            "reason": self.reason,
+            "message": self.message,
+            "topic": self.topic,
+            "size": self.size,
+            "pieces": pieces.map_or(1, |pieces| pieces.of),
+            "piecesFound": pieces.map_or(1, |pieces| pieces.seen.len()),
+            "complete": self.is_complete(),
+            "replayed": self.replayed,
+        })
+    }
+
+    fn time(&self) -> String {
+        Moment::from_micros(self.written_at.saturating_mul(1_000)).to_string()
+    }
+}
+
+/// The last names of letters in pieces, and which they are.
+pub(super) struct Recent {
+    most: usize,
+    known: HashSet<Arc<str>>,
+    order: VecDeque<Arc<str>>,
+}
+
+impl Recent {
+    /// Remembers so many.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, known: HashSet::new(), order: VecDeque::new() }
+    }
+
+    pub(super) fn contains(&self, letter: &str) -> bool {
+        self.known.contains(letter)
+    }
+
+    /// Remembers one more, and forgets the oldest where there are too many.
+    pub(super) fn insert(&mut self, letter: Arc<str>) {
+        if self.known.insert(Arc::clone(&letter)) {
+            self.order.push_back(letter);
+        }
+        if self.order.len() > self.most
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! `tributary dead-letters …`: what could not be published, one by one, and another try for what was a delivery.
+//!
+//! Topic ─▶ [`Letters::scan`] ─▶ entries ─▶ a table, one letter's headers and body, or a replay. `webhooks::letter` has the
+//! form of letters, pieces and marks.
+//!
+//! - A topic is read from its first record to its end of now; memory is bounded by `--limit` for `list`, by one letter for
+//!   `show`, and by [`replay::PIECES_LIMIT`] and 16 bytes a mark for `replay`.
+//! - Nothing is ever removed: a replay adds a mark behind the letter, and what still fails stays as it was.
+//!
+//! Exit codes: 0 done; 1 Kafka or the registry is away, or a letter is not there, incomplete or still fails; 2 the command
+//! line or the configuration is wrong, and nothing was done.
+
+mod entry;
+mod list;
+mod read;
+mod replay;
+mod show;
+
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use clap::{ArgGroup, Args, Subcommand};
+
+use super::{Environment, Failure, Files, block_on, load, meant, outside};
+use crate::{
+    config::{Problem, Worker, worker::LogFormat},
+    kafka::Admin,
+    model::{Moment, Topic, TopicPrefix},
+    telemetry,
+    webhooks::letter::Place,
+};
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// The letters of a topic, newest last
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// Only letters whose reason or stage contains this text, such as Malformed or KAFKA_PRODUCE
+        #[arg(long)]
+        reason: Option<String>,
+        /// Only letters written since: a time such as 2026-11-15T09:00:00Z, or so long ago (90s, 15m, 2h, 7d)
+        #[arg(long, value_name = "TIME", value_parser = since)]
+        since: Option<i64>,
+        /// The newest so many
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        limit: u32,
+        /// One JSON object a line instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// One letter: all headers, and the body with its pieces joined
+    Show {
+        /// Where it is, as `list` shows it
+        #[arg(value_name = "PARTITION@OFFSET")]
+        place: Place,
+        #[command(flatten)]
+        which: Which,
+        /// The body alone, byte for byte
+        #[arg(long, conflicts_with = "json")]
+        raw: bool,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reads deliveries again and publishes what they say now; what still fails stays, and is told with exit code 1
+    #[command(group(ArgGroup::new("chosen").required(true).multiple(false).args(["places", "reason", "all"])))]
+    Replay {
+        /// Which letters, as `list` shows them
+        #[arg(value_name = "PARTITION@OFFSET")]
+        places: Vec<Place>,
+        #[command(flatten)]
+        which: Which,
+        /// All letters whose reason or stage contains this text
+        #[arg(long)]
+        reason: Option<String>,
+        /// All letters
+        #[arg(long)]
+        all: bool,
+        /// Tell what would be published, and publish nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Also what was replayed before
+        #[arg(long)]
+        again: bool,
+    },
+}
+
+/// Which topic.
+#[derive(Args)]
+#[command(group(ArgGroup::new("topic_choice").multiple(false).args(["topic", "prefix", "connector"])))]
+pub(super) struct Which {
+    /// Worker properties; without it, the environment (CONNECT_*) alone
+    #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The dead-letter topic itself
+    #[arg(long)]
+    topic: Option<String>,
+    /// The dead letters of a topic.prefix
+    #[arg(long)]
+    prefix: Option<String>,
+    /// The dead letters of a connector: its file (JSON), or its name in connectors.dir or on the workers
+    #[arg(long, value_name = "FILE|NAME")]
+    connector: Option<String>,
+}
+
+/// A topic of dead letters that is there.
+struct Letters {
+    worker: Worker,
+    topic: Arc<str>,
+    partitions: i32,
+}
+
+/// There is no such topic.
+#[derive(Debug, thiserror::Error)]
+#[error("topic {0} does not exist; name another with --topic, --prefix or --connector")]
+struct NoTopic(String);
+
+pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
+    let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
+    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+    block_on(async |_| match command {
+        Command::List { which, reason, since, limit, json } => {
+            let letters = which.find(&environment).await?;
+            let wanted = entry::Wanted { reason, since };
+            list::run(&letters, wanted, limit as usize, json, out).await
+        }
+        Command::Show { place, which, raw, json } => {
+            let letters = which.find(&environment).await?;
+            show::run(&letters, place, raw, json, out).await
+        }
+        Command::Replay { places, which, reason, all: _, dry_run, again } => {
+            let letters = which.find(&environment).await?;
+            let wanted = entry::Wanted { reason, since: None };
+            let places: BTreeSet<Place> = places.into_iter().collect();
+            // Large, and once in a process.
+            Box::pin(replay::run(&letters, replay::Order { wanted, places, dry_run, again }, out)).await
+        }
+    })
+}
+
+impl Which {
+    async fn find(&self, environment: &Environment) -> Result<Letters, Failure> {
+        let files = Files { config: self.config.clone(), connectors: Vec::new() };
+        let loaded = load::load(&files, environment.clone())?;
+        let topic = match (&self.topic, &self.prefix, &self.connector) {
+            (Some(topic), _, _) => topic.clone(),
+            (None, Some(prefix), _) => Topic::DeadLetters.name(&parsed_prefix(prefix)?),
+            (None, None, Some(named)) => {
+                let connector = meant::connector(named, self.config.as_deref(), environment).await?;
+                connector.common().errors.dead_letter_topic.clone()
+            }
+            (None, None, None) => {
+                let common = loaded.connectors.iter().map(|one| one.common());
+                only(common.map(|common| common.errors.dead_letter_topic.clone()).collect())?
+            }
+        };
+        let worker = loaded.worker;
+        let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[&topic]).await.map_err(outside)?;
+        let Some(&partitions) = counts.get(&topic) else { return Err(outside(NoTopic(topic))) };
+        Ok(Letters { worker, topic: topic.into(), partitions })
+    }
+}
+
+/// The topic of the only choice there is.
+fn only(mut topics: BTreeSet<String>) -> Result<String, Failure> {
+    match (topics.pop_first(), topics.is_empty()) {
+        (Some(topic), true) => Ok(topic),
+        (first, _) => {
+            let known: Vec<String> = first.into_iter().chain(topics).collect();
+            let rule = if known.is_empty() {
+                "is missing, and connectors.dir names no connector whose dead letters could be meant"
+                    .to_owned()
+            } else {
+                format!("is missing, and connectors.dir has several: {}", known.join(", "))
+            };
+            let remedy = "name a topic, or its --prefix or --connector".to_owned();
+            Err(Problem { key: "--topic".to_owned(), value: None, rule, remedy }.into())
+        }
+    }
+}
+
+fn parsed_prefix(prefix: &str) -> Result<TopicPrefix, Failure> {
+    TopicPrefix::new(prefix).map_err(|error| {
+        let remedy = "write the topic.prefix of a connector".to_owned();
+        Problem {
+            key: "--prefix".to_owned(),
+            value: Some(prefix.to_owned()),
+            rule: error.to_string(),
+            remedy,
+        }
+        .into()
+    })
+}
+
+/// Milliseconds since 1970 of a moment, or of so long ago.
+fn since(text: &str) -> Result<i64, &'static str> {
+    if let Some(moment) = Moment::parse(text) {
+        return Ok(moment.micros().div_euclid(1_000));
+    }
+    let fault = "must be a time such as 2026-11-15T09:00:00Z, or so long ago, such as 90s, 15m, 2h or 7d";
+    let unit = match text.as_bytes().last() {
+        Some(b's') => 1,
+        Some(b'm') => 60,
+        Some(b'h') => 3_600,
+        Some(b'd') => 86_400,
+        _ => return Err(fault),
+    };
+    let count: u32 = text[..text.len() - 1].parse().map_err(|_| fault)?;
+    let ago = Duration::from_secs(u64::from(count) * unit);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(now.saturating_sub(ago).as_millis() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_moment_or_so_long_ago() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+
+        assert_eq!(since("1970-01-01T00:00:01Z"), Ok(1_000));
+        let hours = now - since("2h").unwrap();
+        assert!((7_199_000..7_260_000).contains(&hours), "{hours}");
+        for wrong in ["", "h", "2", "-2h", "2w", "yesterday", "2026-11-15"] {
+            assert!(since(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_topic_is_chosen_only_where_there_is_no_choice() {
+        let told = |topics: &[&str]| match only(topics.iter().map(|topic| (*topic).to_owned()).collect()) {
+            Ok(topic) => topic,
+            Err(Failure::Configuration(problems)) => problems.to_string(),
+            Err(_) => panic!("another failure"),
+        };
+
+        assert_eq!(told(&["a.dead-letters"]), "a.dead-letters");
+        assert!(told(&[]).contains("--topic"), "{}", told(&[]));
+        assert!(told(&["a", "b"]).contains("several: a, b"), "{}", told(&["a", "b"]));
+    }
+}

@@ -1,0 +1,89 @@
+//! Reads a topic of dead letters, from where it is told to its end of now.
+
+use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::Letters;
+use crate::{
+    cli::{Failure, outside},
+    kafka::{Assignment, Consumer, ConsumerOptions, Error, Event, Received, Start},
+    webhooks::letter::Place,
+};
+
+/// Without a record or an end for this long, Kafka counts as away.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Kafka was silent.
+#[derive(Debug, thiserror::Error)]
+#[error("read {topic}: Kafka has said nothing for {} s", SILENCE.as_secs())]
+struct Silent {
+    topic: Arc<str>,
+}
+
+impl Letters {
+    /// Hands every record to `visit`, in order within a partition, until there are no more or it has seen enough.
+    pub(super) async fn scan(
+        &self,
+        mut visit: impl AsyncFnMut(Received) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        let starts = (0..self.partitions).map(|partition| (partition, Start::Earliest)).collect();
+        self.scan_from(starts, &mut visit).await
+    }
+
+    /// The same for one partition.
+    pub(super) async fn scan_partition(
+        &self,
+        partition: i32,
+        mut visit: impl AsyncFnMut(Received) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        self.scan_from(vec![(partition, Start::Earliest)], &mut visit).await
+    }
+
+    /// The record at a place; `None` where there is none, or none any more.
+    pub(super) async fn record(&self, place: Place) -> Result<Option<Received>, Failure> {
+        if !(0..self.partitions).contains(&place.partition) {
+            return Ok(None);
+        }
+        let mut found = None;
+        let mut visit = async |record: Received| {
+            found = (record.offset == place.offset).then_some(record);
+            Ok(ControlFlow::Break(()))
+        };
+        let starts = vec![(place.partition, Start::Offset(place.offset))];
+        match self.scan_from(starts, &mut visit).await {
+            Err(Failure::Outside(error)) if is_out_of_range(error.as_ref()) => Ok(None),
+            Err(failure) => Err(failure),
+            Ok(()) => Ok(found),
+        }
+    }
+
+    async fn scan_from(
+        &self,
+        starts: Vec<(i32, Start)>,
+        visit: &mut impl AsyncFnMut(Received) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        let mut open: BTreeSet<i32> = starts.iter().map(|(partition, _)| *partition).collect();
+        let assignment = |(partition, start)| Assignment { topic: Arc::clone(&self.topic), partition, start };
+        let assignments = starts.into_iter().map(assignment).collect();
+        let consumer = Consumer::assign(&self.worker.kafka, assignments, &ConsumerOptions::default()).await;
+        let mut consumer = consumer.map_err(outside)?;
+        while !open.is_empty() {
+            let silent = |_| outside(Silent { topic: Arc::clone(&self.topic) });
+            match timeout(SILENCE, consumer.next()).await.map_err(silent)?.map_err(outside)? {
+                Event::End { partition, .. } => drop(open.remove(&partition)),
+                Event::Record(record) => {
+                    if visit(record).await?.is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        consumer.stop().await;
+        Ok(())
+    }
+}
+
+fn is_out_of_range(error: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(Error::OffsetOutOfRange { .. }))
+}

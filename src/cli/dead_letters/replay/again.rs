@@ -1,0 +1,180 @@
+//! From a letter to records in Kafka, by the one way there is to publish.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use crate::{
+    avro,
+    cli::{Failure, dead_letters::Letters, outside, scratch::ScratchDirectory},
+    kafka::{Admin, Producer, ProducerOptions, Received},
+    model::{Outgoing, Topic, TopicPrefix},
+    pipeline::{self, Layout, Publisher},
+    retry::Chain,
+    webhooks::{
+        delivery::Delivery,
+        letter::{self, Place},
+    },
+};
+
+/// How long Kafka may take to acknowledge a record.
+const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
+
+/// What became of a letter.
+pub(super) enum Became {
+    /// These records; none where there was nothing to publish.
+    Published(Vec<String>),
+    /// The same as before, or worse.
+    Refused(String),
+}
+
+/// Kafka did not acknowledge a record.
+#[derive(Debug, thiserror::Error)]
+#[error("publish to {topic}: Kafka has not acknowledged it within {} s; run the replay again", PUBLISH_LIMIT.as_secs())]
+struct Unacknowledged {
+    topic: String,
+}
+
+/// Publishes what letters say.
+pub(super) struct Again<'a> {
+    letters: &'a Letters,
+    dry_run: bool,
+    means: Option<Arc<Means>>,
+    publishers: HashMap<(TopicPrefix, Topic), Arc<Publisher<Arc<Producer>>>>,
+}
+
+/// What it takes to publish, made when it is needed.
+struct Means {
+    producer: Arc<Producer>,
+    ids: avro::Ids,
+    /// The ids of a worker on this machine are its own.
+    _state: ScratchDirectory,
+}
+
+impl<'a> Again<'a> {
+    pub(super) fn new(letters: &'a Letters, dry_run: bool) -> Self {
+        Self { letters, dry_run, means: None, publishers: HashMap::new() }
+    }
+
+    /// Reads a letter again and publishes what it says now. An error keeps everything else from being published too.
+    pub(super) async fn publish(
+        &mut self,
+        place: Place,
+        first: &Received,
+        body: Bytes,
+    ) -> Result<Became, Failure> {
+        let delivery = match letter::delivery(&first.headers, body) {
+            Ok(delivery) => delivery,
+            Err(unusable) => return Ok(Became::Refused(format!("it cannot be replayed: {unusable}"))),
+        };
+        let prefix = match TopicPrefix::new(delivery.context.prefix.as_str()) {
+            Ok(prefix) => prefix,
+            Err(error) => return Ok(Became::Refused(error.to_string())),
+        };
+        let records = match records(&delivery, letter::text(&first.headers, letter::RECORD)) {
+            Ok(records) => records,
+            Err(reason) => return Ok(Became::Refused(reason)),
+        };
+        let told = records.iter().map(|record| {
+            let topic = record.topic.name(&prefix);
+            format!("{topic}, key {}, tributary.id {}", record.key.as_str(), record.meta.id)
+        });
+        let told = told.collect();
+        if self.dry_run {
+            return Ok(Became::Published(told));
+        }
+        // All of them are made before the first is sent: a delivery of which one is refused is not published in part.
+        for record in &records {
+            let publisher = self.publisher(&prefix, &delivery, record.topic).await?;
+            match publisher.preparer().prepare(record) {
+                Err(error) if error.concerns_one_record() => {
+                    return Ok(Became::Refused(Chain(&error).to_string()));
+                }
+                made => drop(made.map_err(outside)?),
+            }
+        }
+        for record in &records {
+            let publisher = self.publisher(&prefix, &delivery, record.topic).await?;
+            let unacknowledged = |_| outside(Unacknowledged { topic: record.topic.name(&prefix) });
+            match timeout(PUBLISH_LIMIT, publisher.publish(record)).await.map_err(unacknowledged)? {
+                Ok(_) => {}
+                Err(error) if is_final(&error) => return Ok(Became::Refused(Chain(&error).to_string())),
+                Err(error) => return Err(outside(error)),
+            }
+        }
+        self.mark(place, first.key.clone().unwrap_or_default(), records.len()).await?;
+        Ok(Became::Published(told))
+    }
+
+    async fn mark(&mut self, place: Place, key: Bytes, records: usize) -> Result<(), Failure> {
+        let topic = Arc::clone(&self.letters.topic);
+        let mark = letter::mark(Arc::clone(&topic), place, key, records);
+        let sent = self.means().await?.producer.send(mark).map_err(|refused| outside(refused.error))?;
+        let unacknowledged = |_| outside(Unacknowledged { topic: topic.to_string() });
+        timeout(PUBLISH_LIMIT, sent).await.map_err(unacknowledged)?.map(drop).map_err(outside)
+    }
+
+    /// Publishes to one topic, which is created and whose schema is registered as a start of the connector would.
+    async fn publisher(
+        &mut self,
+        prefix: &TopicPrefix,
+        delivery: &Delivery,
+        topic: Topic,
+    ) -> Result<Arc<Publisher<Arc<Producer>>>, Failure> {
+        let key = (prefix.clone(), topic);
+        if let Some(publisher) = self.publishers.get(&key) {
+            return Ok(Arc::clone(publisher));
+        }
+        let worker = &self.letters.worker;
+        let layout = Layout {
+            dead_letters: delivery.context.dead_letters.clone(),
+            create: worker.topic_creation,
+            ..Layout::new(prefix.clone(), [topic])
+        };
+        let admin = Admin::Real(worker.kafka.clone());
+        let means = self.means().await?;
+        let opened = pipeline::open(&layout, &admin, &means.ids).await.map_err(outside)?;
+        let publisher = Arc::new(Publisher::new(opened.preparer, Arc::clone(&means.producer)));
+        self.publishers.insert(key, Arc::clone(&publisher));
+        Ok(publisher)
+    }
+
+    async fn means(&mut self) -> Result<Arc<Means>, Failure> {
+        if let Some(means) = &self.means {
+            return Ok(Arc::clone(means));
+        }
+        let worker = &self.letters.worker;
+        let state = ScratchDirectory::create("replay").map_err(outside)?;
+        let registry = avro::Registry::new(&worker.registry).map_err(outside)?;
+        let producer = Producer::new(&worker.kafka, &ProducerOptions::default()).map_err(outside)?;
+        let ids = avro::Ids::open(registry, &state.0).await;
+        let means = Arc::new(Means { producer: Arc::new(producer), ids, _state: state });
+        self.means = Some(Arc::clone(&means));
+        Ok(means)
+    }
+}
+
+/// What a delivery says now; of a letter that stands for one record, that one.
+fn records(delivery: &Delivery, only: Option<&str>) -> Result<Vec<Outgoing>, String> {
+    let mut records = Vec::new();
+    for part in delivery.read().parts {
+        records.extend(part.content.map_err(|error| Chain(&error).to_string())?);
+    }
+    if let Some(id) = only {
+        records.retain(|record| record.meta.id == id);
+        if records.is_empty() {
+            return Err(format!("the delivery has no record {id}"));
+        }
+    }
+    Ok(records)
+}
+
+/// Whether the record itself is at fault.
+fn is_final(error: &pipeline::Error) -> bool {
+    match error {
+        pipeline::Error::Convert { source, .. } => source.concerns_one_record(),
+        pipeline::Error::Produce { source, .. } => source.refuses_record(),
+        _ => false,
+    }
+}

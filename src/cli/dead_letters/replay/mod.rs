@@ -1,0 +1,243 @@
+//! Another try: deliveries are read by the code of today and published like any other.
+//!
+//! Letters are taken in the order they stand in, each partition by itself: original bytes and context ─▶ [`Delivery::read`]
+//! ─▶ records with the ids they always had ─▶ [`Again`] ─▶ Kafka ─▶ a mark behind the letter.
+//!
+//! - The topic is read twice: first for the marks, which say what was replayed before, then for the letters.
+//! - A letter is marked only once Kafka has all of its records. Whoever is stopped in between repeats some, with their ids.
+//! - What Kafka, the schema or the reader still refuses stays as it is and is told; what keeps everything from being published
+//!   (no broker, no registry) ends the command.
+//!
+//! [`Delivery::read`]: crate::webhooks::delivery::Delivery::read
+
+mod again;
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    io::Write,
+    ops::ControlFlow,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use self::again::{Again, Became};
+use super::{
+    Letters,
+    entry::{Entry, Kind, Recent, Wanted},
+    show::NoLetter,
+};
+use crate::{
+    cli::{Failure, outside, table::harmless},
+    kafka::Received,
+    retry::Chain,
+    webhooks::letter::{Joining, Piece, Place, Unusable},
+};
+
+/// Bytes of letters in pieces that wait for the rest of theirs. Pieces of a letter stand together but for those of a few
+/// workers in between, and no letter is larger than a quarter of this.
+pub(super) const PIECES_LIMIT: usize = 128 << 20;
+/// Letters in pieces that are remembered as done, should they stand there twice.
+const REMEMBERED: usize = 65_536;
+
+/// What is to be replayed.
+pub(super) struct Order {
+    /// Of all letters, those that fit.
+    pub(super) wanted: Wanted,
+    /// These alone, where any are named.
+    pub(super) places: BTreeSet<Place>,
+    pub(super) dry_run: bool,
+    /// Also what was replayed before.
+    pub(super) again: bool,
+}
+
+pub(super) async fn run(letters: &Letters, order: Order, out: &mut impl Write) -> Result<(), Failure> {
+    let mut marks = HashSet::new();
+    letters
+        .scan(async |record| {
+            if let Kind::Mark(place) = Kind::of(&record) {
+                marks.insert(place);
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+    let mut replay = Replay {
+        named: !order.places.is_empty(),
+        again: Again::new(letters, order.dry_run),
+        letters,
+        order,
+        marks,
+        open: HashMap::new(),
+        held: 0,
+        done: Recent::new(REMEMBERED),
+        tally: Tally::default(),
+        out,
+    };
+    letters.scan(async |record| replay.take(record).await).await?;
+    replay.end()
+}
+
+#[derive(Default)]
+struct Tally {
+    replayed: u64,
+    failed: u64,
+    before: u64,
+}
+
+/// A letter of which pieces are missing yet.
+struct Open {
+    place: Place,
+    first: Received,
+    joining: Joining,
+}
+
+struct Replay<'a, W> {
+    letters: &'a Letters,
+    order: Order,
+    /// Whether letters are named one by one.
+    named: bool,
+    /// What was replayed before.
+    marks: HashSet<Place>,
+    open: HashMap<String, Open>,
+    /// Bytes in `open`.
+    held: usize,
+    /// Letters in pieces that are settled.
+    done: Recent,
+    again: Again<'a>,
+    tally: Tally,
+    out: &'a mut W,
+}
+
+impl<W: Write> Replay<'_, W> {
+    async fn take(&mut self, record: Received) -> Result<ControlFlow<()>, Failure> {
+        match Kind::of(&record) {
+            Kind::Mark(_) => {}
+            Kind::Whole(entry) => {
+                if self.chooses(&entry)? {
+                    let body = record.value.clone().unwrap_or_default();
+                    self.settle(entry.place, &record, Ok(body)).await?;
+                }
+            }
+            Kind::Piece(piece, entry) => self.take_piece(piece, &entry, record).await?,
+        }
+        let over = self.named && self.order.places.is_empty() && self.open.is_empty();
+        Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    async fn take_piece(&mut self, piece: Piece, entry: &Entry, record: Received) -> Result<(), Failure> {
+        let (letter, number) = (piece.letter.clone(), piece.number);
+        if !self.open.contains_key(&letter) {
+            if number != 1 {
+                // A letter is where its first piece is.
+                return if self.order.places.remove(&entry.place) {
+                    let of = piece.of;
+                    self.fail(
+                        entry.place,
+                        &format!("it is piece {number} of {of}; name the first, as `list` does"),
+                    )
+                } else {
+                    Ok(())
+                };
+            }
+            if self.done.contains(&letter) || !self.chooses(entry)? {
+                return Ok(());
+            }
+            let open = Open { place: entry.place, first: record.clone(), joining: Joining::new(piece) };
+            self.open.insert(letter.clone(), open);
+        }
+        let Some(open) = self.open.get_mut(&letter) else { return Ok(()) };
+        self.held += open.joining.add(number, record.value.unwrap_or_default());
+        if open.joining.missing().is_empty() {
+            self.close(&letter).await?;
+        }
+        while self.held > PIECES_LIMIT
+            && let Some(oldest) =
+                self.open.iter().min_by_key(|(_, open)| open.place).map(|(letter, _)| letter.clone())
+        {
+            self.close(&oldest).await?;
+        }
+        Ok(())
+    }
+
+    /// Settles a letter with the pieces that are there.
+    async fn close(&mut self, letter: &str) -> Result<(), Failure> {
+        let Some(Open { place, first, joining }) = self.open.remove(letter) else { return Ok(()) };
+        self.held -= joining.held();
+        self.done.insert(Arc::from(letter));
+        self.settle(place, &first, joining.join()).await
+    }
+
+    /// Whether a letter is to be replayed.
+    fn chooses(&mut self, entry: &Entry) -> Result<bool, Failure> {
+        let meant =
+            if self.named { self.order.places.remove(&entry.place) } else { entry.fits(&self.order.wanted) };
+        if !meant {
+            return Ok(false);
+        }
+        if self.order.again || !self.marks.contains(&entry.place) {
+            return Ok(true);
+        }
+        self.tally.before += 1;
+        if let Some(pieces) = &entry.pieces {
+            self.done.insert(Arc::clone(&pieces.letter));
+        }
+        if self.named {
+            writeln!(self.out, "{}: replayed before; --again repeats it", entry.place).map_err(outside)?;
+        }
+        Ok(false)
+    }
+
+    async fn settle(
+        &mut self,
+        place: Place,
+        first: &Received,
+        body: Result<Bytes, Unusable>,
+    ) -> Result<(), Failure> {
+        let became = match body {
+            Ok(body) => self.again.publish(place, first, body).await?,
+            Err(unusable) => Became::Refused(unusable.to_string()),
+        };
+        match became {
+            Became::Published(records) => {
+                self.tally.replayed += 1;
+                let done = if self.order.dry_run { "would be published" } else { "published" };
+                for record in &records {
+                    writeln!(self.out, "{place}: {done}: {}", harmless(record)).map_err(outside)?;
+                }
+                if records.is_empty() {
+                    writeln!(
+                        self.out,
+                        "{place}: nothing to publish: the provider asked for an answer, and got it"
+                    )
+                    .map_err(outside)?;
+                }
+                Ok(())
+            }
+            Became::Refused(reason) => self.fail(place, &reason),
+        }
+    }
+
+    fn fail(&mut self, place: Place, reason: &str) -> Result<(), Failure> {
+        self.tally.failed += 1;
+        writeln!(self.out, "{place}: stays: {}", harmless(reason)).map_err(outside)
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        let mut open: Vec<Open> = self.open.drain().map(|(_, open)| open).collect();
+        open.sort_by_key(|open| open.place);
+        for Open { place, joining, .. } in open {
+            if let Err(unusable) = joining.join() {
+                self.fail(place, &unusable.to_string())?;
+            }
+        }
+        for place in std::mem::take(&mut self.order.places) {
+            let missing = NoLetter { topic: self.letters.topic.to_string(), place };
+            self.fail(place, &Chain(&missing).to_string())?;
+        }
+        let Tally { replayed, failed, before } = self.tally;
+        let done = if self.order.dry_run { "would be replayed" } else { "replayed" };
+        writeln!(self.out, "{replayed} {done}, {failed} stay, {before} were replayed before")
+            .map_err(outside)?;
+        if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+    }
+}

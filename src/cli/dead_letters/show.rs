@@ -1,0 +1,110 @@
+//! One letter, with all that is known of it.
+
+use std::{io::Write, ops::ControlFlow};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use serde_json::json;
+
+use super::{Letters, entry::Kind};
+use crate::{
+    cli::{Failure, outside, table::harmless},
+    kafka::Received,
+    webhooks::letter::{Joining, Piece, Place, Unusable},
+};
+
+/// There is no letter at that place.
+#[derive(Debug, thiserror::Error)]
+#[error("{topic} has no letter at {place}: see `tributary dead-letters list` for those there are")]
+pub(super) struct NoLetter {
+    pub(super) topic: String,
+    pub(super) place: Place,
+}
+
+pub(super) async fn run(
+    letters: &Letters,
+    place: Place,
+    raw: bool,
+    json: bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let missing = || outside(NoLetter { topic: letters.topic.to_string(), place });
+    let record = letters.record(place).await?.ok_or_else(missing)?;
+    let (first, body) = match Kind::of(&record) {
+        Kind::Mark(of) => {
+            writeln!(out, "{place} is the mark that {of} has been replayed").map_err(outside)?;
+            return Ok(());
+        }
+        Kind::Whole(_) => {
+            let body = record.value.clone().unwrap_or_default();
+            (record, Ok(body))
+        }
+        Kind::Piece(piece, _) => joined(letters, piece, record).await?,
+    };
+    if raw {
+        let body = body.map_err(outside)?;
+        return out.write_all(&body).and_then(|()| out.flush()).map_err(outside);
+    }
+    if json { as_json(&first, &body, out) } else { as_text(&first, &body, out) }.map_err(outside)?;
+    body.map(drop).map_err(outside)
+}
+
+/// The first piece of the letter that `record` is a piece of, and the whole body.
+async fn joined(
+    letters: &Letters,
+    piece: Piece,
+    record: Received,
+) -> Result<(Received, Result<Bytes, Unusable>), Failure> {
+    let letter = piece.letter.clone();
+    let (mut first, mut joining) = (record, Joining::new(piece));
+    letters
+        .scan_partition(first.partition, async |record| {
+            if let Kind::Piece(piece, _) = Kind::of(&record)
+                && piece.letter == letter
+            {
+                joining.add(piece.number, record.value.clone().unwrap_or_default());
+                if piece.number == 1 {
+                    first = record;
+                }
+            }
+            let complete = joining.missing().is_empty();
+            Ok(if complete { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })
+        .await?;
+    Ok((first, joining.join()))
+}
+
+fn as_text(record: &Received, body: &Result<Bytes, Unusable>, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, "place: {}@{}", record.partition, record.offset)?;
+    if let Some(key) = &record.key {
+        writeln!(out, "key: {}", indented(key))?;
+    }
+    for (name, value) in &record.headers {
+        writeln!(out, "{name}: {}", indented(value))?;
+    }
+    let Ok(body) = body else { return Ok(()) };
+    match std::str::from_utf8(body) {
+        Ok(text) => writeln!(out, "\n{}", harmless(text)),
+        Err(_) => writeln!(out, "\n{} bytes that are not text; --raw writes them as they are", body.len()),
+    }
+}
+
+fn as_json(record: &Received, body: &Result<Bytes, Unusable>, out: &mut impl Write) -> std::io::Result<()> {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let headers: Vec<_> =
+        record.headers.iter().map(|(name, value)| json!({ "name": name, "value": text(value) })).collect();
+    let whole = body.as_ref().ok();
+    let shown = json!({
+        "place": format!("{}@{}", record.partition, record.offset),
+        "key": record.key.as_ref().map(text),
+        "headers": headers,
+        "body": whole.and_then(|body| std::str::from_utf8(body).ok()),
+        "bodyBase64": whole.map(|body| STANDARD.encode(body)),
+    });
+    writeln!(out, "{shown:#}")
+}
+
+/// A header's bytes; further lines stand under the first.
+fn indented(bytes: &[u8]) -> String {
+    harmless(&String::from_utf8_lossy(bytes)).replace('\n', "\n    ")
+}

@@ -1,0 +1,252 @@
+//! Dead letters as an operator meets them: listed, shown to the byte, replayed, on a real cluster.
+
+mod scene;
+
+use bytes::Bytes;
+use scene::{EVENTS, INVOICING, Scene, change};
+use serde_json::Value;
+
+use crate::support::Shared;
+use crate::support::command::{stderr, stdout, tributary};
+use crate::support::place::header;
+use crate::support::topics::noise;
+
+crate::tests! {
+    real letters_are_listed_newest_last_and_pieces_are_one_letter;
+    real a_letter_is_shown_with_all_its_headers_and_its_exact_bytes;
+    real a_replay_publishes_what_a_letter_says_under_the_id_it_always_had;
+    real a_letter_of_one_record_repeats_no_other;
+    real what_still_fails_stays_and_is_told_by_the_exit_code;
+    real what_is_not_there_is_named;
+    plain a_choice_that_is_none_ends_with_exit_code_2;
+}
+
+async fn letters_are_listed_newest_last_and_pieces_are_one_letter(shared: &'static Shared) {
+    let scene = Scene::set(shared, "letters-list").await;
+    let headers = scene.accounting();
+    let first = scene.write(scene.letter("model::Error::Malformed", &headers, b"{")).await;
+    let [one, other] = ["one", "other"].map(|id| scene.pieces(id, 4, &headers, b"eleven byte"));
+    let pieces = scene.write(one[0].clone()).await;
+    let incomplete = scene.write(other[0].clone()).await;
+    // Written twice, as after an answer that did not come.
+    for piece in one.iter().chain(&one) {
+        scene.write(piece.clone()).await;
+    }
+    let last = scene.write(scene.letter("avro::Error::Encode", &headers, b"{}")).await;
+
+    let table = scene.run(&["list"]).await;
+    let listed = scene.run(&["list", "--json"]).await;
+    let newest = scene.run(&["list", "--limit", "1"]).await;
+    let by_reason = scene.run(&["list", "--reason", "malformed", "--json"]).await;
+    let long_ago = scene.run(&["list", "--since", "2020-01-01T00:00:00Z", "--json"]).await;
+    let none = scene.run(&["list", "--since", "0s", "--json"]).await;
+
+    let told = stdout(&table);
+    assert_eq!(table.status.code(), Some(0), "{told}{}", stderr(&table));
+    let places: Vec<&str> = told.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(places, [&first, &pieces, &incomplete, &last], "{told}");
+    let line = |place: &str| told.lines().find(|line| line.starts_with(place)).unwrap();
+    assert!(line(&pieces).contains(" 11 ") && line(&pieces).ends_with("3 of 3"), "{told}");
+    assert!(line(&incomplete).ends_with("1 of 3  incomplete"), "{told}");
+    let all = lines(&listed);
+    assert_eq!(all.len(), 4);
+    assert_eq!(all[0]["reason"], "model::Error::Malformed");
+    assert_eq!((&all[0]["connector"], &all[0]["stage"]), (&"hooks".into(), &"TASK_POLL".into()));
+    assert_eq!((&all[1]["complete"], &all[2]["complete"]), (&true.into(), &false.into()));
+    let told = stdout(&newest);
+    assert!(told.contains(&last) && !told.contains(&format!("{first} ")), "{told}");
+    assert!(told.contains("3 older ones are not shown"), "{told}");
+    assert_eq!(lines(&by_reason).iter().map(|one| one["place"].clone()).collect::<Vec<_>>(), [first]);
+    assert_eq!((lines(&long_ago).len(), lines(&none).len()), (4, 0));
+}
+
+async fn a_letter_is_shown_with_all_its_headers_and_its_exact_bytes(shared: &'static Shared) {
+    let scene = Scene::set(shared, "letters-show").await;
+    let headers = scene.accounting();
+    let binary = b"\x00\xff not text\r\n";
+    let plain = scene.write(scene.letter("model::Error::Malformed", &headers, b"{\x1b[2J broken\n")).await;
+    let odd = scene.write(scene.letter("model::Error::Malformed", &headers, binary)).await;
+    let large = noise(3_000_000);
+    let mut places = Vec::new();
+    for piece in scene.pieces("large", 1 << 19, &headers, &large) {
+        places.push(scene.write(piece).await);
+    }
+    let torn = scene.write(scene.pieces("torn", 2, &headers, b"torn")[0].clone()).await;
+
+    let text = scene.run(&["show", &plain]).await;
+    let raw = scene.run(&["show", &odd, "--raw"]).await;
+    let json = scene.run(&["show", &odd, "--json"]).await;
+    let joined = scene.run(&["show", &places[0], "--raw"]).await;
+    let by_later_piece = scene.run(&["show", &places[3], "--raw"]).await;
+    let incomplete = scene.run(&["show", &torn]).await;
+
+    let told = stdout(&text);
+    assert_eq!(text.status.code(), Some(0), "{told}{}", stderr(&text));
+    for expected in [
+        "__connect.errors.exception.class.name: model::Error::Malformed",
+        "__connect.errors.exception.message: what was wrong then",
+        "tributary.received.at: 1790000000000000",
+        "\"connector\":\"hooks\"",
+        "\n\n{\\u{1b}[2J broken\n",
+    ] {
+        assert!(told.contains(expected), "{expected} is not in: {told}");
+    }
+    assert!(!told.contains('\u{1b}'), "it would clear the screen");
+    assert_eq!(raw.stdout, binary);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["body"], &json["bodyBase64"]), (&Value::Null, &"AP8gbm90IHRleHQNCg==".into()));
+    assert!(joined.stdout == large && by_later_piece.stdout == large, "{} bytes", joined.stdout.len());
+    assert_eq!(incomplete.status.code(), Some(1));
+    assert!(stderr(&incomplete).contains("piece 2 of 2 missing"), "{}", stderr(&incomplete));
+}
+
+async fn a_replay_publishes_what_a_letter_says_under_the_id_it_always_had(shared: &'static Shared) {
+    let scene = Scene::set(shared, "letters-replay").await;
+    let headers = scene.accounting();
+    let whole = scene.write(scene.letter("model::Error", &headers, change("d-1", "c-7").as_bytes())).await;
+    let cut = scene.pieces("cut", 200, &headers, change("d-2", "c-7").as_bytes());
+    let [first, others @ ..] = cut.as_slice() else { panic!("not cut") };
+    let pieces = scene.write(first.clone()).await;
+    for piece in others.iter().chain(&cut) {
+        scene.write(piece.clone()).await;
+    }
+    let events = scene.place.name(EVENTS);
+
+    let dry = scene.run(&["replay", "--all", "--dry-run"]).await;
+    let untouched = scene.place.read(&events).await.len();
+    let one = scene.run(&["replay", &whole]).await;
+    let rest = scene.run(&["replay", "--all"]).await;
+    let nothing = scene.run(&["replay", "--all"]).await;
+    let skipped = scene.run(&["replay", &pieces]).await;
+    let listed = scene.run(&["list"]).await;
+    let published = scene.place.read(&events).await;
+    let again = scene.run(&["replay", &whole, "--again"]).await;
+
+    for output in [&dry, &one, &rest, &nothing, &skipped, &again] {
+        assert_eq!(output.status.code(), Some(0), "{}{}", stdout(output), stderr(output));
+    }
+    assert!(stdout(&dry).contains("2 would be replayed, 0 stay"), "{}", stdout(&dry));
+    assert_eq!(untouched, 0, "a dry run has published");
+    let line = format!("{whole}: published: {events}, key c-7, tributary.id d-1\n");
+    assert!(stdout(&one).contains(&line), "{}", stdout(&one));
+    assert!(stdout(&rest).contains("1 replayed, 0 stay, 1 were replayed before"), "{}", stdout(&rest));
+    assert!(stdout(&nothing).contains("0 replayed, 0 stay, 2 were replayed before"), "{}", stdout(&nothing));
+    assert!(stdout(&skipped).contains("replayed before; --again repeats it"), "{}", stdout(&skipped));
+    let told = stdout(&listed);
+    assert_eq!(told.lines().filter(|line| line.ends_with(" replayed")).count(), 2, "{told}");
+    assert_eq!(told.lines().count(), 3, "marks and pieces are no letters: {told}");
+    let ids: Vec<_> = published.iter().map(|record| header(record, "tributary.id").unwrap()).collect();
+    assert_eq!(ids, ["d-1", "d-2"]);
+    assert!(published.iter().all(|record| record.key.as_deref() == Some(b"c-7")));
+    assert!(published.iter().all(|record| header(record, "tributary.origin") == Some("webhook")));
+    assert_eq!(scene.place.read(&events).await.len(), 3);
+}
+
+async fn a_letter_of_one_record_repeats_no_other(shared: &'static Shared) {
+    let scene = Scene::set(shared, "letters-one").await;
+    let body = r#"{"Id":"x","Notifications":[{"Entity":"Customer","TenantId":"7","EntityId":"1"},
+        {"Entity":"Customer","TenantId":"7","EntityId":"2"}]}"#;
+    let all = scene.write(scene.letter("avro::Error::Encode", &scene.invoicing(), body.as_bytes())).await;
+    let events = scene.place.name(INVOICING);
+
+    let both = scene.run(&["replay", &all]).await;
+    let published = scene.place.read(&events).await;
+    let ids: Vec<String> =
+        published.iter().map(|record| header(record, "tributary.id").unwrap().to_owned()).collect();
+    let mut headers = scene.invoicing();
+    headers.push(("tributary.id", Bytes::from(ids[1].clone())));
+    let second = scene.write(scene.letter("avro::Error::Encode", &headers, body.as_bytes())).await;
+    let one = scene.run(&["replay", &second]).await;
+
+    assert_eq!((both.status.code(), one.status.code()), (Some(0), Some(0)), "{}", stdout(&one));
+    let after = scene.place.read(&events).await;
+    let after: Vec<_> = after.iter().map(|record| header(record, "tributary.id").unwrap()).collect();
+    assert_eq!(after, [&ids[0], &ids[1], &ids[1]]);
+}
+
+async fn what_still_fails_stays_and_is_told_by_the_exit_code(shared: &'static Shared) {
+    let scene = Scene::set(shared, "letters-failing").await;
+    let headers = scene.accounting();
+    let good = change("d-1", "c-7");
+    let broken = scene.write(scene.letter("model::Error::Malformed", &headers, b"{ broken")).await;
+    // Noise as text: twice what the topic takes, however it is compressed.
+    let digits: String = noise(1_500_000).iter().map(|byte| format!("{byte:02x}")).collect();
+    let huge = good.replace("somebody", &digits);
+    let large = scene.write(scene.letter("kafka::Error::RecordRefused", &headers, huge.as_bytes())).await;
+    let foreign = scene.write(scene.letter("api::Error", &Vec::new(), good.as_bytes())).await;
+    let torn = scene.write(scene.pieces("torn", 400, &headers, good.as_bytes())[0].clone()).await;
+    let sound = scene.write(scene.letter("model::Error", &headers, good.as_bytes())).await;
+
+    let output = scene.run(&["replay", "--all"]).await;
+    let listed = scene.run(&["list", "--json"]).await;
+
+    let told = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}{}", stderr(&output));
+    for (place, expected) in [
+        (&broken, "stays: parse AccountingEvent: broken JSON at line 1"),
+        (&large, "stays: publish to topic"),
+        (&foreign, "stays: it cannot be replayed: it was not received as a webhook"),
+        (&torn, "stays: piece 2"),
+        (&sound, "published: "),
+    ] {
+        assert!(told.contains(&format!("{place}: {expected}")), "{expected} is not in: {told}");
+    }
+    assert!(told.ends_with("1 replayed, 4 stay, 0 were replayed before\n"), "{told}");
+    let replayed: Vec<_> = lines(&listed).into_iter().filter(|one| one["replayed"] == true).collect();
+    assert_eq!(replayed.len(), 1);
+    assert_eq!(replayed[0]["place"], sound);
+}
+
+async fn what_is_not_there_is_named(shared: &'static Shared) {
+    let scene = Scene::set(shared, "letters-absent").await;
+    let config = scene.config();
+    let prefix = scene.place.prefix.to_string();
+
+    let shown = scene.run(&["show", "0@7"]).await;
+    let replayed = scene.run(&["replay", "99@7"]).await;
+    let empty = scene.run(&["list"]).await;
+    let by_prefix = scene.run_alone(&["list", "--config", config, "--prefix", &prefix]).await;
+    let other = scene.run_alone(&["list", "--config", config, "--prefix", "no-such"]).await;
+    let unchosen = scene.run_alone(&["list", "--config", config]).await;
+    let unknown = scene.run_alone(&["list", "--config", config, "--connector", "no-such"]).await;
+
+    assert_eq!(shown.status.code(), Some(1));
+    assert!(stderr(&shown).contains("no letter at 0@7"), "{}", stderr(&shown));
+    assert_eq!(replayed.status.code(), Some(1));
+    assert!(stdout(&replayed).contains("no letter at 99@7"), "{}", stdout(&replayed));
+    assert_eq!((empty.status.code(), stdout(&empty).lines().count()), (Some(0), 1));
+    assert_eq!(by_prefix.status.code(), Some(0), "{}", stderr(&by_prefix));
+    assert_eq!(other.status.code(), Some(1));
+    assert!(stderr(&other).contains("topic no-such.dead-letters does not exist"), "{}", stderr(&other));
+    for (output, expected) in
+        [(unchosen, "--topic: is missing"), (unknown, "--connector = no-such: is neither")]
+    {
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+}
+
+async fn a_choice_that_is_none_ends_with_exit_code_2() {
+    for arguments in [
+        &["list", "--topic", "a", "--prefix", "b"][..],
+        &["list", "--since", "yesterday"],
+        &["list", "--limit", "0"],
+        &["list", "--prefix", "a b", "--config", "/no/such/file"],
+        &["show", "7"],
+        &["show", "0@1", "--raw", "--json"],
+        &["replay"],
+        &["replay", "0@1", "--all"],
+        &["replay", "--all", "--reason", "x"],
+    ] {
+        let output = tributary(&[&["dead-letters"], arguments].concat(), &[]).await;
+
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+fn lines(output: &std::process::Output) -> Vec<Value> {
+    let text = stdout(output);
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {text}")))
+        .collect()
+}

@@ -1,0 +1,144 @@
+//! A topic of dead letters on the shared cluster, written by the form that the module `webhooks::letter` documents.
+
+use std::fs;
+use std::process::Output;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use tributary::kafka::Producer;
+use tributary::model::{
+    AccountingResource, EncodedRecord, InvoicingAction, InvoicingEntity, InvoicingHook, Topic,
+};
+use tributary::pipeline::{DeadLetters, Failure, Original, Stage};
+use tributary::webhooks::delivery::{Context, Family};
+
+use crate::support::Shared;
+use crate::support::command::tributary;
+use crate::support::place::{PARTITIONS, Place};
+
+/// Where customers' events go.
+pub(super) const EVENTS: Topic = Topic::AccountingEvents(AccountingResource::Customers);
+/// Where invoicing customers' events go.
+pub(super) const INVOICING: Topic = Topic::InvoicingEvents(InvoicingEntity::Customer);
+
+pub(super) type Headers = Vec<(&'static str, Bytes)>;
+
+pub(super) struct Scene {
+    pub(super) place: Place,
+    config: String,
+    producer: Producer,
+    letters: DeadLetters,
+}
+
+impl Scene {
+    pub(super) async fn set(shared: &Shared, name: &str) -> Self {
+        let place = Place::on(shared, name).unwrap();
+        let publisher = place.open(&place.layout([EVENTS, INVOICING])).await.unwrap();
+        let config = place.state_dir.join("worker.properties");
+        let lines = format!(
+            "bootstrap.servers={}\nvalue.converter.schema.registry.url={}\nstate.dir={}\n",
+            shared.bootstrap(),
+            shared.registry(),
+            place.state_dir.join("state").display()
+        );
+        fs::write(&config, lines).unwrap();
+        let letters = DeadLetters {
+            topic: place.name(Topic::DeadLetters).into(),
+            partitions: PARTITIONS,
+            connector: "hooks".to_owned(),
+            task: 0,
+            logged: false,
+        };
+        Self { config: config.display().to_string(), producer: publisher.into_sink(), letters, place }
+    }
+
+    /// Runs `tributary dead-letters …` on this topic.
+    pub(super) async fn run(&self, arguments: &[&str]) -> Output {
+        let which = ["--config", &self.config, "--topic", &self.letters.topic];
+        self.run_alone(&[arguments, &which].concat()).await
+    }
+
+    /// The same without saying which topic.
+    pub(super) async fn run_alone(&self, arguments: &[&str]) -> Output {
+        tributary(&[&["dead-letters"], arguments].concat(), &[]).await
+    }
+
+    pub(super) fn config(&self) -> &str {
+        &self.config
+    }
+
+    /// Headers of a delivery of accounting events.
+    pub(super) fn accounting(&self) -> Headers {
+        self.context(Family::Accounting { resource: None })
+    }
+
+    /// Headers of a delivery of an invoicing hook.
+    pub(super) fn invoicing(&self) -> Headers {
+        let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
+        self.context(Family::Invoicing { hook: Some(hook.into()), tenants: Arc::default() })
+    }
+
+    fn context(&self, family: Family) -> Headers {
+        let context = Context {
+            connector: "hooks".to_owned(),
+            prefix: self.place.prefix.to_string(),
+            dead_letters: self.letters.topic.to_string(),
+            received_at: 1_790_000_000_000_000,
+            traceparent: None,
+            family,
+        };
+        vec![
+            ("tributary.received.at", Bytes::from(context.received_at.to_string())),
+            ("tributary.delivery", Bytes::from(serde_json::to_vec(&context).unwrap())),
+        ]
+    }
+
+    /// A letter with these bytes.
+    pub(super) fn letter(&self, class: &'static str, headers: &Headers, body: &[u8]) -> EncodedRecord {
+        let failure = Failure {
+            stage: Stage::Read,
+            class,
+            message: "what was wrong then".to_owned(),
+            causes: Vec::new(),
+        };
+        let value = Bytes::copy_from_slice(body);
+        let original = Original { key: Bytes::from_static(b"hooks"), value, place: None };
+        self.letters.record(&original, None, &failure, headers)
+    }
+
+    /// The same in pieces of so many bytes.
+    pub(super) fn pieces(&self, id: &str, size: usize, headers: &Headers, body: &[u8]) -> Vec<EncodedRecord> {
+        let digest: String = Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect();
+        let of = body.len().div_ceil(size);
+        let piece = |(place, part): (usize, &[u8])| {
+            // What the delivery was stands in the first.
+            let mut headers = if place == 0 { headers.clone() } else { Vec::new() };
+            headers.extend([
+                ("tributary.letter", Bytes::from(id.to_owned())),
+                ("tributary.piece", Bytes::from(format!("{}/{of}", place + 1))),
+                ("tributary.letter.size", Bytes::from(body.len().to_string())),
+                ("tributary.letter.sha256", Bytes::from(digest.clone())),
+            ]);
+            self.letter("kafka::Error::RecordRefused", &headers, part)
+        };
+        body.chunks(size).enumerate().map(piece).collect()
+    }
+
+    /// Writes a record; where it is.
+    pub(super) async fn write(&self, record: EncodedRecord) -> String {
+        let ack = self.producer.send(record).unwrap().await.unwrap();
+        format!("{}@{}", ack.partition, ack.offset)
+    }
+}
+
+/// A change of a customer, as the provider writes it.
+pub(super) fn change(id: &str, company: &str) -> String {
+    format!(
+        r#"{{"WebhookId":"w","OutgoingId":"{id}","TenantId":"7",
+            "ExtraPartitionInformation":{{"PartitionClientId":"{company}","UserName":"somebody"}},
+            "EventType":{{"AppName":"Svc","Domain":"ACC","Resource":"Customers","EventType":"CustomerUpdated",
+            "SemanticName":"Svc.ACC.Customers.CustomerUpdated"}},"Timestamp":638505760891234567,
+            "JsonData":"{{\"CorrelationId\":\"c-1\",\"SequenceVersion\":\"5\"}}"}}"#
+    )
+}
