@@ -211,15 +211,17 @@ async fn connection(shared: Rc<Shared>, number: u32, mut stream: Box<dyn Stream>
         request.write(&shared.book.maker, company, delivery);
         let maker = &shared.book.maker;
         let place = shared.book.ledger.sent(maker.id(company, delivery), maker.company(company));
+        let sent = Instant::now();
         let asked = tokio::time::timeout(PATIENCE, exchange(&mut *stream, request.bytes(), &mut answer));
         let asked = asked.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let took = due.elapsed();
+        // What waited for a connection was not sent yet: to the ledger only the receiver's own time counts.
+        let took = sent.elapsed();
         match asked {
             Ok(status) => {
                 shared.book.ledger.answered(place, Answer::Status { status, took, proper: true });
                 let mut outcome = shared.outcome.borrow_mut();
                 *outcome.statuses.entry(status).or_default() += 1;
-                outcome.micros.push(took.as_micros() as u32);
+                outcome.micros.push(due.elapsed().as_micros() as u32);
             }
             Err(error) => {
                 let silent = error.kind() == io::ErrorKind::TimedOut;

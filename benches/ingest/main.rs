@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `cargo bench --bench ingest [-- speed | rates | outage …] [--seconds N] [--rounds N] [--outage SECONDS]
-//! [--receivers baseline,plain,tls]`
+//! [--rate N] [--receivers baseline,plain,tls]`
 //!
 //! - `speed`: as fast as 64 and 256 connections go, one request after the other on each; receivers take turns, and the
 //!   median of the rounds counts. Our worker keeps all its promises meanwhile (Avro, spool, metrics), once behind a proxy
@@ -42,6 +42,8 @@ struct Scale {
     rounds: usize,
     /// Of the broker.
     outage: Duration,
+    /// Deliveries a second through the outage.
+    rate: u32,
     /// Those that are measured for speed: `baseline`, `plain` for ours behind a proxy, `tls` for ours with TLS.
     receivers: Vec<String>,
 }
@@ -64,6 +66,7 @@ fn main() {
         time: Duration::from_secs(number("--seconds", "10")),
         rounds: number("--rounds", "3") as usize,
         outage: Duration::from_secs(number("--outage", "60")),
+        rate: number("--rate", "5000") as u32,
         receivers: option("--receivers", "baseline,plain,tls").split(',').map(str::to_owned).collect(),
     };
     let named = |part: &str| arguments.iter().any(|given| given == part);

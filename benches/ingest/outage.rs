@@ -1,4 +1,4 @@
-//! A minute without a broker at 5,000 deliveries a second: memory over time, answers, and when the spool is empty again.
+//! A minute without a broker, by default at 5,000 deliveries a second: memory over time, answers, and when the spool is empty again.
 //!
 //! Deliveries go on at the same rate until the spool is empty, or two and a half minutes after the broker came back.
 
@@ -14,7 +14,6 @@ use crate::receiver::Receiver;
 use crate::speed::{verdict, warm};
 use crate::support::{Broker, Error, Options, Result};
 
-const RATE: u32 = 5_000;
 const COMPANIES: u32 = 1_000;
 /// Deliveries flow for so long before the broker goes.
 const BEFORE: Duration = Duration::from_secs(10);
@@ -32,8 +31,8 @@ pub(crate) async fn measure(scale: &Scale) -> Result<()> {
     warm(&receiver, &book).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let time = BEFORE + scale.outage + Duration::from_secs(60) + DRAINING;
-    let load = Load { connections: 256, rate: Some(RATE), companies: COMPANIES, time };
-    println!("\n{RATE} deliveries/s, the broker killed for {:?}", scale.outage);
+    let load = Load { connections: 256, rate: Some(scale.rate), companies: COMPANIES, time };
+    println!("\n{} deliveries/s, the broker killed for {:?}", scale.rate, scale.outage);
     println!("{:>6} {:>8} {:>14}  broker", "s", "RSS MB", "spool entries");
     let sending = generator::run(&receiver.target, load, &book, Arc::clone(&stop));
     let telling = async {
