@@ -260,10 +260,13 @@ mod tests {
     #[test]
     fn no_two_hooks_share_a_secret() {
         let master = Secret::new("a master secret of thirty-two byte");
-        let hooks = InvoicingEntity::all().flat_map(|entity| InvoicingAction::ALL.map(|action| (entity, action)));
+        let hooks =
+            InvoicingEntity::all().flat_map(|entity| InvoicingAction::ALL.map(|action| (entity, action)));
 
-        let secrets: std::collections::BTreeSet<String> =
-            hooks.clone().map(|(entity, action)| hook_secret(&master, entity, action).reveal().to_owned()).collect();
+        let secrets: std::collections::BTreeSet<String> = hooks
+            .clone()
+            .map(|(entity, action)| hook_secret(&master, entity, action).reveal().to_owned())
+            .collect();
 
         assert_eq!(secrets.len(), hooks.count());
     }
