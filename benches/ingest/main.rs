@@ -19,7 +19,12 @@
 //! too; `TRIBUTARY_TEST_BOOTSTRAP` names another for `speed` and `rates`. Generator, receiver and broker share the machine's
 //! cores, so figures compare receivers of one run, and no others. The processor time is the receiver's alone.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for people, with nothing to recover")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people, with nothing to recover"
+)]
 
 mod baseline;
 mod generator;

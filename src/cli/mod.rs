@@ -175,7 +175,8 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
         }
         #[cfg(feature = "simulator")]
         Command::Demo(options) => {
-            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error,librdkafka=off,rdkafka=off".to_owned());
+            let filter = load::log_filter(&environment)?
+                .unwrap_or_else(|| "error,librdkafka=off,rdkafka=off".to_owned());
             let logs = telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(async |metrics| demo::run(&options, logs, metrics, out).await)
         }

@@ -158,7 +158,6 @@ impl Delivery {
 
     /// The records an entry of the spool stands for, with the delivery's id. All of them where the body is read in another
     /// way by now than when it was stored: one record too many is a duplicate, one too few is lost.
-    #[must_use]
     pub fn read_again(&self, positions: &[u16]) -> (Option<String>, Result<Vec<Outgoing>, ModelError>) {
         let (reading, records) = self.records();
         let chosen = records.map(|records| {

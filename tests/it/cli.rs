@@ -96,8 +96,11 @@ async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outag
     let said = stdout(&output);
     assert!(output.status.success(), "{said}\n{}", stderr(&output));
     assert!(said.contains("deliveries answered 200, 0 missing, 0 out of order, 0 there twice"), "{said}");
-    let column = |line: &str, place: usize| line.split_whitespace().nth(place).and_then(|cell| cell.parse::<u64>().ok());
-    let spooled = said.lines().filter(|line| line.contains("cut off")).filter_map(|line| column(line, 8)).max();
+    let column = |line: &str, place: usize| {
+        line.split_whitespace().nth(place).and_then(|cell| cell.parse::<u64>().ok())
+    };
+    let spooled =
+        said.lines().filter(|line| line.contains("cut off")).filter_map(|line| column(line, 8)).max();
     assert!(spooled.is_some_and(|spooled| spooled > 0), "nothing went through the spool:\n{said}");
 }
 

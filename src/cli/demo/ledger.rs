@@ -1,7 +1,7 @@
 //! What the provider was told against what the topics hold.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, hash_map},
     fmt,
 };
 
@@ -70,10 +70,9 @@ impl Verdict {
             *verdict.topics.entry(record.topic.to_string()).or_default() += 1;
             let id = record.headers.iter().find(|(name, _)| name == "tributary.id");
             let id = String::from_utf8_lossy(id.map_or(&[][..], |(_, id)| id)).into_owned();
-            if places.contains_key(&id) {
-                verdict.repeated += 1;
-            } else {
-                places.insert(id, place);
+            match places.entry(id) {
+                hash_map::Entry::Occupied(_) => verdict.repeated += 1,
+                hash_map::Entry::Vacant(free) => drop(free.insert(place)),
             }
         }
         let mut last: HashMap<(&str, String), usize> = HashMap::new();

@@ -10,7 +10,7 @@
 //!   answered 200.
 //! - Whatever happens, [`Intake::take`] answers before [`Times::last`]: the report or the spool by [`Times::deadline`], and
 //!   where not even the spool has an answer by then, [`Outcome::Late`].
-//! - Order per lane: see [`lane`]. After a crash the lanes that have something in the spool begin behind.
+//! - Order per lane: the head of `lane.rs` has the argument. After a crash the lanes that have something in the spool begin behind.
 //! - What Kafka or the schema refuses for good goes to the dead letters, with its bytes, and counts as published then.
 //! - A delivery that was taken is seen through by a task of its own: a sender that hangs up does not take it back.
 //! - In memory: `intake.memory.bytes` over all lanes; above it lanes go behind. On disk: the spool's limit, then
@@ -406,7 +406,7 @@ impl<S: Sinks> Shared<S> {
 
     /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
     async fn try_bury(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
-        let failure = Failure::new(Stage::Produce, "kafka::Error::Delivery", error);
+        let failure = Failure::new(Stage::Produce, error.class(), error);
         let (Some(ready), Some(built)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
             return false;
         };

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    hash::{BuildHasher, Hash, Hasher},
+    hash::BuildHasher,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -92,11 +92,7 @@ impl Seen {
     }
 
     fn hash(&self, connector: &str, id: &str) -> u128 {
-        let half = |state: &std::hash::RandomState| {
-            let mut hasher = state.build_hasher();
-            (connector, id).hash(&mut hasher);
-            u128::from(hasher.finish())
-        };
+        let half = |state: &std::hash::RandomState| u128::from(state.hash_one((connector, id)));
         half(&self.hashers[0]) << 64 | half(&self.hashers[1])
     }
 

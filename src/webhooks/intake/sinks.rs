@@ -192,7 +192,9 @@ impl<K: RecordSink> Reports<K> {
         let (mut again, mut refused) = (None, None);
         let mut sort = |kind: Option<Kind>, error: kafka::Error| {
             if error.persisted() == Persisted::Yes {
-                kind.map(|kind| landed(kind, self.sent_at));
+                if let Some(kind) = kind {
+                    landed(kind, self.sent_at);
+                }
             } else if error.refuses_record() {
                 metrics::publish_failed(Stage::Produce);
                 refused = Some(error);

@@ -6,7 +6,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::MutexGuard;
 use tributary::avro::embedded::Server;
 
 use super::delivery::{Id, Maker};
@@ -15,7 +14,7 @@ use super::ledger::Ledger;
 use super::reader::Reader;
 use super::senders::{Senders, client};
 use super::worker::{SECRET, Settings, Worker};
-use crate::support::{Broker, Error, Proxy, Result, breakable};
+use crate::support::{Error, Proxy, Result, breakable};
 
 /// What a busy machine may need to read a topic.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -28,7 +27,7 @@ pub(super) const SESSION: Duration = Duration::from_millis(1500);
 
 /// Everything a test of a receiving worker stands on.
 pub(super) struct Stage {
-    pub(super) broker: MutexGuard<'static, Broker>,
+    pub(super) broker: breakable::Taken,
     /// The way to the registry.
     pub(super) registry: Proxy,
     pub(super) worker: Worker,
@@ -106,7 +105,7 @@ impl Stage {
         let mut reader = reading.await.map_err(|error| Error(format!("read the topics: {error}")))?;
         let drained = self.until_drained().await;
         let stopped = self.worker.stop().await;
-        let judging = tokio::task::spawn_blocking(move || judge(&entries, reader.to_end(LIMIT)));
+        let judging = tokio::task::spawn_blocking(move || judge(&entries, reader.read_to_end(LIMIT)));
         let verdict = judging.await.map_err(|error| Error(format!("judge: {error}")))?;
         // What was lost says more than a spool that is not empty.
         drained.and(stopped).map_err(|error| Error(format!("{verdict}: {error}")))?;

@@ -264,7 +264,9 @@ pub(super) struct Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         // In an asynchronous test nothing may be waited for.
-        self.runtime.take().map(Runtime::shutdown_background);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -311,7 +313,9 @@ impl Bench {
     /// Ends without a word, as a kill would: what was appended stays, what is in memory is gone. The broker forgets what
     /// it has not taken.
     pub(super) async fn die(mut self) -> Remains {
-        self.runtime.take().map(Runtime::shutdown_background);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
         assert!(self.spool.close(LONG).await, "the spool is still in use");
         self.broker.break_producers(0);
         Remains {
