@@ -172,7 +172,9 @@ async fn send(target: &Target, load: Load, book: Book, stop: Arc<AtomicBool>) ->
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
-    pace.map(|pace| pace.join().unwrap());
+    if let Some(pace) = pace {
+        pace.join().unwrap();
+    }
     let mut outcome = shared.outcome.take();
     outcome.took = began.elapsed();
     outcome.micros.sort_unstable();

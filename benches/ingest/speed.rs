@@ -100,7 +100,7 @@ pub(crate) async fn verdict(worker: &Worker, bootstrap: &str, book: Book) -> Res
             entries.iter().filter(|entry| entry.acknowledged.is_some()).map(|entry| entry.id).collect();
         let mut reader = Reader::open(&bootstrap, &events, &[&letters], book.maker.clone());
         reader.until_seen(owed, LIMIT);
-        let verdict = judge(&entries, reader.to_end(LIMIT));
+        let verdict = judge(&entries, reader.read_to_end(LIMIT));
         let sound = if verdict.is_sound() { "sound" } else { "NOT SOUND" };
         format!("{sound}: {verdict}; {}", book.ledger.figures())
     });

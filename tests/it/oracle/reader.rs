@@ -74,7 +74,7 @@ impl Reader {
     ///
     /// # Panics
     /// If the end cannot be reached within `limit`.
-    pub(crate) fn to_end(&mut self, limit: Duration) -> &[Appearance] {
+    pub(crate) fn read_to_end(&mut self, limit: Duration) -> &[Appearance] {
         let deadline = Instant::now() + limit;
         let ends: Vec<((String, i32), i64)> = self
             .next

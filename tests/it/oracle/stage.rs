@@ -106,7 +106,7 @@ impl Stage {
         let mut reader = reading.await.map_err(|error| Error(format!("read the topics: {error}")))?;
         let drained = self.until_drained().await;
         let stopped = self.worker.stop().await;
-        let judging = tokio::task::spawn_blocking(move || judge(&entries, reader.to_end(LIMIT)));
+        let judging = tokio::task::spawn_blocking(move || judge(&entries, reader.read_to_end(LIMIT)));
         let verdict = judging.await.map_err(|error| Error(format!("judge: {error}")))?;
         // What was lost says more than a spool that is not empty.
         drained.and(stopped).map_err(|error| Error(format!("{verdict}: {error}")))?;
