@@ -32,7 +32,12 @@ mod oracle;
 mod outage;
 mod receiver;
 mod speed;
-#[allow(dead_code, unused_imports, reason = "the rig of the tests, of which this needs a part")]
+#[allow(
+    dead_code,
+    unused_imports,
+    clippy::print_stderr,
+    reason = "the rig of the tests, of which this needs a part"
+)]
 #[path = "../../tests/it/support/mod.rs"]
 mod support;
 
