@@ -24,6 +24,9 @@ use zeroize::Zeroizing;
 
 use crate::{metrics, retry::Chain};
 
+/// The files are looked at no more often than this.
+const OFTENEST: Duration = Duration::from_millis(1);
+
 /// Why a certificate cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -89,7 +92,7 @@ impl Certificates {
 
     /// Looks at the files this often and takes up what has changed, until it is told to stop.
     pub async fn watch(mut self, every: Duration, stop: CancellationToken) {
-        let mut ticks = interval(every);
+        let mut ticks = interval(every.max(OFTENEST));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // One line for each failure, however often it is met.
         let mut failing = String::new();

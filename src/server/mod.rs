@@ -37,7 +37,7 @@ use tower_service::Service;
 use crate::metrics;
 
 use activity::{Activity, Answer, Moving};
-use addresses::{Addresses, Place};
+use addresses::Addresses;
 pub use certificate::{CertificateError, Certificates, tls};
 
 mod activity;
@@ -224,7 +224,7 @@ async fn accept(listener: TcpListener, listening: Arc<Listening>) {
             let (tasks, cut) = (listening.tasks.clone(), listening.cut.clone());
             tasks.spawn(cut.run_until_cancelled_owned(async move {
                 greet(stream, peer, &listening).await;
-                drop::<(_, Place)>((slot, place));
+                drop((slot, place));
             }));
         }
     })
