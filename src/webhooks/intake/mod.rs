@@ -66,6 +66,8 @@ const AGAIN: Policy =
     Policy { first: Duration::from_millis(50), longest: Duration::from_secs(2), total: None };
 /// Lanes that are drained at a time; each holds at most one batch in memory.
 const DRAINS: usize = 8;
+/// How long a stop waits for reports: a broker that is there takes milliseconds, and one that is not takes for ever.
+const FLUSH: Duration = Duration::from_secs(5);
 /// What an item takes beside its bytes, roughly.
 const ITEM: usize = 512;
 /// Ids of deliveries that are remembered.
@@ -223,13 +225,13 @@ impl<S: Sinks> Intake<S> {
         answer.await.unwrap_or(Outcome::Late)
     }
 
-    /// Stores what has no report, gives the producer until `until`, and ends. Deliveries that come meanwhile are refused.
+    /// Stores what has no report, gives the producer a while, `until` at the longest, and ends. Deliveries that come meanwhile are refused.
     pub async fn stop(self, until: Instant) {
         let shared = self.0;
         shared.stopping.cancel();
         shared.tasks.close();
-        // Each has a copy by now or soon; what is left of the time is the producer's.
-        shared.sinks.flush(until).await;
+        // Each has a copy by now or soon. The producer gets a while to report, which saves duplicates; nothing is lost without.
+        shared.sinks.flush(until.min(Instant::now() + FLUSH)).await;
         shared.sinks.purge();
         if timeout_at(until + Duration::from_secs(1), shared.tasks.wait()).await.is_err() {
             tracing::warn!("some deliveries were left without a report");
