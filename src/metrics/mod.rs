@@ -76,6 +76,7 @@ const OTHER: &str = "other";
 const FAMILIES: &[&str] = &["accounting", "invoicing"];
 const REFUSALS: &[&str] = &[
     "route",
+    "starting",
     "stopped",
     "shed",
     "source",
@@ -549,6 +550,8 @@ pub enum DeliveryEnd {
 pub enum Refusal {
     /// No connector is received there, or not by that method.
     Route,
+    /// It is not known yet whether a connector is received there.
+    Starting,
     /// The connector is stopped.
     Stopped,
     /// Too many bytes are on their way already.
@@ -573,6 +576,7 @@ impl Refusal {
     fn label(self) -> &'static str {
         match self {
             Self::Route => "route",
+            Self::Starting => "starting",
             Self::Stopped => "stopped",
             Self::Shed => "shed",
             Self::Source => "source",

@@ -16,7 +16,7 @@ use crate::{
 /// back is only the report, and dropping it does not take the record back.
 pub trait RecordSink: Send + Sync {
     /// The report.
-    type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + 'static;
+    type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + Unpin + 'static;
 
     /// Hands a record over, or gives it back with the reason.
     fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError>;

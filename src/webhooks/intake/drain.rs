@@ -207,7 +207,7 @@ async fn settle<S: Sinks>(
     let mut failed = BTreeMap::new();
     for Flying { sequence, source, delivery, handed } in sent {
         let landed = match handed.sent {
-            Sent::Flying(reports) => match reports.all().await {
+            Sent::Flying(reports) => match reports.await {
                 Report::Landed => true,
                 Report::Refused(error) => shared.try_bury(&delivery, &error).await,
                 Report::Again(error) => {

@@ -12,7 +12,8 @@
 //!   where not even the spool has an answer by then, [`Outcome::Late`].
 //! - Order per lane: the head of `lane.rs` has the argument. After a crash the lanes that have something in the spool begin behind.
 //! - What Kafka or the schema refuses for good goes to the dead letters, with its bytes, and counts as published then.
-//! - A delivery that was taken is seen through by a task of its own: a sender that hangs up does not take it back.
+//! - A delivery that was taken is seen through, by a task of its own where its sender hangs up or Kafka is late: nobody takes
+//!   it back.
 //! - In memory: `intake.memory.bytes` over all lanes; above it lanes go behind. On disk: the spool's limit, then
 //!   [`Outcome::Full`].
 //!
@@ -38,10 +39,14 @@ use std::{
 };
 
 use tokio::{
+    runtime::Handle,
     sync::{Semaphore, SetOnce, oneshot},
     time::{Instant, sleep, sleep_until, timeout_at},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use self::{
     lane::{Lane, NotSent, Way},
@@ -121,6 +126,8 @@ struct Shared<S: Sinks> {
     stopping: CancellationToken,
     /// Every delivery that is seen through, and every drain.
     tasks: TaskTracker,
+    /// Where these run: a request that is cut off may end outside.
+    runtime: Handle,
 }
 
 /// What became of a part that was handed to the producer.
@@ -138,6 +145,51 @@ struct Handed<K: RecordSink> {
     /// The delivery's id.
     id: Option<String>,
     sent: Sent<K>,
+}
+
+/// Which way a part went.
+type Direction<S> = Way<Reports<<S as Sinks>::Sink>, kafka::Error>;
+
+/// A part on its way to Kafka whose sender waits for the report. Dropped, because the sender has hung up or the time for
+/// Kafka is over, a task sees it through.
+struct Flight<'a, S: Sinks> {
+    shared: &'a Arc<Shared<S>>,
+    since: Instant,
+    flying: Option<Flying<S::Sink>>,
+    /// What Kafka has said, where that is not the end of it.
+    report: Option<Report>,
+}
+
+struct Flying<K: RecordSink> {
+    reports: Reports<K>,
+    line: Arc<Line>,
+    item: Arc<Item>,
+    ticket: Option<Ticket>,
+    /// A stop waits for this as for a task.
+    _awaited: TaskTrackerToken,
+}
+
+impl<S: Sinks> Flight<'_, S> {
+    /// Leaves it to a task, which answers.
+    fn leave(&mut self) -> Option<oneshot::Receiver<Outcome>> {
+        let Flying { reports, line, item, ticket, .. } = self.flying.take()?;
+        let (report, since, shared) = (self.report.take(), self.since, Arc::clone(self.shared));
+        let (verdict, answer) = Verdict::of(1, ticket);
+        let told = Answer(Some(verdict));
+        self.shared.spawn(async move {
+            match report {
+                Some(report) => shared.reported(&line, &item, report, since, told).await,
+                None => shared.direct(&line, &item, reports, since, told).await,
+            }
+        });
+        Some(answer)
+    }
+}
+
+impl<S: Sinks> Drop for Flight<'_, S> {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 /// A lane and its name.
@@ -188,6 +240,7 @@ impl<S: Sinks> Intake<S> {
             drains: Semaphore::new(DRAINS),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            runtime: Handle::current(),
         });
         let behind: Vec<_> = read(&shared.lines).values().cloned().collect();
         for line in behind {
@@ -217,9 +270,14 @@ impl<S: Sinks> Intake<S> {
             },
             None => None,
         };
-        let (verdict, answer) = Verdict::of(reading.parts.len(), ticket);
-        for part in reading.parts {
-            shared.enter(&delivery, part, since, Answer(Some(Arc::clone(&verdict))));
+        let mut parts = reading.parts;
+        if let (1, Some(part)) = (parts.len(), parts.pop()) {
+            return shared.take_one(&delivery, part, since, ticket).await;
+        }
+        let (verdict, answer) = Verdict::of(parts.len(), ticket);
+        for part in parts {
+            let (line, item, way) = shared.enter(&delivery, part);
+            shared.see_through(line, item, way, since, Answer(Some(Arc::clone(&verdict))));
         }
         drop(verdict);
         answer.await.unwrap_or(Outcome::Late)
@@ -252,6 +310,10 @@ impl<S: Sinks> Intake<S> {
 }
 
 impl<S: Sinks> Shared<S> {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.tasks.spawn_on(task, &self.runtime));
+    }
+
     fn line(&self, id: &spool::Lane) -> Arc<Line> {
         if let Some(line) = read(&self.lines).get(id) {
             return Arc::clone(line);
@@ -261,8 +323,52 @@ impl<S: Sinks> Shared<S> {
         Arc::clone(lines.entry(id.clone()).or_insert_with(new))
     }
 
-    /// Lets a part into its lane and sees it through.
-    fn enter(self: &Arc<Self>, delivery: &Delivery, part: Part, since: Instant, answer: Answer) {
+    /// Takes a delivery that is all in one lane. What Kafka reports in time is awaited here, since a task for each would cost
+    /// as much as the rest; anything else is seen through by one.
+    async fn take_one(
+        self: &Arc<Self>,
+        delivery: &Delivery,
+        part: Part,
+        since: Instant,
+        ticket: Option<Ticket>,
+    ) -> Outcome {
+        let (line, item, way) = self.enter(delivery, part);
+        let reports = match way {
+            Way::Direct(reports) => reports,
+            way => {
+                let (verdict, answer) = Verdict::of(1, ticket);
+                self.see_through(line, item, way, since, Answer(Some(verdict)));
+                return answer.await.unwrap_or(Outcome::Late);
+            }
+        };
+        let flying = Flying { reports, line, item, ticket, _awaited: self.tasks.token() };
+        let mut flight = Flight { shared: self, since, flying: Some(flying), report: None };
+        if let Some(flying) = &mut flight.flying {
+            let report = tokio::select! {
+                biased;
+                report = &mut flying.reports => Some(report),
+                () = self.due(since) => None,
+            };
+            if let Some(Report::Landed) = report
+                && let Some(Flying { line, item, ticket, .. }) = flight.flying.take()
+            {
+                self.published(&line, &item);
+                line.lane.landed(item.sequence);
+                if let Some(ticket) = ticket {
+                    ticket.end(Outcome::Durable);
+                }
+                return Outcome::Durable;
+            }
+            flight.report = report;
+        }
+        match flight.leave() {
+            Some(answer) => answer.await.unwrap_or(Outcome::Late),
+            None => Outcome::Late,
+        }
+    }
+
+    /// Lets a part into its lane.
+    fn enter(self: &Arc<Self>, delivery: &Delivery, part: Part) -> (Arc<Line>, Arc<Item>, Direction<S>) {
         let line = self.line(&part.lane);
         let ready = self.openings.ready(&delivery.context);
         let records = ready
@@ -290,8 +396,20 @@ impl<S: Sinks> Shared<S> {
         // What cannot be sent soon would only take memory from what can.
         let keep = || ready.is_some() && self.memory.has_plenty();
         let (item, way) = line.lane.enter(self.times.deadline, &self.numbers, item, send, keep);
+        (line, item, way)
+    }
+
+    /// Sees a part through in a task of its own, whoever hangs up.
+    fn see_through(
+        self: &Arc<Self>,
+        line: Arc<Line>,
+        item: Arc<Item>,
+        way: Direction<S>,
+        since: Instant,
+        answer: Answer,
+    ) {
         let shared = Arc::clone(self);
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             match way {
                 Way::Direct(reports) => shared.direct(&line, &item, reports, since, answer).await,
                 Way::Behind => shared.behind(&line, &item, since, answer).await,
@@ -309,7 +427,7 @@ impl<S: Sinks> Shared<S> {
         since: Instant,
         mut answer: Answer,
     ) {
-        let mut reports = pin!(reports.all());
+        let mut reports = pin!(reports);
         let report = tokio::select! {
             biased;
             report = reports.as_mut() => report,
@@ -415,7 +533,7 @@ impl<S: Sinks> Shared<S> {
         for pieces in [1, prepare::pieces(&delivery.body)] {
             let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
             match sinks::send(&*built.sink, letters) {
-                Ok(reports) => match reports.all().await {
+                Ok(reports) => match reports.await {
                     Report::Landed => return true,
                     Report::Refused(_) => {}
                     Report::Again(_) => {
@@ -449,9 +567,9 @@ impl<S: Sinks> Shared<S> {
     /// Kafka where that is sooner.
     fn watch(self: &Arc<Self>, line: &Arc<Line>, item: Arc<Item>, sent: Sent<S::Sink>) {
         let (shared, line) = (Arc::clone(self), Arc::clone(line));
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             let report = match sent {
-                Sent::Flying(reports) => reports.all().await,
+                Sent::Flying(reports) => reports.await,
                 Sent::Refused(error) => Report::Refused(error),
             };
             shared.reported(&line, &item, report, Instant::now(), Answer(None)).await;
@@ -509,7 +627,7 @@ impl<S: Sinks> Shared<S> {
 
     fn ensure_drain(self: &Arc<Self>, line: &Arc<Line>) {
         if line.lane.wants_drain() {
-            self.tasks.spawn(drain::run(Arc::clone(self), Arc::clone(line)));
+            self.spawn(drain::run(Arc::clone(self), Arc::clone(line)));
         }
     }
 

@@ -1,11 +1,14 @@
 //! The producer of the moment: built when first needed, built anew once it is over.
 
 use std::{
+    collections::VecDeque,
     future::Future,
+    pin::Pin,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -145,13 +148,14 @@ impl<S: Sinks> Current<S> {
     }
 }
 
-/// Records of one part that were handed over.
+/// Records of one part that were handed over; as a future, what their reports say together.
 pub(super) struct Reports<K: RecordSink> {
-    first: Option<(Kind, K::Delivery)>,
-    others: Vec<(Kind, K::Delivery)>,
+    /// The one whose report is awaited.
+    next: Option<(Kind, K::Delivery)>,
+    others: VecDeque<(Kind, K::Delivery)>,
     sent_at: Instant,
-    /// Why not all of them were.
-    broken: Option<kafka::Error>,
+    again: Option<kafka::Error>,
+    refused: Option<kafka::Error>,
 }
 
 /// What the reports of a part say together.
@@ -170,16 +174,17 @@ pub(super) fn send<K: RecordSink>(
     sink: &K,
     records: Vec<Prepared>,
 ) -> Result<Reports<K>, NotSent<kafka::Error>> {
-    let mut reports = Reports { first: None, others: Vec::new(), sent_at: Instant::now(), broken: None };
+    let mut reports =
+        Reports { next: None, others: VecDeque::new(), sent_at: Instant::now(), again: None, refused: None };
     for Prepared { record, kind } in records {
         match sink.send(record) {
-            Ok(delivery) if reports.first.is_none() => reports.first = Some((kind, delivery)),
-            Ok(delivery) => reports.others.push((kind, delivery)),
-            Err(refused) if reports.first.is_some() => {
-                reports.broken = Some(refused.error);
+            Ok(delivery) if reports.next.is_none() => reports.next = Some((kind, delivery)),
+            Ok(delivery) => reports.others.push_back((kind, delivery)),
+            Err(failed) if reports.next.is_some() => {
+                reports.failed(failed.error);
                 break;
             }
-            Err(refused) if refused.error.refuses_record() => return Err(NotSent::Refused(refused.error)),
+            Err(failed) if failed.error.refuses_record() => return Err(NotSent::Refused(failed.error)),
             Err(_) => return Err(NotSent::Later),
         }
     }
@@ -187,36 +192,35 @@ pub(super) fn send<K: RecordSink>(
 }
 
 impl<K: RecordSink> Reports<K> {
+    fn failed(&mut self, error: kafka::Error) {
+        metrics::publish_failed(Stage::Produce);
+        if error.refuses_record() {
+            self.refused = Some(error);
+        } else {
+            self.again = Some(error);
+        }
+    }
+}
+
+impl<K: RecordSink> Future for Reports<K> {
+    type Output = Report;
+
     /// Waits for all of them, and counts what Kafka has.
-    pub(super) async fn all(self) -> Report {
-        let (mut again, mut refused) = (None, None);
-        let mut sort = |kind: Option<Kind>, error: kafka::Error| {
-            if error.persisted() == Persisted::Yes {
-                if let Some(kind) = kind {
-                    landed(kind, self.sent_at);
-                }
-            } else if error.refuses_record() {
-                metrics::publish_failed(Stage::Produce);
-                refused = Some(error);
-            } else {
-                metrics::publish_failed(Stage::Produce);
-                again = Some(error);
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Report> {
+        let reports = &mut *self;
+        while let Some((kind, delivery)) = &mut reports.next {
+            let kind = *kind;
+            match ready!(Pin::new(delivery).poll(context)) {
+                Err(error) if error.persisted() != Persisted::Yes => reports.failed(error),
+                Ok(_) | Err(_) => landed(kind, reports.sent_at),
             }
-        };
-        for (kind, delivery) in self.first.into_iter().chain(self.others) {
-            match delivery.await {
-                Ok(_) => landed(kind, self.sent_at),
-                Err(error) => sort(Some(kind), error),
-            }
+            reports.next = reports.others.pop_front();
         }
-        if let Some(error) = self.broken {
-            sort(None, error);
-        }
-        match (again, refused) {
+        Poll::Ready(match (reports.again.take(), reports.refused.take()) {
             (Some(error), _) => Report::Again(error),
             (None, Some(error)) => Report::Refused(error),
             (None, None) => Report::Landed,
-        }
+        })
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn echo(guid: &str) -> Response {
 pub(super) fn refused(refusal: Refusal, version: Version, rest: bool, retry_after: Duration) -> Response {
     let mut response = match refusal {
         Refusal::Route => empty(StatusCode::NOT_FOUND),
-        Refusal::Stopped | Refusal::Shed => later(retry_after),
+        Refusal::Starting | Refusal::Stopped | Refusal::Shed => later(retry_after),
         Refusal::Source | Refusal::Signature => empty(StatusCode::UNAUTHORIZED),
         Refusal::Echo | Refusal::Broken => empty(StatusCode::BAD_REQUEST),
         Refusal::Oversized | Refusal::OversizedVerified => empty(StatusCode::PAYLOAD_TOO_LARGE),

@@ -46,7 +46,7 @@ impl<T: Take> Shared<T> {
         let Some((receiver, accounting)) =
             posted(&head, receiver.as_deref().map(|it| (it, it.accounting.as_ref())))
         else {
-            return self.refuse(Refusal::Route, &head, body).await;
+            return self.refuse(self.unknown(&head), &head, body).await;
         };
         let verification = self.admit(&head, receiver).and_then(|()| {
             let presented = Presented::of(&head.headers, &ACCOUNTING_HEADER, Scheme::Required);
@@ -66,7 +66,7 @@ impl<T: Take> Shared<T> {
         let Some((receiver, invoicing)) =
             posted(&head, receiver.as_deref().map(|it| (it, it.invoicing.as_ref())))
         else {
-            return self.refuse(Refusal::Route, &head, body).await;
+            return self.refuse(self.unknown(&head), &head, body).await;
         };
         let verification = self.admit(&head, receiver).and_then(|()| match &invoicing.trust {
             Trust::Addresses => Ok(Check::Source),
@@ -103,6 +103,12 @@ impl<T: Take> Shared<T> {
             Some(guid) => answer::echo(guid),
             None => self.refuse(Refusal::Echo, &head, body).await,
         }
+    }
+
+    /// Why nothing is received there: nobody is, or it is not known yet who is.
+    fn unknown(&self, head: &Parts) -> Refusal {
+        let may_come = head.method == Method::POST && self.receivers.is_partial();
+        if may_come { Refusal::Starting } else { Refusal::Route }
     }
 
     /// Whether a delivery may be read at all.

@@ -188,6 +188,10 @@ async fn incoming<T: Take>(
     let receiver = segments.ok().and_then(|Path(segment)| shared.receivers.invoicing(&segment));
     match receiver {
         Some(receiver) if request.method() == Method::GET => shared.echo(&receiver, request).await,
+        None if request.method() == Method::GET && shared.receivers.is_partial() => {
+            let (head, body) = request.into_parts();
+            shared.refuse(Refusal::Starting, &head, body).await
+        }
         receiver => shared.invoicing(receiver, request).await,
     }
 }

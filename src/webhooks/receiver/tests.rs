@@ -140,3 +140,28 @@ async fn a_body_must_be_there_in_time_and_a_handler_waits_no_longer() {
     assert!(began.elapsed() >= body_time);
     assert_eq!(take.0.load(Ordering::Relaxed), 0);
 }
+
+#[tokio::test]
+async fn nobody_is_told_that_a_connector_is_not_there_before_that_is_known() {
+    let receivers = Receivers::new();
+    receivers.set_partial(true);
+    let routes =
+        router(receivers.clone(), Arc::new(Counting::default()), mpsc::channel(1).0, Options::default());
+    let ask = async |method: &str, path: &str| {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let answer = routes.clone().call(request).await.unwrap();
+        (answer.status(), answer.headers().contains_key("retry-after"))
+    };
+    let guid = "/api/webhooks/incoming/Invoicing?echo=6f9619ff8b86d011b42d00cf4fc964ff";
+    let paths = [("POST", PATH), ("POST", "/api/webhooks/incoming/Invoicing"), ("GET", guid)];
+    for (method, path) in paths {
+        assert_eq!(ask(method, path).await, (StatusCode::SERVICE_UNAVAILABLE, true), "{method} {path}");
+    }
+    assert_eq!(ask("POST", "/elsewhere").await, (StatusCode::NOT_FOUND, false));
+
+    receivers.set_partial(false);
+
+    for (method, path) in paths {
+        assert_eq!(ask(method, path).await, (StatusCode::NOT_FOUND, false), "{method} {path}");
+    }
+}

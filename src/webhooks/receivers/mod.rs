@@ -10,7 +10,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use http::HeaderName;
@@ -164,7 +167,14 @@ impl Receiver {
 
 /// The receivers of the moment. Cheap to clone; all clones are one table.
 #[derive(Debug, Clone, Default)]
-pub struct Receivers(Arc<RwLock<Arc<Table>>>);
+pub struct Receivers(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    table: RwLock<Arc<Table>>,
+    /// There may be others: the table is that of an earlier run, or of none.
+    partial: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -189,7 +199,19 @@ impl Receivers {
             }
             new.by_connector.insert(Arc::clone(&receiver.connector), receiver);
         }
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+    }
+
+    /// Says whether there may be others than those that were set. Until that is known nobody is told that a connector is not
+    /// there: the provider gives up an address that does not know it.
+    pub fn set_partial(&self, partial: bool) {
+        self.0.partial.store(partial, Ordering::Release);
+    }
+
+    /// Whether there may be others than those that were set.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.0.partial.load(Ordering::Acquire)
     }
 
     /// Whose accounting deliveries have this connector's name in their path.
@@ -214,7 +236,7 @@ impl Receivers {
 
     /// The lock is held for a copy of a pointer, so that readers and writers wait for nothing.
     fn table(&self) -> Arc<Table> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -94,6 +94,7 @@ impl Follower {
                 _ => {}
             }
             if tail.is_some() {
+                self.parts.receivers.set_partial(false);
                 kept = self.cache.save(&self.listed).await;
             }
             let again = !kept || !self.parts.faults.borrow().is_empty();

@@ -182,6 +182,7 @@ impl Ingest {
         }
 
         let receivers = Receivers::new();
+        receivers.set_partial(true);
         let faults = watch::Sender::new(Faults::default());
         let told_faults = faults.subscribe();
         let parts = Parts {
