@@ -2,6 +2,10 @@
 
 use std::{io, process::ExitCode};
 
+/// Deliveries make many small allocations on one thread that another frees, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // The one crypto provider; it fails only where somebody has installed one before, which nobody has.
     rustls::crypto::aws_lc_rs::default_provider().install_default().ok();

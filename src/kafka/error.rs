@@ -182,6 +182,13 @@ impl Error {
         matches!(self, Self::Delivery { source, .. } if source.refuses_record())
     }
 
+    /// Whether the topic is not there, or not with this partition: it was deleted since it was looked for.
+    #[must_use]
+    pub fn lacks_topic(&self) -> bool {
+        let lacks = [Code::UnknownTopic, Code::UnknownPartition, Code::UnknownTopicOrPartition];
+        matches!(self, Self::Delivery { source, .. } if source.code().is_some_and(|code| lacks.contains(&code)))
+    }
+
     /// Whether there are fewer brokers than a new topic is to have copies. Some may only not be there yet.
     #[must_use]
     pub fn lacks_brokers(&self) -> bool {

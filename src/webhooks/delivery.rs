@@ -7,7 +7,7 @@
 //! - What a delivery becomes depends on nothing but the delivery: read again it gives the same records with the same ids.
 //! - A body that cannot be read is a part too: its bytes go to the dead letters.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,10 @@ use crate::{
 
 /// Lanes of one topic: enough that one slow key holds up few others, few enough to look at all of them.
 pub const LANES: u8 = 32;
+/// Tenants that are kept with each delivery without a look which of them it names.
+const FEW: usize = 8;
+/// Between the topic and the connector in the name of a lane; no topic has it.
+const SEPARATOR: char = '/';
 /// First byte of what the spool holds, for those who come later.
 const FORMAT: u8 = 1;
 
@@ -208,7 +212,7 @@ impl Delivery {
     /// What the spool holds of a part.
     #[must_use]
     pub fn to_entry(&self, positions: &[u16]) -> Bytes {
-        let head = Head { context: &*self.context, positions: positions.to_vec() };
+        let head = Head { context: &*self.to_keep(), positions: positions.to_vec() };
         // A map with text for keys is always writable.
         let head = serde_json::to_vec(&head).unwrap_or_default();
         let mut entry = BytesMut::with_capacity(5 + head.len() + self.body.len());
@@ -217,6 +221,25 @@ impl Delivery {
         entry.put_slice(&head);
         entry.put_slice(&self.body);
         entry.freeze()
+    }
+
+    /// The context with no more than it takes to read this body again: of all the tenants that are mapped, those it names.
+    #[must_use]
+    pub fn to_keep(&self) -> Cow<'_, Context> {
+        let Family::Invoicing { hook, tenants } = &self.context.family else {
+            return Cow::Borrowed(&self.context);
+        };
+        if tenants.len() <= FEW {
+            return Cow::Borrowed(&self.context);
+        }
+        let reception =
+            Reception { connector: &self.context.connector, received_at: self.context.received_at };
+        let context = InvoicingContext { reception, hook: None, tenants };
+        let events = InvoicingEvent::from_json(&self.body, &context).unwrap_or_default();
+        let named = events.iter().filter_map(|event| TenantId::new(event.tenant_id.as_deref()?).ok());
+        let kept = named.filter_map(|tenant| Some((tenant.clone(), tenants.get(&tenant)?.clone()))).collect();
+        let family = Family::Invoicing { hook: *hook, tenants: Arc::new(kept) };
+        Cow::Owned(Context { family, ..(*self.context).clone() })
     }
 
     /// The delivery an entry holds, and which of its records it stands for.
@@ -247,7 +270,7 @@ impl Delivery {
                 Partitioning::By(bytes) => bytes,
                 Partitioning::Shard(_) => record.key.as_str().as_bytes(),
             };
-            lane(record.topic.name(&prefix).into(), key)
+            lane(&record.topic.name(&prefix), &self.context.connector, key)
         };
         let mut parts: Vec<Part> = Vec::with_capacity(1);
         for (position, record) in records.into_iter().enumerate() {
@@ -268,7 +291,8 @@ impl Delivery {
     }
 
     fn dead(&self, error: ModelError) -> Part {
-        let lane = lane(self.context.dead_letters.as_str().into(), self.context.connector.as_bytes());
+        let connector = &self.context.connector;
+        let lane = lane(&self.context.dead_letters, connector, connector.as_bytes());
         Part { lane, positions: Vec::new(), content: Err(error) }
     }
 
@@ -289,8 +313,17 @@ impl Delivery {
     }
 }
 
-/// Where records of this key belong.
-fn lane(topic: Arc<str>, key: &[u8]) -> Lane {
+/// Where records of this key belong, if this connector received them. Each has lanes of its own: one that is paused holds up
+/// nobody.
+fn lane(topic: &str, connector: &str, key: &[u8]) -> Lane {
     let number = kafka::murmur2(key) % u32::from(LANES);
-    Lane { topic, number: number as u8 }
+    // The hash keeps the name short, whatever the connector's is.
+    let topic = format!("{topic}{SEPARATOR}{:08x}", kafka::murmur2(connector.as_bytes()));
+    Lane { topic: topic.into(), number: number as u8 }
+}
+
+/// Full name of the topic that a lane's records go to.
+#[must_use]
+pub fn topic_of(lane: &Lane) -> &str {
+    lane.topic.split(SEPARATOR).next().unwrap_or_default()
 }

@@ -194,7 +194,7 @@ keys! {
         WEBHOOK_PER_ADDRESS = Key::new(Int, "webhook.connections.per.address",
             "Connections of one webhook listener from one address at a time; one more is closed. Those of \
              webhook.proxies are not counted.")
-            .or("1024").low().rule(Rule::Range(1, 1_000_000));
+            .or("512").low().rule(Rule::Range(1, 1_000_000));
         INTAKE_MEMORY = Key::new(Long, "intake.memory.bytes",
             "Bytes of deliveries that may wait in memory for Kafka; above it they go through the spool only. At \
              least 40 MiB, so that the largest record fits.")

@@ -13,8 +13,8 @@ use tokio::{
 };
 
 use super::{
-    AGAIN, Handed, Item, Line, Sent, Shared,
-    lane::Work,
+    AGAIN, Item, Line, Sending, Sent, Shared,
+    lane::{Handed, Work},
     sinks::{Report, Sinks},
 };
 use crate::{
@@ -53,23 +53,27 @@ struct Flying<S: Sinks> {
     sequence: u64,
     source: Source,
     delivery: Delivery,
-    handed: Handed<S::Sink>,
+    handed: Sending<S::Sink>,
 }
 
 /// Drains until the lane is direct again or the intake stops. A batch that was sent is seen through: its reports come at the
 /// latest when the producer is told to give up.
 pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
+    let mut watch = Watch { line: &line, over: false };
     let mut backoff = Backoff::new(AGAIN, u64::from(line.id.number));
     // After a failure one entry shows whether it has passed.
     let mut most = BATCH;
     loop {
         let send = |item: &Arc<Item>, through| {
             let handed = shared.send(&item.delivery, &item.positions, through)?;
-            Some((handed.through, handed.sent))
+            Some((handed.through, handed.sent, handed.handed))
         };
         let sent = |item: Arc<Item>, sent| shared.watch(&line, item, sent);
         let work = shared.stopping.run_until_cancelled(line.lane.work(send, sent)).await;
-        let Some(Some(work)) = work else { return };
+        let Some(Some(work)) = work else {
+            watch.over = true;
+            return;
+        };
         let end = batch(&shared, &line, work, most).await;
         most = BATCH;
         let wait = match end {
@@ -93,11 +97,25 @@ pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
     }
 }
 
+/// Sees to it that a drain that panics can be followed by another.
+struct Watch<'a> {
+    line: &'a Line,
+    over: bool,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.line.lane.drain_lost();
+        }
+    }
+}
+
 async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<Item>, most: usize) -> End {
     // Never closed.
     let turn = shared.drains.acquire().await;
     let Work { again, after, up_to } = work;
-    if again.is_empty() && !shared.memory.has_room() {
+    if again.is_empty() && !shared.memory.has_room_to_drain() {
         return End::Stuck;
     }
     let read = if up_to > after {
@@ -187,7 +205,13 @@ fn hand_over<S: Sinks>(
         };
         let through = sent.first().map(|first| first.handed.through);
         match shared.send(&delivery, &positions, through) {
-            Some(handed) => sent.push(Flying { sequence, source, delivery, handed }),
+            Some(handed) => {
+                let whole = handed.handed == Handed::Whole;
+                sent.push(Flying { sequence, source, delivery, handed });
+                if !whole {
+                    break;
+                }
+            }
             None => {
                 left.insert(sequence, source);
                 break;
@@ -211,6 +235,7 @@ async fn settle<S: Sinks>(
                 Report::Landed => true,
                 Report::Refused(error) => shared.try_bury(&delivery, &error).await,
                 Report::Again(error) => {
+                    shared.doubt(&delivery, &error);
                     if failed.is_empty() && !shared.stopping.is_cancelled() {
                         tracing::warn!(topic = &*line.id.topic, error = %Chain(&error), "the spool cannot be published");
                     }

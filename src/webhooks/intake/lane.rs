@@ -61,6 +61,8 @@ struct State<I> {
     newest: u64,
     /// Everything in the spool up to here has been sent and settled.
     drained: u64,
+    /// But for something after this number, which the drain's next look is to find.
+    again_from: Option<u64>,
 }
 
 /// Which way a record went.
@@ -72,6 +74,15 @@ pub(super) enum Way<T, E> {
     Behind,
     /// The producer will never take it.
     Refused(E),
+}
+
+/// How much of a record's parts the producer has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handed {
+    /// All.
+    Whole,
+    /// Some; it has to be sent again.
+    InPart,
 }
 
 /// Why a record was not handed to the producer.
@@ -107,6 +118,7 @@ impl<I> Lane<I> {
             uncovered: spooled.unwrap_or(0),
             newest: spooled.unwrap_or(0),
             drained: 0,
+            again_from: None,
         };
         Self { state: Mutex::new(state), bell: Notify::new() }
     }
@@ -121,7 +133,7 @@ impl<I> Lane<I> {
         patience: Duration,
         numbers: &AtomicU64,
         item: impl FnOnce(u64) -> Arc<I>,
-        send: Option<(u64, impl FnOnce(&Arc<I>) -> Result<T, NotSent<E>>)>,
+        send: Option<(u64, impl FnOnce(&Arc<I>) -> Result<(T, Handed), NotSent<E>>)>,
         keep: impl FnOnce() -> bool,
     ) -> (Arc<I>, Way<T, E>) {
         let mut state = self.lock();
@@ -135,7 +147,9 @@ impl<I> Lane<I> {
             && (state.flying.is_empty() || state.through == through)
         {
             match send(&item) {
-                Ok(sent) => {
+                Ok((sent, handed)) => {
+                    // The rest of it comes later, and so must everything behind it.
+                    state.behind |= handed == Handed::InPart;
                     state.through = through;
                     state.flying.insert(sequence, now);
                     return (item, Way::Direct(sent));
@@ -175,10 +189,28 @@ impl<I> Lane<I> {
         let mut state = self.lock();
         state.behind = true;
         state.flying.remove(&sequence);
+        // Nothing may come behind it, which would bring the drain this far.
+        state.newest = state.newest.max(sequence);
         state.again.insert(sequence, item);
         if state.flying.is_empty() {
             self.bell.notify_one();
         }
+    }
+
+    /// A record is in the spool and in nobody's hands any more: the drain is to look for it again.
+    pub(super) fn left_in_spool(&self, sequence: u64) {
+        let mut state = self.lock();
+        state.behind = true;
+        state.newest = state.newest.max(sequence);
+        state.uncovered = state.uncovered.max(sequence);
+        let before = sequence.saturating_sub(1);
+        state.again_from = Some(state.again_from.map_or(before, |from| from.min(before)));
+        self.bell.notify_one();
+    }
+
+    /// The drain has ended without an end: whoever finds the lane behind starts another.
+    pub(super) fn drain_lost(&self) {
+        self.lock().draining = false;
     }
 
     /// An append has ended, well or not. One that failed is not in the spool, and its record must not be sent: its sender
@@ -204,12 +236,16 @@ impl<I> Lane<I> {
     /// a record to a producer, to this one where it is named, and tells which: then the drain is over, and `None`.
     pub(super) async fn work<T>(
         &self,
-        mut send: impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T)>,
+        mut send: impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T, Handed)>,
         mut sent: impl FnMut(Arc<I>, T),
     ) -> Option<Work<I>> {
         loop {
             {
                 let mut state = self.lock();
+                if let Some(from) = state.again_from.take() {
+                    // What else was there is removed, and is not found twice.
+                    state.drained = state.drained.min(from);
+                }
                 if state.flying.is_empty() && state.come_back(&mut send, &mut sent) {
                     state.draining = false;
                     return None;
@@ -264,7 +300,7 @@ impl<I> State<I> {
     /// sent flies from here on, and what could not be stays for the next time.
     fn come_back<T>(
         &mut self,
-        send: &mut impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T)>,
+        send: &mut impl FnMut(&Arc<I>, Option<u64>) -> Option<(u64, T, Handed)>,
         sent: &mut impl FnMut(Arc<I>, T),
     ) -> bool {
         if !self.again.is_empty() || self.drained < self.uncovered {
@@ -277,11 +313,14 @@ impl<I> State<I> {
             }
             let through = (!self.flying.is_empty()).then_some(self.through);
             match send(&item, through) {
-                Some((through, delivery)) => {
+                Some((through, delivery, handed)) => {
                     self.through = through;
                     self.flying.insert(sequence, now);
                     self.drained = sequence;
                     sent(item, delivery);
+                    if handed == Handed::InPart {
+                        return false;
+                    }
                 }
                 None => {
                     self.tail.push_front((sequence, item));

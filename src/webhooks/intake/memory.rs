@@ -35,6 +35,11 @@ impl Memory {
         self.used.load(Ordering::Relaxed) <= self.limit
     }
 
+    /// Whether a drain may read a batch: a part of the memory is theirs alone, since what they publish frees the rest.
+    pub(super) fn has_room_to_drain(&self) -> bool {
+        self.used.load(Ordering::Relaxed) <= self.limit + self.limit / 4
+    }
+
     /// Whether there is so much room that records may be kept which the spool has too.
     pub(super) fn has_plenty(&self) -> bool {
         self.used.load(Ordering::Relaxed) <= self.limit / 2

@@ -35,7 +35,7 @@ use std::{
         Arc, Mutex, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::{
@@ -49,7 +49,7 @@ use tokio_util::{
 };
 
 use self::{
-    lane::{Lane, NotSent, Way},
+    lane::{Handed, Lane, NotSent, Way},
     memory::{Memory, Taken},
     seen::{Seen, Sight, Ticket},
     sinks::{Report, Reports},
@@ -124,6 +124,8 @@ struct Shared<S: Sinks> {
     seen: Arc<Seen>,
     drains: Semaphore,
     stopping: CancellationToken,
+    /// Nobody waits for Kafka any more.
+    hurry: CancellationToken,
     /// Every delivery that is seen through, and every drain.
     tasks: TaskTracker,
     /// Where these run: a request that is cut off may end outside.
@@ -139,12 +141,13 @@ enum Sent<K: RecordSink> {
 }
 
 /// A part that was handed to a producer.
-struct Handed<K: RecordSink> {
+struct Sending<K: RecordSink> {
     /// The producer's number.
     through: u64,
     /// The delivery's id.
     id: Option<String>,
     sent: Sent<K>,
+    handed: Handed,
 }
 
 /// Which way a part went.
@@ -166,13 +169,13 @@ struct Flying<K: RecordSink> {
     item: Arc<Item>,
     ticket: Option<Ticket>,
     /// A stop waits for this as for a task.
-    _awaited: TaskTrackerToken,
+    awaited: TaskTrackerToken,
 }
 
 impl<S: Sinks> Flight<'_, S> {
     /// Leaves it to a task, which answers.
     fn leave(&mut self) -> Option<oneshot::Receiver<Outcome>> {
-        let Flying { reports, line, item, ticket, .. } = self.flying.take()?;
+        let Flying { reports, line, item, ticket, awaited } = self.flying.take()?;
         let (report, since, shared) = (self.report.take(), self.since, Arc::clone(self.shared));
         let (verdict, answer) = Verdict::of(1, ticket);
         let told = Answer(Some(verdict));
@@ -182,6 +185,7 @@ impl<S: Sinks> Flight<'_, S> {
                 None => shared.direct(&line, &item, reports, since, told).await,
             }
         });
+        drop(awaited);
         Some(answer)
     }
 }
@@ -230,7 +234,7 @@ impl<S: Sinks> Intake<S> {
         let lines: HashMap<_, _> = lines.collect();
         let shared = Arc::new(Shared {
             sinks: sinks::Current::new(sinks),
-            numbers: AtomicU64::new(highest + 1),
+            numbers: AtomicU64::new((highest + 1).max(now())),
             spool,
             openings,
             times,
@@ -239,6 +243,7 @@ impl<S: Sinks> Intake<S> {
             seen: Seen::new(REMEMBERED),
             drains: Semaphore::new(DRAINS),
             stopping: CancellationToken::new(),
+            hurry: CancellationToken::new(),
             tasks: TaskTracker::new(),
             runtime: Handle::current(),
         });
@@ -271,7 +276,9 @@ impl<S: Sinks> Intake<S> {
             None => None,
         };
         let mut parts = reading.parts;
-        if let (1, Some(part)) = (parts.len(), parts.pop()) {
+        if parts.len() == 1
+            && let Some(part) = parts.pop()
+        {
             return shared.take_one(&delivery, part, since, ticket).await;
         }
         let (verdict, answer) = Verdict::of(parts.len(), ticket);
@@ -283,9 +290,15 @@ impl<S: Sinks> Intake<S> {
         answer.await.unwrap_or(Outcome::Late)
     }
 
+    /// From here on every delivery without a report is stored and answered at once: a stop is near.
+    pub fn hurry(&self) {
+        self.0.hurry.cancel();
+    }
+
     /// Stores what has no report, gives the producer a while, `until` at the longest, and ends. Deliveries that come meanwhile are refused.
     pub async fn stop(self, until: Instant) {
         let shared = self.0;
+        shared.hurry.cancel();
         shared.stopping.cancel();
         shared.tasks.close();
         // Each has a copy by now or soon. The producer gets a while to report, which saves duplicates; nothing is lost without.
@@ -341,7 +354,7 @@ impl<S: Sinks> Shared<S> {
                 return answer.await.unwrap_or(Outcome::Late);
             }
         };
-        let flying = Flying { reports, line, item, ticket, _awaited: self.tasks.token() };
+        let flying = Flying { reports, line, item, ticket, awaited: self.tasks.token() };
         let mut flight = Flight { shared: self, since, flying: Some(flying), report: None };
         if let Some(flying) = &mut flight.flying {
             let report = tokio::select! {
@@ -482,11 +495,19 @@ impl<S: Sinks> Shared<S> {
             }
             Report::Again(error) => {
                 tracing::warn!(topic = &*line.id.topic, error = %Chain(&error), "a delivery has to be published again");
-                self.sinks.replace_if_over();
+                self.doubt(&item.delivery, &error);
                 line.lane.failed(item.sequence, Arc::clone(item));
                 self.ensure_drain(line);
                 self.secure(line, item, since, &mut answer).await;
             }
+        }
+    }
+
+    /// What was relied on may not be there any more: the producer, or the topic.
+    fn doubt(&self, delivery: &Delivery, error: &kafka::Error) {
+        self.sinks.replace_if_over();
+        if error.lacks_topic() {
+            self.openings.doubt(&delivery.context);
         }
     }
 
@@ -502,8 +523,8 @@ impl<S: Sinks> Shared<S> {
         }
     }
 
-    /// Puts into the dead letters what Kafka will never take, and stays with it until it is there. Whoever is stopped
-    /// meanwhile finds it refused again when it is taken from the spool.
+    /// Puts into the dead letters what Kafka will never take. Where that takes longer than there is time, the record is left in
+    /// the spool, and the drain finds it refused again.
     async fn bury(
         self: &Arc<Self>,
         line: &Arc<Line>,
@@ -512,16 +533,26 @@ impl<S: Sinks> Shared<S> {
         since: Instant,
         mut answer: Answer,
     ) {
-        let buried = self.stopping.run_until_cancelled(async {
+        let burying = async {
             let mut backoff = Backoff::new(AGAIN, item.sequence);
             while !self.try_bury(&item.delivery, error).await {
-                if let Some(wait) = backoff.next_wait(Retry::Later) {
-                    sleep(wait).await;
+                sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
+            }
+        };
+        tokio::select! {
+            () = burying => {
+                self.published(line, item);
+                answer.give(Outcome::Durable);
+            }
+            () = self.due(since) => {
+                if self.store(line, item, since, &mut answer).await {
+                    line.lane.left_in_spool(item.sequence);
+                    self.ensure_drain(line);
+                } else {
+                    answer.give(Outcome::Full);
                 }
             }
-            self.published(line, item);
-        });
-        tokio::join!(buried, self.secure(line, item, since, &mut answer));
+        }
     }
 
     /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
@@ -533,11 +564,11 @@ impl<S: Sinks> Shared<S> {
         for pieces in [1, prepare::pieces(&delivery.body)] {
             let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
             match sinks::send(&*built.sink, letters) {
-                Ok(reports) => match reports.await {
+                Ok((reports, _)) => match reports.await {
                     Report::Landed => return true,
                     Report::Refused(_) => {}
-                    Report::Again(_) => {
-                        self.sinks.replace_if_over();
+                    Report::Again(error) => {
+                        self.doubt(delivery, &error);
                         return false;
                     }
                 },
@@ -550,17 +581,17 @@ impl<S: Sinks> Shared<S> {
 
     /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
     /// be done yet.
-    fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Handed<S::Sink>> {
+    fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Sending<S::Sink>> {
         let ready = self.openings.ready(&delivery.context)?;
         let built = self.sinks.get().filter(|built| through.is_none_or(|number| number == built.number))?;
         let (id, content) = delivery.read_again(positions);
         let records = prepare::records(&ready, delivery, content).ok()?;
-        let sent = match sinks::send(&*built.sink, records) {
-            Ok(reports) => Sent::Flying(reports),
-            Err(NotSent::Refused(error)) => Sent::Refused(error),
+        let (sent, handed) = match sinks::send(&*built.sink, records) {
+            Ok((reports, handed)) => (Sent::Flying(reports), handed),
+            Err(NotSent::Refused(error)) => (Sent::Refused(error), Handed::Whole),
             Err(NotSent::Later) => return None,
         };
-        Some(Handed { through: built.number, id, sent })
+        Some(Sending { through: built.number, id, sent, handed })
     }
 
     /// Sees a record through that a drain has sent on its way back to direct. Its sender is answered by the spool, or by
@@ -635,7 +666,7 @@ impl<S: Sinks> Shared<S> {
     async fn due(&self, since: Instant) {
         tokio::select! {
             () = sleep_until(since + self.times.deadline) => {}
-            () = self.stopping.cancelled() => {}
+            () = self.hurry.cancelled() => {}
         }
     }
 }
@@ -705,6 +736,13 @@ impl Drop for Answer {
     fn drop(&mut self) {
         self.give(Outcome::Late);
     }
+}
+
+/// Microseconds since 1970. Numbers begin there: above all that were ever given out, also in databases that could not be opened,
+/// since nobody takes a delivery every microsecond.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or_default()
 }
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {

@@ -34,6 +34,9 @@ pub trait Openings: Send + Sync {
     /// while it is paused.
     fn ready(&self, context: &Context) -> Option<Arc<Ready>>;
 
+    /// The topics that this is written to are not there any more: they are to be looked for, or made, again.
+    fn doubt(&self, context: &Context);
+
     /// Returns when that may have changed.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
@@ -74,17 +77,19 @@ pub(super) fn records(
         }
     };
     let mut records = Vec::with_capacity(outgoing.len());
+    let mut refused = Vec::new();
     for record in outgoing {
         match ready.preparer.prepare(&record) {
             Ok(record) => records.push(Prepared { record, kind: Kind::Value }),
             Err(error) if error.retry().is_retriable() => return Err(NotNow),
-            Err(error) => {
-                let failure = Failure::new(Stage::Convert, error.class(), &error);
-                let topic = ready.preparer.topic_name(record.topic);
-                let meant = Meant { topic: &topic, id: &record.meta.id };
-                records.extend(letters(ready, delivery, Some(meant), &failure, 1));
-            }
+            Err(error) => refused.push((record, Failure::new(Stage::Convert, error.class(), &error))),
         }
+    }
+    if let Some((record, failure)) = refused.first() {
+        let topic = ready.preparer.topic_name(record.topic);
+        // Each letter has the whole body: of many, one stands for the delivery.
+        let meant = (refused.len() == 1).then_some(Meant { topic: &topic, id: &record.meta.id });
+        records.extend(letters(ready, delivery, meant, failure, 1));
     }
     Ok(records)
 }
@@ -115,7 +120,7 @@ pub(super) fn letters(
     }
     let pieces = pieces.clamp(1, body.len().max(1));
     // Texts and numbers alone, which are always writable.
-    let head = Bytes::from(serde_json::to_vec(&**context).unwrap_or_default());
+    let head = Bytes::from(serde_json::to_vec(&*delivery.to_keep()).unwrap_or_default());
     let id = meant.map(|meant| meant.id);
     let of_piece = (pieces > 1).then(|| Piece::headers(&letter::id(&head, id, failure, body), body, pieces));
     let piece = |number: usize| {

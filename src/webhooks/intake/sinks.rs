@@ -15,7 +15,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    lane::NotSent,
+    lane::{Handed, NotSent},
     prepare::{Kind, Prepared},
 };
 use crate::{
@@ -163,7 +163,7 @@ pub(super) struct Reports<K: RecordSink> {
 pub(super) enum Report {
     /// Kafka has all of them.
     Landed,
-    /// Kafka refuses one for good, and has the others.
+    /// Kafka refuses one for good, and has those before it.
     Refused(kafka::Error),
     /// All have to be sent again.
     Again(kafka::Error),
@@ -173,7 +173,7 @@ pub(super) enum Report {
 pub(super) fn send<K: RecordSink>(
     sink: &K,
     records: Vec<Prepared>,
-) -> Result<Reports<K>, NotSent<kafka::Error>> {
+) -> Result<(Reports<K>, Handed), NotSent<kafka::Error>> {
     let mut reports =
         Reports { next: None, others: VecDeque::new(), sent_at: Instant::now(), again: None, refused: None };
     for Prepared { record, kind } in records {
@@ -182,13 +182,13 @@ pub(super) fn send<K: RecordSink>(
             Ok(delivery) => reports.others.push_back((kind, delivery)),
             Err(failed) if reports.next.is_some() => {
                 reports.failed(failed.error);
-                break;
+                return Ok((reports, Handed::InPart));
             }
             Err(failed) if failed.error.refuses_record() => return Err(NotSent::Refused(failed.error)),
             Err(_) => return Err(NotSent::Later),
         }
     }
-    Ok(reports)
+    Ok((reports, Handed::Whole))
 }
 
 impl<K: RecordSink> Reports<K> {

@@ -165,7 +165,7 @@ impl Ingest {
             }
             Err(error) => return Err(error),
         };
-        let Opened { spool, moved_aside, .. } = opened;
+        let Opened { spool, moved_aside, unopened } = opened;
         let registry = avro::Registry::new(&worker.registry).map_err(Error::Registry)?;
         let ids = avro::Ids::open(registry, &worker.state_dir).await;
         let prefixes = Prefixes::new(admin, ids, spool.clone(), worker.topic_creation);
@@ -179,6 +179,12 @@ impl Ingest {
                 format!("a database of the spool was moved to {}", aside.display()),
             )
             .await;
+        }
+
+        for missing in &unopened {
+            let detail =
+                format!("{} of the spool could not be opened; the next start tries again", missing.display());
+            gaps.lost(ready_since(missing), detail).await;
         }
 
         let receivers = Receivers::new();
@@ -284,6 +290,8 @@ impl Ingest {
 
     /// Takes no more deliveries, answers those it has taken, publishes what can be published and keeps the rest.
     pub(super) async fn stop(self, listening: Duration, until: Instant) {
+        // What waits for Kafka would outlive the listeners, and be cut.
+        self.intake.hurry();
         let finished = join_all(self.servers.into_iter().map(|server| server.stop(listening))).await;
         if finished.contains(&false) {
             tracing::warn!("deliveries were still under way and were cut: the provider sends them again");

@@ -35,7 +35,7 @@ use crate::{
     retry::{Backoff, Chain, Policy, Retry},
     spool::Spool,
     webhooks::{
-        delivery::Context,
+        delivery::{self, Context},
         intake::{Openings, Ready},
     },
 };
@@ -82,6 +82,7 @@ struct State {
 struct Slot {
     layout: Layout,
     logged: bool,
+    kind: Kind,
     ready: Option<Arc<Ready>>,
     /// Why it is not open yet.
     fault: Option<String>,
@@ -156,7 +157,7 @@ impl Prefixes {
             kind,
         };
         let opening = AbortOnDropHandle::new(self.0.tasks.spawn(opening.run()));
-        Slot { layout, logged, ready: None, fault: None, _opening: opening }
+        Slot { layout, logged, kind, ready: None, fault: None, _opening: opening }
     }
 
     /// Opens for a connector that is gone, or that had another prefix when it received this.
@@ -212,6 +213,20 @@ impl Openings for Prefixes {
         }
         self.open_former(context);
         None
+    }
+
+    fn doubt(&self, context: &Context) {
+        let mut state = self.write();
+        let slots = state.slots.get_mut(&context.connector).into_iter().flatten();
+        // One that is being opened is in doubt already.
+        for slot in slots.filter(|slot| slot.is_for(context) && slot.ready.is_some()) {
+            tracing::warn!(
+                connector = context.connector,
+                "topics of the connector are gone, and are opened again"
+            );
+            let kind = slot.kind;
+            *slot = self.slot(&context.connector, slot.layout.clone(), slot.logged, kind);
+        }
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -290,7 +305,7 @@ impl Opening {
     async fn spooled(&self) -> BTreeSet<Topic> {
         // Only a spool that is closed does not tell, and then nothing is published any more.
         let lanes = self.prefixes.0.spool.lanes().await.unwrap_or_default();
-        let names: HashSet<&str> = lanes.iter().map(|lane| &*lane.lane.topic).collect();
+        let names: HashSet<&str> = lanes.iter().map(|lane| delivery::topic_of(&lane.lane)).collect();
         events().filter(|topic| names.contains(topic.name(&self.layout.prefix).as_str())).collect()
     }
 

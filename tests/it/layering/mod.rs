@@ -67,6 +67,7 @@ const HOMES: [(&str, &[&str]); 4] = [
             "avro",
             "cli/client",
             "cli/connectors",
+            "cli/demo",
             "cli/webhooks",
             "kafka/oauth",
             "server/tests",

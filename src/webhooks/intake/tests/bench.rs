@@ -24,7 +24,7 @@ use crate::{
     avro::{self, Ids, Registry, embedded::Server},
     config,
     kafka::{self, Persisted, samples},
-    model::{AccountingResource, EncodedRecord, Topic, TopicPrefix},
+    model::{AccountingResource, EncodedRecord, InvoicingEntity, Topic, TopicPrefix},
     pipeline::{DeadLetters, Preparer, RecordSink},
     spool::{Options, Spool, fault::Faulty},
     webhooks::{
@@ -34,6 +34,7 @@ use crate::{
 };
 
 pub(super) const TOPIC: &str = "p.accounting.customers.events";
+pub(super) const INVOICING: &str = "p.invoicing.customer.events";
 pub(super) const DEAD_LETTERS: &str = "p.dead-letters";
 /// Longer than anything takes on a busy machine.
 pub(super) const LONG: Duration = Duration::from_secs(60);
@@ -55,6 +56,8 @@ struct Inner {
     largest: Option<usize>,
     /// Nothing is taken: the producers' queue is full.
     full: bool,
+    /// It is once it has taken so many.
+    room: Option<usize>,
 }
 
 struct Waiting {
@@ -115,6 +118,11 @@ impl Broker {
 
     pub(super) fn set_full(&self, full: bool) {
         self.lock().full = full;
+    }
+
+    /// The producers' queue is full once it has taken so many.
+    pub(super) fn take_only(&self, count: usize) {
+        self.lock().room = Some(count);
     }
 
     /// Waits until so many records wait for an answer.
@@ -184,6 +192,10 @@ impl RecordSink for Producer {
         if let Some(error) = refusal {
             return Err(kafka::SendError { record: Box::new(record), error });
         }
+        if let Some(room) = inner.room {
+            inner.full = room <= 1;
+            inner.room = (room > 1).then(|| room - 1);
+        }
         let (report, reported) = oneshot::channel();
         inner.waiting.push_back(Waiting { producer: self.number, record, report });
         let held = inner.held;
@@ -242,6 +254,8 @@ impl Openings for Doors {
     fn ready(&self, _: &Context) -> Option<Arc<Ready>> {
         self.open.borrow().then(|| Arc::clone(&self.ready))
     }
+
+    fn doubt(&self, _: &Context) {}
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let mut open = self.open.subscribe();
@@ -330,9 +344,17 @@ impl Bench {
     }
 
     pub(super) fn take_body(&self, body: Bytes) -> impl Future<Output = Outcome> + Send + use<> {
+        self.take_of(body, Family::Accounting { resource: Some(AccountingResource::Customers) })
+    }
+
+    pub(super) fn take_invoicing(&self, body: Bytes) -> impl Future<Output = Outcome> + Send + use<> {
+        self.take_of(body, Family::Invoicing { hook: None, tenants: Arc::default() })
+    }
+
+    fn take_of(&self, body: Bytes, family: Family) -> impl Future<Output = Outcome> + Send + use<> {
         let intake = self.intake.clone();
         let taking = self.runtime.as_ref().unwrap().spawn(async move {
-            let delivery = delivery(body);
+            let delivery = of_family(body, family);
             let reading = delivery.read();
             intake.take(delivery, reading, Instant::now()).await
         });
@@ -385,6 +407,10 @@ pub(super) fn body(company: &str, id: &str) -> Bytes {
 }
 
 pub(super) fn delivery(body: Bytes) -> Delivery {
+    of_family(body, Family::Accounting { resource: Some(AccountingResource::Customers) })
+}
+
+fn of_family(body: Bytes, family: Family) -> Delivery {
     static CLOCK: AtomicI64 = AtomicI64::new(1);
     let context = Context {
         connector: "hooks".to_owned(),
@@ -392,7 +418,7 @@ pub(super) fn delivery(body: Bytes) -> Delivery {
         dead_letters: DEAD_LETTERS.to_owned(),
         received_at: CLOCK.fetch_add(1, Ordering::Relaxed),
         traceparent: None,
-        family: Family::Accounting { resource: Some(AccountingResource::Customers) },
+        family,
     };
     Delivery { context: Arc::new(context), body }
 }
@@ -402,8 +428,11 @@ async fn ready(state: &Path) -> Ready {
     let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
     let ids = Ids::open(registry, state).await;
     let prefix = TopicPrefix::new("p").unwrap();
-    let topic = Topic::AccountingEvents(AccountingResource::Customers);
-    let subjects: Vec<_> = avro::Subject::of(topic, &prefix).into_iter().collect();
+    let topics = [
+        Topic::AccountingEvents(AccountingResource::Customers),
+        Topic::InvoicingEvents(InvoicingEntity::Customer),
+    ];
+    let subjects: Vec<_> = topics.into_iter().filter_map(|topic| avro::Subject::of(topic, &prefix)).collect();
     ids.prepare(&subjects).await.unwrap();
     let preparer = Preparer::new(&prefix, 3, avro::Encoder::new(&ids, &subjects));
     let topic = DEAD_LETTERS.into();

@@ -68,6 +68,19 @@ async fn a_broken_producer_is_replaced_and_its_records_are_sent_again_in_sequenc
 }
 
 #[tokio::test]
+async fn a_record_of_a_broken_producer_is_published_also_if_nothing_comes_behind_it() {
+    let bench = Bench::new().await;
+    bench.broker.hold();
+    assert_eq!(bench.take("c", "only").await, Outcome::Durable);
+
+    bench.broker.break_producers(0);
+    bench.broker.release();
+
+    bench.broker.has(TOPIC, 1).await;
+    bench.is_drained().await;
+}
+
+#[tokio::test]
 async fn nothing_overtakes_what_a_broken_producer_has_not_reported_yet() {
     let bench = Bench::new().await;
     for round in 0..50 {

@@ -217,3 +217,58 @@ async fn a_stop_stores_what_has_no_report_and_answers() {
     bench.broker.release();
     bench.broker.has(TOPIC, 20).await;
 }
+
+#[tokio::test]
+async fn a_delivery_for_several_companies_is_durable_with_all_its_records() {
+    let bench = Bench::new().await;
+    let notifications: Vec<_> = (0..40)
+        .map(|tenant| format!(r#"{{"Entity":"Customer","EntityId":"{tenant}","TenantId":"t-{tenant}"}}"#))
+        .collect();
+    let body = format!(r#"{{"Id":"x","Notifications":[{}]}}"#, notifications.join(","));
+    for held in [false, true] {
+        if held {
+            bench.broker.hold();
+        }
+        let before = bench.broker.records(INVOICING).len();
+
+        assert_eq!(bench.take_invoicing(Bytes::from(body.clone())).await, Outcome::Durable);
+
+        bench.broker.release();
+        bench.is_drained().await;
+        bench.broker.has(INVOICING, before + 40).await;
+        assert_eq!(bench.broker.records(INVOICING).len(), before + 40, "held: {held}");
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_is_queued_in_part_is_sent_again_and_nothing_overtakes_it() {
+    let bench = Bench::new().await;
+    let of = |entity: u32| format!(r#"{{"Entity":"Customer","EntityId":"{entity}","TenantId":"one"}}"#);
+    let pair = Bytes::from(format!(r#"{{"Id":"x","Notifications":[{},{}]}}"#, of(1), of(2)));
+    bench.broker.take_only(1);
+
+    let first = bench.take_invoicing(pair);
+    bench.broker.has(INVOICING, 1).await;
+    let second = bench.take_invoicing(Bytes::from(of(3)));
+    bench.broker.set_full(false);
+
+    assert_eq!((first.await, second.await), (Outcome::Durable, Outcome::Durable));
+    bench.is_drained().await;
+    bench.broker.has(INVOICING, 3).await;
+    let ids = bench.broker.ids(INVOICING);
+    assert!(ids[0] < ids[1] && ids[1].starts_with(&ids[0]), "the one behind came first: {ids:?}");
+}
+
+#[tokio::test]
+async fn what_no_dead_letter_topic_takes_waits_in_the_spool_and_not_in_memory() {
+    let bench = Bench::new().await;
+    bench.broker.refuse_above(Some(10));
+
+    assert_eq!(bench.take("c", "1").await, Outcome::Durable);
+    assert_eq!(bench.spool.lanes().await.unwrap().len(), 1);
+    bench.broker.refuse_above(None);
+
+    bench.broker.has(TOPIC, 1).await;
+    bench.is_drained().await;
+    assert_eq!(bench.intake.memory_used(), 0);
+}
