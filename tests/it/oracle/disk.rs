@@ -124,6 +124,8 @@ impl Openings for Nothing {
         None
     }
 
+    fn doubt(&self, _: &Context) {}
+
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(pending())
     }
