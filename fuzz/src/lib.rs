@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tributary::webhooks::delivery::{Context, Delivery, Family, Part};
+use tributary::model::Outgoing;
+use tributary::webhooks::delivery::{Context, Delivery, Family, topic_of};
 
 /// A body as it was verified.
 #[must_use]
@@ -42,6 +43,6 @@ pub fn check(delivery: &Delivery) {
     }
 }
 
-fn ids(part: &Part) -> Option<Vec<String>> {
-    part.content.as_ref().ok().map(|records| records.iter().map(|record| record.meta.id.clone()).collect())
+fn ids<E>(content: &Result<Vec<Outgoing>, E>) -> Option<Vec<String>> {
+    content.as_ref().ok().map(|records| records.iter().map(|record| record.meta.id.clone()).collect())
 }

@@ -188,6 +188,11 @@ impl Batch {
 
     fn remove_from(&self, generations: &[Arc<Generation>], position: usize, outcome: &mut Outcome) {
         let generation = &generations[position];
+        // One that could not be looked up may be there: it is hidden, or it would be seen again.
+        for plan in self.plans.iter().filter(|plan| plan.error.is_none() && plan.unknown.contains(&position))
+        {
+            generation.hide(&plan.lane, plan.sequence);
+        }
         let here = || {
             // One that could not be written stays where it was.
             self.plans.iter().filter(|plan| plan.error.is_none() && plan.is_in(position))

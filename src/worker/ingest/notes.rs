@@ -162,30 +162,40 @@ impl Notes {
             Some(producer) => producer,
             none => none.insert(Producer::new(&self.kafka, &ProducerOptions { queue_bytes: QUEUE_BYTES })?),
         };
-        let records =
-            acknowledges.iter().map(|(_, record)| record).chain(gaps.iter().map(|(_, record)| record));
-        let mut reports = Vec::new();
-        for record in records {
-            reports.push(producer.send(record.clone()).map_err(|refused| refused.error)?);
-        }
+        // Each by its own report: a topic that takes nothing holds up only what is for it.
         let until = Instant::now() + WRITE_LIMIT;
-        for report in reports {
-            let late =
-                kafka::Error::Deadline { action: "write to the state topic".to_owned(), limit: WRITE_LIMIT };
-            timeout_at(until, report).await.map_err(|_| late)??;
+        let mut failed = None;
+        let told: Vec<_> = acknowledges.iter().map(|(_, record)| producer.send(record.clone())).collect();
+        let opened: Vec<_> = gaps.iter().map(|(_, record)| producer.send(record.clone())).collect();
+        for ((place, _), sent) in acknowledges.iter().zip(told) {
+            match report(sent, until).await {
+                Ok(()) => drop(waiting.remove(place)),
+                Err(error) => failed = Some(error),
+            }
         }
-        for (place, _) in acknowledges {
-            waiting.remove(&place);
+        let mut written = Vec::new();
+        for ((gap, _), sent) in gaps.into_iter().zip(opened) {
+            match report(sent, until).await {
+                Ok(()) => written.push(gap),
+                Err(error) => failed = Some(error),
+            }
         }
-        let gaps: Vec<Gap> = gaps.into_iter().map(|(gap, _)| gap).collect();
-        if !gaps.is_empty() {
-            self.gaps.written(&gaps).await;
+        if !written.is_empty() {
+            self.gaps.written(&written).await;
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// `None` while the prefix is not open.
     fn record(&self, prefix: &str, key: &Key, value: &Value) -> Option<EncodedRecord> {
         Some(self.prefixes.preparer(prefix)?.state(key, Some(Bytes::from(value.to_string()))))
     }
+}
+
+/// Waits for the report on a record that was sent, or not.
+async fn report(sent: Result<kafka::Delivery, kafka::SendError>, until: Instant) -> Result<(), kafka::Error> {
+    let late =
+        |_| kafka::Error::Deadline { action: "write to the state topic".to_owned(), limit: WRITE_LIMIT };
+    let delivery = sent.map_err(|refused| refused.error)?;
+    timeout_at(until, delivery).await.map_err(late)?.map(drop)
 }

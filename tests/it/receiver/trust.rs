@@ -4,7 +4,12 @@ use std::net::Ipv4Addr;
 
 use tributary::{
     model::AccountingResource,
-    webhooks::{delivery::Family, intake::Outcome, receiver::Acknowledged, receivers::Taking},
+    webhooks::{
+        delivery::{Family, topic_of},
+        intake::Outcome,
+        receiver::Acknowledged,
+        receivers::Taking,
+    },
 };
 
 use super::rig::{
@@ -195,7 +200,7 @@ async fn a_resource_in_the_path_is_taken_in_our_words_and_in_the_provider_s() {
         assert_eq!(answer.status, 200, "{name}");
         let (delivery, reading) = rig.taken.drain().pop().unwrap();
         assert_eq!(delivery.context.family, Family::Accounting { resource: Some(resource) });
-        assert_eq!(&*reading.parts[0].lane.topic, format!("acme.accounting.{}.events", resource.name()));
+        assert_eq!(topic_of(&reading.parts[0].lane), format!("acme.accounting.{}.events", resource.name()));
     }
 }
 
