@@ -80,15 +80,34 @@ pub(super) fn run(order: Order, opened: oneshot::Sender<Result<(Weak<Client>, En
 /// What reads.
 pub(super) type Client = BaseConsumer<Context>;
 
-/// The first offset a partition has, and the one behind its last committed record.
+/// The first offset a partition has, and the one behind its last committed record. A broker that has just come back may not
+/// know the partition for a moment: it is asked again for a while.
 pub(super) fn ask(
     client: &Client,
     topic: &str,
     partition: i32,
     limit: Duration,
 ) -> Result<(i64, i64), Error> {
-    let action = || format!("ask for the offsets of {topic} partition {partition}");
-    client.fetch_watermarks(topic, partition, limit).map_err(|error| Error::request(action(), error))
+    let begun = Instant::now();
+    let (end, patient) = (begun + limit, begun + limit.min(WATERMARK_LIMIT));
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let error = match client.fetch_watermarks(topic, partition, left.max(SHORTEST)) {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        let passes = matches!(
+            error.rdkafka_error_code(),
+            Some(Code::UnknownPartition | Code::LeaderNotAvailable | Code::NotLeaderForPartition)
+        );
+        if !passes || Instant::now() >= patient {
+            return Err(Error::request(
+                format!("ask for the offsets of {topic} partition {partition}"),
+                error,
+            ));
+        }
+        thread::sleep(IDLE);
+    }
 }
 
 fn open(order: &Order) -> Result<(Poller, Ends), Error> {
