@@ -19,20 +19,24 @@
 //!
 //! On stop everything without a report is stored, then the producer is given the time that is left.
 
+mod bury;
 mod drain;
+mod flight;
 mod lane;
 mod memory;
 mod prepare;
 mod seen;
 mod sinks;
+mod store;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use std::{
     collections::HashMap,
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard,
+        Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -40,19 +44,17 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    sync::{Semaphore, SetOnce, oneshot},
-    time::{Instant, sleep, sleep_until, timeout_at},
+    sync::{Semaphore, SetOnce},
+    time::{Instant, sleep_until, timeout_at},
 };
-use tokio_util::{
-    sync::CancellationToken,
-    task::{TaskTracker, task_tracker::TaskTrackerToken},
-};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     lane::{Handed, Lane, NotSent, Way},
     memory::{Memory, Taken},
-    seen::{Seen, Sight, Ticket},
+    seen::{Seen, Sight},
     sinks::{Report, Reports},
+    verdict::{Answer, Verdict},
 };
 pub use self::{
     prepare::{Openings, Ready},
@@ -61,9 +63,9 @@ pub use self::{
 use super::delivery::{Delivery, Part, Reading};
 use crate::{
     kafka, metrics,
-    pipeline::{Failure, RecordSink, Stage},
-    retry::{Backoff, Chain, Policy, Retry},
-    spool::{self, Entry, Spool},
+    pipeline::RecordSink,
+    retry::{Chain, Policy},
+    spool::{self, Spool},
 };
 
 /// Waits between tries to publish what Kafka does not take.
@@ -152,49 +154,6 @@ struct Sending<K: RecordSink> {
 
 /// Which way a part went.
 type Direction<S> = Way<Reports<<S as Sinks>::Sink>, kafka::Error>;
-
-/// A part on its way to Kafka whose sender waits for the report. Dropped, because the sender has hung up or the time for
-/// Kafka is over, a task sees it through.
-struct Flight<'a, S: Sinks> {
-    shared: &'a Arc<Shared<S>>,
-    since: Instant,
-    flying: Option<Flying<S::Sink>>,
-    /// What Kafka has said, where that is not the end of it.
-    report: Option<Report>,
-}
-
-struct Flying<K: RecordSink> {
-    reports: Reports<K>,
-    line: Arc<Line>,
-    item: Arc<Item>,
-    ticket: Option<Ticket>,
-    /// A stop waits for this as for a task.
-    awaited: TaskTrackerToken,
-}
-
-impl<S: Sinks> Flight<'_, S> {
-    /// Leaves it to a task, which answers.
-    fn leave(&mut self) -> Option<oneshot::Receiver<Outcome>> {
-        let Flying { reports, line, item, ticket, awaited } = self.flying.take()?;
-        let (report, since, shared) = (self.report.take(), self.since, Arc::clone(self.shared));
-        let (verdict, answer) = Verdict::of(1, ticket);
-        let told = Answer(Some(verdict));
-        self.shared.spawn(async move {
-            match report {
-                Some(report) => shared.reported(&line, &item, report, since, told).await,
-                None => shared.direct(&line, &item, reports, since, told).await,
-            }
-        });
-        drop(awaited);
-        Some(answer)
-    }
-}
-
-impl<S: Sinks> Drop for Flight<'_, S> {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
 
 /// A lane and its name.
 struct Line {
@@ -334,50 +293,6 @@ impl<S: Sinks> Shared<S> {
         let mut lines = self.lines.write().unwrap_or_else(PoisonError::into_inner);
         let new = || Arc::new(Line { id: id.clone(), lane: Lane::new(None) });
         Arc::clone(lines.entry(id.clone()).or_insert_with(new))
-    }
-
-    /// Takes a delivery that is all in one lane. What Kafka reports in time is awaited here, since a task for each would cost
-    /// as much as the rest; anything else is seen through by one.
-    async fn take_one(
-        self: &Arc<Self>,
-        delivery: &Delivery,
-        part: Part,
-        since: Instant,
-        ticket: Option<Ticket>,
-    ) -> Outcome {
-        let (line, item, way) = self.enter(delivery, part);
-        let reports = match way {
-            Way::Direct(reports) => reports,
-            way => {
-                let (verdict, answer) = Verdict::of(1, ticket);
-                self.see_through(line, item, way, since, Answer(Some(verdict)));
-                return answer.await.unwrap_or(Outcome::Late);
-            }
-        };
-        let flying = Flying { reports, line, item, ticket, awaited: self.tasks.token() };
-        let mut flight = Flight { shared: self, since, flying: Some(flying), report: None };
-        if let Some(flying) = &mut flight.flying {
-            let report = tokio::select! {
-                biased;
-                report = &mut flying.reports => Some(report),
-                () = self.due(since) => None,
-            };
-            if let Some(Report::Landed) = report
-                && let Some(Flying { line, item, ticket, .. }) = flight.flying.take()
-            {
-                self.published(&line, &item);
-                line.lane.landed(item.sequence);
-                if let Some(ticket) = ticket {
-                    ticket.end(Outcome::Durable);
-                }
-                return Outcome::Durable;
-            }
-            flight.report = report;
-        }
-        match flight.leave() {
-            Some(answer) => answer.await.unwrap_or(Outcome::Late),
-            None => Outcome::Late,
-        }
     }
 
     /// Lets a part into its lane.
@@ -523,62 +438,6 @@ impl<S: Sinks> Shared<S> {
         }
     }
 
-    /// Puts into the dead letters what Kafka will never take. Where that takes longer than there is time, the record is left in
-    /// the spool, and the drain finds it refused again.
-    async fn bury(
-        self: &Arc<Self>,
-        line: &Arc<Line>,
-        item: &Arc<Item>,
-        error: &kafka::Error,
-        since: Instant,
-        mut answer: Answer,
-    ) {
-        let burying = async {
-            let mut backoff = Backoff::new(AGAIN, item.sequence);
-            while !self.try_bury(&item.delivery, error).await {
-                sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
-            }
-        };
-        tokio::select! {
-            () = burying => {
-                self.published(line, item);
-                answer.give(Outcome::Durable);
-            }
-            () = self.due(since) => {
-                if self.store(line, item, since, &mut answer).await {
-                    line.lane.left_in_spool(item.sequence);
-                    self.ensure_drain(line);
-                } else {
-                    answer.give(Outcome::Full);
-                }
-            }
-        }
-    }
-
-    /// Writes a delivery to the dead letters, whole or in pieces. Whether Kafka has it.
-    async fn try_bury(&self, delivery: &Delivery, error: &kafka::Error) -> bool {
-        let failure = Failure::new(Stage::Produce, error.class(), error);
-        let (Some(ready), Some(built)) = (self.openings.ready(&delivery.context), self.sinks.get()) else {
-            return false;
-        };
-        for pieces in [1, prepare::pieces(&delivery.body)] {
-            let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
-            match sinks::send(&*built.sink, letters) {
-                Ok((reports, _)) => match reports.await {
-                    Report::Landed => return true,
-                    Report::Refused(_) => {}
-                    Report::Again(error) => {
-                        self.doubt(delivery, &error);
-                        return false;
-                    }
-                },
-                Err(NotSent::Refused(_)) => {}
-                Err(NotSent::Later) => return false,
-            }
-        }
-        false
-    }
-
     /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
     /// be done yet.
     fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Sending<S::Sink>> {
@@ -607,46 +466,6 @@ impl<S: Sinks> Shared<S> {
         });
     }
 
-    /// Appends a copy to the spool. Where that cannot be done, Kafka has until the last moment.
-    async fn store_or_wait(&self, line: &Line, item: &Arc<Item>, since: Instant, answer: &mut Answer) {
-        if !self.store(line, item, since, answer).await {
-            let published = timeout_at(since + self.times.last, item.published.wait()).await;
-            answer.give(if published.is_ok() { Outcome::Durable } else { Outcome::Full });
-        }
-    }
-
-    /// Appends a copy to the spool and answers with what came of it, or with [`Outcome::Late`] where nothing does in time.
-    /// Whether it was stored.
-    async fn store(&self, line: &Line, item: &Arc<Item>, since: Instant, answer: &mut Answer) -> bool {
-        item.copied.store(true, Ordering::Release);
-        let entry = Entry {
-            lane: line.id.clone(),
-            sequence: item.sequence,
-            payload: item.delivery.to_entry(&item.positions),
-        };
-        let mut append = pin!(self.spool.append(entry));
-        let stored = match timeout_at(since + self.times.last, append.as_mut()).await {
-            Ok(stored) => stored,
-            Err(_) => {
-                answer.give(Outcome::Late);
-                append.await
-            }
-        };
-        // Kafka may have taken it while the disk was at it.
-        if item.published.initialized() {
-            self.spool.remove(&line.id, item.sequence);
-            answer.give(Outcome::Durable);
-            return true;
-        }
-        match &stored {
-            Ok(()) => answer.give(Outcome::Durable),
-            Err(error) => {
-                tracing::debug!(error = %Chain(error), "a delivery could not be stored");
-            }
-        }
-        stored.is_ok()
-    }
-
     /// Kafka has it: whoever waits for that is told, and a copy in the spool is not needed any more.
     fn published(&self, line: &Line, item: &Item) {
         // A second time would say the same.
@@ -668,73 +487,6 @@ impl<S: Sinks> Shared<S> {
             () = sleep_until(since + self.times.deadline) => {}
             () = self.hurry.cancelled() => {}
         }
-    }
-}
-
-/// How a delivery of several parts ends, told once all of them have.
-struct Verdict {
-    inner: Mutex<Inner>,
-}
-
-struct Inner {
-    open: usize,
-    outcome: Outcome,
-    ticket: Option<Ticket>,
-    sender: Option<oneshot::Sender<Outcome>>,
-}
-
-impl Verdict {
-    fn of(parts: usize, ticket: Option<Ticket>) -> (Arc<Self>, oneshot::Receiver<Outcome>) {
-        let (sender, receiver) = oneshot::channel();
-        let inner = Inner { open: parts, outcome: Outcome::Durable, ticket, sender: Some(sender) };
-        let verdict = Self { inner: Mutex::new(inner) };
-        verdict.tell_if_done();
-        (Arc::new(verdict), receiver)
-    }
-
-    fn part(&self, outcome: Outcome) {
-        {
-            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            inner.open = inner.open.saturating_sub(1);
-            if outcome != Outcome::Durable {
-                inner.outcome = outcome;
-            }
-        }
-        self.tell_if_done();
-    }
-
-    fn tell_if_done(&self) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.open > 0 {
-            return;
-        }
-        let outcome = inner.outcome;
-        if let Some(ticket) = inner.ticket.take() {
-            ticket.end(outcome);
-        }
-        // Nobody listens any more where the sender has hung up.
-        inner.sender.take().map(|sender| sender.send(outcome).ok());
-    }
-}
-
-/// The answer for one part, given once. `None` once it has been, or where nobody asks.
-struct Answer(Option<Arc<Verdict>>);
-
-impl Answer {
-    fn give(&mut self, outcome: Outcome) {
-        if let Some(verdict) = self.0.take() {
-            verdict.part(outcome);
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        self.0.is_some()
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        self.give(Outcome::Late);
     }
 }
 
