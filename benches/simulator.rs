@@ -51,6 +51,11 @@ fn main() {
     deliveries();
 }
 
+/// A client that asks for no compression, which would be measured instead.
+fn plain_client() -> reqwest::Client {
+    reqwest::Client::builder().no_gzip().build().unwrap()
+}
+
 /// A simulator on a thread of its own.
 struct OneCore {
     provider: Arc<Provider>,
@@ -161,7 +166,7 @@ fn pages() {
     let company = simulator.provider.world().company_id(0);
     let context = json!({ "clientId": company }).to_string();
     let (rate, per_core, rows) = client_runtime().block_on(async {
-        let client = reqwest::Client::new();
+        let client = plain_client();
         let first =
             simulator.get(&client, "/accounting/api/customers?pageNumber=1&pageSize=100", &token, &context);
         let rows = first.send().await.unwrap().json::<Vec<Value>>().await.unwrap().len();
@@ -207,7 +212,7 @@ fn deliveries() {
     let (count, rate, per_core) = client_runtime().block_on(async {
         let received = Arc::new(AtomicU64::new(0));
         let receiver = receive(Arc::clone(&received)).await;
-        let client = reqwest::Client::new();
+        let client = plain_client();
         for resource in Resource::ALL {
             let path = format!("http://{}{}/webhooks/subscribe", simulator.address, resource.prefix());
             let answer = client

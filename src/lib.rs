@@ -6,7 +6,9 @@
 //! config    one declaration per key: parsing, validation, Kafka Connect's answers, the reference
 //!   │
 //! avro      schemas, registry, encode, decode          kafka    producer, shard transactions, consumer, topics
-//!   │                                                    spool    accepted and not in Kafka yet, on this disk
+//! auth      logins, tokens and their check             spool    accepted and not in Kafka yet, on this disk
+//! api       one request path to the provider               │
+//!   │                                                      │
 //!   └──────────────┬───────────────────────────────────────┘
 //! pipeline         source → record → bytes → acknowledgement → commit, written once
 //!   │
@@ -16,14 +18,19 @@
 //! server           one way to serve HTTP, for every listener
 //! ```
 //!
-//! Imports go down only. `retry`, `secret`, `metrics` and `durable` may be used by all: the verdict on a failure, a value
-//! that cannot be printed, every metric's name, and small files that survive a crash.
+//! Imports go down only. `retry`, `secret`, `metrics`, `durable`, `lapse` and `circuit` may be used by all: the verdict on a
+//! failure, a value that cannot be printed, every metric's name, small files that survive a crash, how long something lasts, and
+//! a host that is left alone while it fails.
 
+pub mod api;
+pub mod auth;
 pub mod avro;
+pub mod circuit;
 pub mod cli;
 pub mod config;
 pub mod durable;
 pub mod kafka;
+mod lapse;
 pub mod metrics;
 pub mod model;
 pub mod pipeline;

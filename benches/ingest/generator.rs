@@ -227,7 +227,7 @@ async fn connection(shared: Rc<Shared>, number: u32, mut stream: Box<dyn Stream>
             }
             Err(error) => {
                 let silent = error.kind() == io::ErrorKind::TimedOut;
-                let answer = if silent { Answer::Silent(took) } else { Answer::Broken };
+                let answer = if silent { Answer::Silent(took) } else { Answer::Broken(took) };
                 shared.book.ledger.answered(place, answer);
                 shared.outcome.borrow_mut().broken += 1;
                 match shared.reconnect().await {

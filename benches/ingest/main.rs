@@ -15,7 +15,9 @@
 //! - `rates`: so many deliveries a second, whatever the answers do; the latency of each counts from when it was due.
 //! - `outage`: 5,000 a second, the broker killed for a minute; memory over time, when the spool was empty again.
 //!
-//! Everything our worker acknowledged is judged at the end by the oracle of the integration tests. The broker is theirs
+//! Everything our worker acknowledged is judged at the end by the oracle of the integration tests; where something is missing,
+//! or the spool is not empty in time, the exit code is 1. `speed` is a closed loop, so its latencies are those of the answers
+//! alone and not to be compared with those of `rates`. The broker is theirs
 //! too; `TRIBUTARY_TEST_BOOTSTRAP` names another for `speed` and `rates`. Generator, receiver and broker share the machine's
 //! cores, so figures compare receivers of one run, and no others. The processor time is the receiver's alone.
 
@@ -41,6 +43,7 @@ mod speed;
 #[path = "../../tests/it/support/mod.rs"]
 mod support;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// What was asked for.
@@ -58,14 +61,16 @@ struct Scale {
     receivers: Vec<String>,
 }
 
-fn main() {
+fn main() -> ExitCode {
     if let Ok(bootstrap) = std::env::var(baseline::BASELINE) {
-        return baseline::serve(&bootstrap);
+        baseline::serve(&bootstrap);
+        return ExitCode::SUCCESS;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     // Cargo passes this to a benchmark it measures, not to one it tests; a broker is too much for a look whether it runs.
     if !arguments.iter().any(|given| given == "--bench") {
-        return generator::try_out();
+        generator::try_out();
+        return ExitCode::SUCCESS;
     }
     let option = |name: &str, default: &str| {
         let place = arguments.iter().position(|given| given == name);
@@ -82,14 +87,17 @@ fn main() {
     let named = |part: &str| arguments.iter().any(|given| given == part);
     let all = !["speed", "rates", "outage"].iter().any(|part| named(part));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
+    let sound = runtime.block_on(async {
+        let mut sound = true;
         if all || named("speed") || named("rates") {
-            speed::measure(&scale, all || named("speed"), all || named("rates")).await.unwrap();
+            sound &= speed::measure(&scale, all || named("speed"), all || named("rates")).await.unwrap();
         }
         if all || named("outage") {
-            outage::measure(&scale).await.unwrap();
+            sound &= outage::measure(&scale).await.unwrap();
         }
+        sound
     });
     support::process::kill_all();
     support::run_directory::remove();
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -22,8 +22,8 @@ const DRAINING: Duration = Duration::from_secs(150);
 /// Between two lines of the table.
 const STEP: Duration = Duration::from_secs(5);
 
-/// Measures our worker, and prints its memory every few seconds.
-pub(crate) async fn measure(scale: &Scale) -> Result<()> {
+/// Measures our worker, and prints its memory every few seconds. Whether the spool was empty in time and nothing was lost.
+pub(crate) async fn measure(scale: &Scale) -> Result<bool> {
     let mut broker = Broker::start(Options::default()).await?;
     let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let receiver = Receiver::ours(&broker.bootstrap(), registry.url().as_str(), false)?;
@@ -58,10 +58,13 @@ pub(crate) async fn measure(scale: &Scale) -> Result<()> {
         None => println!("the spool was NOT empty {DRAINING:?} after the broker was back"),
     }
     println!("peak RSS {:.0} MB", receiver.peak());
+    let mut sound = drained.is_some();
     if let Some(worker) = receiver.worker() {
-        println!("{}", verdict(worker, &broker.bootstrap(), book).await?);
+        let (kept, told) = verdict(worker, &broker.bootstrap(), book).await?;
+        println!("{told}");
+        sound &= kept;
     }
-    Ok(())
+    Ok(sound)
 }
 
 /// Takes the broker away and back, telling how the worker fares; how long it took to catch up.

@@ -29,8 +29,8 @@ struct Turn {
     peak: f64,
 }
 
-/// Measures the plain receiver and ours, and prints two tables.
-pub(crate) async fn measure(scale: &Scale, speed: bool, rates: bool) -> Result<()> {
+/// Measures the plain receiver and ours, and prints two tables. Whether ours kept all it acknowledged.
+pub(crate) async fn measure(scale: &Scale, speed: bool, rates: bool) -> Result<bool> {
     let outside = std::env::var("TRIBUTARY_TEST_BOOTSTRAP").ok().filter(|given| !given.is_empty());
     let broker = if outside.is_none() { Some(Broker::start(Options::default()).await?) } else { None };
     let bootstrap = broker.as_ref().map(Broker::bootstrap).or(outside).unwrap_or_default();
@@ -60,13 +60,15 @@ pub(crate) async fn measure(scale: &Scale, speed: bool, rates: bool) -> Result<(
         let loads = RATES.map(|rate| (256, Some(rate)));
         table(&receivers, &books, scale, "deliveries/s", &loads).await;
     }
+    let mut all_sound = true;
     for (receiver, book) in receivers.iter().zip(books) {
         if let Some(worker) = receiver.worker() {
-            let (name, verdict) = (receiver.name, verdict(worker, &bootstrap, book).await?);
-            println!("{name}: {verdict}");
+            let (sound, told) = verdict(worker, &bootstrap, book).await?;
+            println!("{}: {told}", receiver.name);
+            all_sound &= sound;
         }
     }
-    Ok(())
+    Ok(all_sound)
 }
 
 /// Sends until a receiver answers, then for a while more.
@@ -91,8 +93,8 @@ pub(crate) async fn warm(receiver: &Receiver, book: &Book) -> Result<()> {
     Ok(())
 }
 
-/// Waits until everything acknowledged is in the worker's topic, and judges.
-pub(crate) async fn verdict(worker: &Worker, bootstrap: &str, book: Book) -> Result<String> {
+/// Waits until everything acknowledged is in the worker's topic, and judges: whether it is sound, and in words.
+pub(crate) async fn verdict(worker: &Worker, bootstrap: &str, book: Book) -> Result<(bool, String)> {
     let (bootstrap, events, letters) = (bootstrap.to_owned(), worker.events(), worker.dead_letters());
     let judging = tokio::task::spawn_blocking(move || {
         let entries = book.ledger.entries();
@@ -102,7 +104,7 @@ pub(crate) async fn verdict(worker: &Worker, bootstrap: &str, book: Book) -> Res
         reader.until_seen(owed, LIMIT);
         let verdict = judge(&entries, reader.read_to_end(LIMIT));
         let sound = if verdict.is_sound() { "sound" } else { "NOT SOUND" };
-        format!("{sound}: {verdict}; {}", book.ledger.figures())
+        (verdict.is_sound(), format!("{sound}: {verdict}; {}", book.ledger.figures()))
     });
     judging.await.map_err(|error| Error(format!("judge: {error}")))
 }

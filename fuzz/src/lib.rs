@@ -1,18 +1,57 @@
-//! What must hold of every body that was signed, whatever is in it.
+//! What must hold of every body that was signed, and of every signature, whatever is in it: one function for each target. The
+//! integration tests run them over the seeds, so that they keep to what the product does.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tributary::model::Outgoing;
+use tributary::model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook, Outgoing};
 use tributary::webhooks::delivery::{Context, Delivery, Family, topic_of};
+use tributary::webhooks::signature::{Keys, Presented, Scheme};
+
+/// A signed accounting body, to an address with a resource and to one without.
+pub fn envelope(body: &[u8]) {
+    for resource in [None, Some(AccountingResource::Customers)] {
+        check(&delivery(Family::Accounting { resource }, body));
+    }
+    // Nor is anything read from a disk believed.
+    drop(Delivery::from_entry(body.to_vec().into()));
+}
+
+/// A signed invoicing body, of a hook that is known and of one that is not.
+pub fn invoicing_body(body: &[u8]) {
+    let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
+    for hook in [None, Some(hook.into())] {
+        check(&delivery(Family::Invoicing { hook, tenants: Arc::default() }, body));
+    }
+}
+
+/// The text of a signature header.
+///
+/// # Panics
+/// It is read otherwise than it is written.
+pub fn signature_header(text: &[u8]) {
+    let required = Presented::parse(text, Scheme::Required);
+    let optional = Presented::parse(text, Scheme::Optional);
+
+    let digits = text.strip_prefix(b"sha256=");
+    let whole = |digits: &[u8]| digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit);
+    assert_eq!(required.is_some(), digits.is_some_and(whole));
+    assert_eq!(optional.is_some(), digits.map_or_else(|| whole(text), whole));
+    // Nobody guesses it.
+    for presented in required.iter().chain(&optional) {
+        let mut running = Keys::new([&b"a secret of twenty-four b"[..], b"another secret of length"]).start();
+        running.update(text);
+        assert_eq!(running.matching(presented), None);
+    }
+}
 
 /// A body as it was verified.
 #[must_use]
 pub fn delivery(family: Family, body: &[u8]) -> Delivery {
     let context = Context {
-        connector: "hooks".to_owned(),
-        prefix: "acme".to_owned(),
-        dead_letters: "acme.dead-letters".to_owned(),
+        connector: "hooks".into(),
+        prefix: "acme".into(),
+        dead_letters: "acme.dead-letters".into(),
         received_at: 1_700_000_000_000_000,
         traceparent: None,
         family,
@@ -36,8 +75,12 @@ pub fn check(delivery: &Delivery) {
             Err(_) => assert!(whole && topic_of(&part.lane) == "acme.dead-letters"),
         }
         // What comes back from the disk is the same delivery, and becomes the same records.
-        let (restored, positions) = Delivery::from_entry(delivery.to_entry(&part.positions)).expect("our own entry");
-        assert_eq!((&restored.body, &restored.context, &positions), (&delivery.body, &delivery.context, &part.positions));
+        let (restored, positions) =
+            Delivery::from_entry(delivery.to_entry(&part.positions)).expect("our own entry");
+        assert_eq!(
+            (&restored.body, &restored.context, &positions),
+            (&delivery.body, &delivery.context, &part.positions)
+        );
         let (_, again) = restored.read_again(&positions);
         assert_eq!(ids(&again), ids(&part.content));
     }

@@ -68,7 +68,7 @@ async fn by_name(name: &str, config: Option<&Path>, environment: &Environment) -
 }
 
 /// What the workers know; nothing where there is no config topic.
-async fn configs(worker: &Worker) -> Result<Configs, kafka::Error> {
+pub(super) async fn configs(worker: &Worker) -> Result<Configs, kafka::Error> {
     let topic = worker.topics.config.name.as_str();
     let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[topic]).await?;
     let mut configs = Configs::default();

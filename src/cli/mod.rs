@@ -4,12 +4,14 @@
 //! registry, topic, disk); 2 the configuration or the command line is not, and nothing was started. For `run` the files of
 //! connectors are something outside that it starts without.
 
+mod auth;
 mod check;
 mod client;
 mod connectors;
 mod dead_letters;
 #[cfg(feature = "simulator")]
 mod demo;
+mod descriptors;
 mod drift;
 mod load;
 mod meant;
@@ -57,6 +59,11 @@ enum Command {
     Check(Files),
     /// Connectors of running workers, over the REST API
     Connectors(connectors::Options),
+    /// The login at the provider: who has access, until when, and how it is renewed by a person
+    Auth {
+        #[command(subcommand)]
+        command: auth::Command,
+    },
     /// A signed delivery by hand, against any receiver
     Webhooks {
         #[command(subcommand)]
@@ -198,6 +205,7 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(async |_| connectors::run(&options, out).await)
         }
+        Command::Auth { command } => auth::run(command, environment, out),
         Command::Webhooks { command } => webhooks::run(command, environment, out),
         Command::DeadLetters { command } => dead_letters::run(command, environment, out),
         Command::Schemas { command } => schemas::run(command, environment, out),

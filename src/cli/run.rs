@@ -5,7 +5,7 @@ use std::{io::Write, sync::Arc};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{Failure, load::Loaded, outside};
+use super::{Failure, descriptors, load::Loaded, outside};
 use crate::{
     telemetry::{Filters, Metrics},
     worker::{
@@ -25,7 +25,9 @@ pub(super) async fn run(
     // Taken first, so that a signal during the start still ends it in order.
     let mut terminated = signal(SignalKind::terminate()).map_err(outside)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(outside)?;
-    let worker = Arc::new(loaded.worker);
+    let mut worker = loaded.worker;
+    descriptors::ensure(&mut worker.webhook);
+    let worker = Arc::new(worker);
     let metrics = metrics.clone();
     let process = Process {
         loggers: Arc::new(logs),

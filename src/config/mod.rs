@@ -29,7 +29,8 @@ pub(crate) mod unknown;
 pub mod worker;
 
 pub use address::Listener;
-pub use connector::{Connector, RecordSource, WebhookSource, validate};
+pub(crate) use connector::is_local;
+pub use connector::{Connector, OAuth, Provider, RecordSource, Transport, WebhookSource, validate};
 pub use definition::{Entry, KeyDef, KeyValue, Validation};
 pub use kafka::{ClientRole, Kafka};
 pub use key::{Fallback, Importance, Key, Type, Width};

@@ -103,6 +103,17 @@ pub(crate) const SEGMENT: Rule = Rule::Custom {
     },
 };
 
+/// It is part of file names, with an id and an ending behind it.
+pub(crate) const GRANT: Rule = Rule::Custom {
+    says: "at most 128 letters, digits, dashes and underscores",
+    remedy: "",
+    check: |text| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        sound(!text.is_empty() && text.chars().all(letter), "it has other characters")?;
+        sound(text.len() <= 128, "it is longer")
+    },
+};
+
 pub(crate) const HEADER: Rule = Rule::Custom {
     says: "the name of an HTTP header",
     remedy: "",

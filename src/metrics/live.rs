@@ -49,6 +49,7 @@ const NONE: &[&str] = &[];
 const STATE: &[&str] = &["state"];
 const TOPIC: &[&str] = &["topic"];
 const CONNECTOR: &[&str] = &["connector"];
+const GRANT: &[&str] = &["grant"];
 const TASK: &[&str] = &["connector", "task"];
 
 live! {
@@ -67,6 +68,12 @@ live! {
     PARTITIONS = gauge "tributary_group_partitions" NONE, "Partitions of the work topic that this worker owns.";
     SILENCE = gauge "tributary_tail_silence_seconds" TOPIC,
         "For how long Kafka has not answered the reader of a topic of the worker's own; 0 while it does.";
+    GRANT_STATE = gauge "tributary_grant_state" &["grant", "state"],
+        "Always 1; the label state has what this worker knows of a grant that a connector names.";
+    TOKEN_EXPIRY = gauge "tributary_token_expiry_timestamp_seconds" &["grant", "token"],
+        "When a token of a grant ends by the provider's clock, in seconds since 1970; login is the end of the login itself.";
+    GRANT_INTENT = gauge "tributary_grant_intent_seconds" GRANT,
+        "For how long a refresh of a grant is under way; 0 while none is.";
 
     // connector-metrics.
     CONNECTOR_STATUS = gauge "kafka_connect_connector_status" &["connector", "status", "task"],

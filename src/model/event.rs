@@ -128,6 +128,15 @@ impl AccountingEvent {
         })
     }
 
+    /// The subscription that a body acknowledges, where it is an `Acknowledge`. That one need not name a resource: it is not
+    /// published, so it needs no topic.
+    #[must_use]
+    pub fn acknowledged(json: &[u8]) -> Option<Option<String>> {
+        let mut envelope = Members::parse(SchemaKind::AccountingEvent, json).ok()?;
+        let event_type = AccountingEventType::from_members(envelope.take_object("EventType")?);
+        (event_type.kind()? == EventKind::Acknowledge).then(|| envelope.take_text("WebhookId"))
+    }
+
     fn read(
         json: &[u8],
         reception: Reception<'_>,
@@ -197,9 +206,14 @@ impl AccountingEvent {
     /// What happened; `None` where the provider does not say.
     #[must_use]
     pub fn kind(&self) -> Option<EventKind> {
-        let event_type = self.event_type.as_ref()?;
-        let name = event_type.event_type.as_deref().filter(|name| !name.is_empty());
-        name.or(event_type.semantic_name.as_deref()).map(EventKind::parse)
+        self.event_type.as_ref()?.kind()
+    }
+}
+
+impl AccountingEventType {
+    fn kind(&self) -> Option<EventKind> {
+        let name = self.event_type.as_deref().filter(|name| !name.is_empty());
+        name.or(self.semantic_name.as_deref()).map(EventKind::parse)
     }
 }
 
@@ -224,12 +238,16 @@ pub enum EventKind {
 
 impl EventKind {
     /// From an `EventType` (`CustomerUpdated`) or a `SemanticName` (`Svc.ACC.Customers.CustomerUpdated`): the
-    /// ending of the last part decides, since only accounts' and customers' full names are documented.
+    /// ending of the last part decides, since only accounts' and customers' full names are documented. An
+    /// `Acknowledge` is one only if that is the whole of the last part: it is answered and not published, which must
+    /// happen to no event that merely sounds like it.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let last = text.rsplit('.').next().unwrap_or(text);
-        let kinds: [(&str, Self); 6] = [
-            ("Acknowledge", Self::Acknowledge),
+        if last == "Acknowledge" {
+            return Self::Acknowledge;
+        }
+        let kinds: [(&str, Self); 5] = [
             ("ErrorOccurred", Self::ErrorOccurred),
             ("Created", Self::Created),
             ("Updated", Self::Updated),
@@ -348,9 +366,27 @@ mod tests {
     }
 
     #[test]
+    fn an_acknowledge_is_one_whether_or_not_it_names_a_resource() {
+        for (json, expected) in [
+            (r#"{"WebhookId":"w","EventType":{"EventType":"Acknowledge"}}"#, Some(Some("w".to_owned()))),
+            (
+                r#"{"EventType":{"Resource":"Customers","SemanticName":"Svc.ACC.Customers.Acknowledge"}}"#,
+                Some(None),
+            ),
+            (r#"{"WebhookId":"w","EventType":{"EventType":"CustomerUpdated"}}"#, None),
+            (r#"{"WebhookId":"w"}"#, None),
+            ("Acknowledge", None),
+        ] {
+            assert_eq!(AccountingEvent::acknowledged(json.as_bytes()), expected, "{json}");
+        }
+    }
+
+    #[test]
     fn the_kind_of_an_event_is_the_ending_of_its_name() {
         for (text, kind) in [
             ("Acknowledge", EventKind::Acknowledge),
+            ("Svc.ACC.Customers.Acknowledge", EventKind::Acknowledge),
+            ("PaymentAcknowledge", EventKind::Unknown("PaymentAcknowledge".into())),
             ("Svc.ACC.Accounts.AccountCreated", EventKind::Created),
             ("InputInvoiceUpdated", EventKind::Updated),
             ("Svc.COR.Persons.PersonDeleted", EventKind::Deleted),

@@ -155,7 +155,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
+                // Most objects that are read have fewer; growing from nothing would move each member several times.
+                let mut members = Vec::with_capacity(12);
                 while let Some((name, value)) = map.next_entry::<&'de RawValue, &'de RawValue>()? {
                     members.push(Member { label: label(name.get()), value, taken: false });
                 }

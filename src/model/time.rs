@@ -4,7 +4,10 @@
 //! millisecond type would lose their order. Typed fields of our schemas hold microseconds, rounded down; the
 //! text stands beside them.
 
-use std::fmt;
+use std::{
+    fmt,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// A moment in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +25,12 @@ const WINDOWS_EPOCH: i64 = 116_444_736_000_000_000;
 const TICKS_PER_SECOND: i64 = 10_000_000;
 
 impl Moment {
+    /// The moment of asking, by the clock of this machine.
+    #[must_use]
+    pub fn now() -> Self {
+        SystemTime::now().into()
+    }
+
     /// Reads `2024-05-06T07:08:09`, with up to nine fractional digits, then `Z`, an offset such as `+02:00`,
     /// or nothing, which means UTC because the provider's documents say its times are. Anything else is
     /// `None`, and so is a date that does not exist.
@@ -71,6 +80,17 @@ impl Moment {
     #[must_use]
     pub fn micros(self) -> i64 {
         self.seconds * 1_000_000 + i64::from(self.nanoseconds / 1_000)
+    }
+}
+
+impl From<SystemTime> for Moment {
+    /// What is too far away to be counted in seconds is as far as can be counted in microseconds.
+    fn from(time: SystemTime) -> Self {
+        let micros = match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |before| -before),
+        };
+        Self::from_micros(micros)
     }
 }
 
@@ -187,6 +207,20 @@ mod tests {
         ] {
             assert_eq!(micros(text), Some(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn the_time_of_this_machine_is_counted_from_1970() {
+        use std::time::Duration;
+
+        for (time, expected) in [
+            (UNIX_EPOCH, 0),
+            (UNIX_EPOCH + Duration::from_micros(1_709_251_199_000_001), 1_709_251_199_000_001),
+            (UNIX_EPOCH - Duration::from_millis(1), -1_000),
+        ] {
+            assert_eq!(Moment::from(time).micros(), expected, "{time:?}");
+        }
+        assert!(Moment::now() > Moment::parse("2024-01-01T00:00:00Z").unwrap());
     }
 
     #[test]

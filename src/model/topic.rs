@@ -61,22 +61,13 @@ impl Topic {
     /// Full name.
     #[must_use]
     pub fn name(self, prefix: &TopicPrefix) -> String {
-        format!("{prefix}.{}", self.suffix())
+        format!("{prefix}.{self}")
     }
 
     /// Name below the prefix: `accounting.customers.events`.
     #[must_use]
     pub fn suffix(self) -> String {
-        match self {
-            Self::AccountingEvents(resource) => format!("accounting.{resource}.events"),
-            Self::InvoicingEvents(entity) => format!("invoicing.{entity}.events"),
-            Self::AccountingRecords(resource) => format!("accounting.{resource}"),
-            Self::PayrollCompanies => "payroll.companies".to_owned(),
-            Self::DeadLetters => "dead-letters".to_owned(),
-            Self::Certificates => "certificates".to_owned(),
-            Self::State => "state".to_owned(),
-            Self::Fences => "fences".to_owned(),
-        }
+        self.to_string()
     }
 
     /// How the topic must be cleaned up; anything else would lose records or keep all of them.
@@ -106,6 +97,22 @@ impl Topic {
     }
 }
 
+/// The name below the prefix.
+impl fmt::Display for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AccountingEvents(resource) => write!(f, "accounting.{resource}.events"),
+            Self::InvoicingEvents(entity) => write!(f, "invoicing.{entity}.events"),
+            Self::AccountingRecords(resource) => write!(f, "accounting.{resource}"),
+            Self::PayrollCompanies => f.write_str("payroll.companies"),
+            Self::DeadLetters => f.write_str("dead-letters"),
+            Self::Certificates => f.write_str("certificates"),
+            Self::State => f.write_str("state"),
+            Self::Fences => f.write_str("fences"),
+        }
+    }
+}
+
 /// `topic.prefix`: short enough and of the right characters for every topic name below it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopicPrefix(String);
@@ -116,11 +123,20 @@ impl TopicPrefix {
     /// # Errors
     /// It is empty or too long, has a character Kafka refuses, or ends in a dot.
     pub fn new(prefix: impl Into<String>) -> Result<Self, Error> {
+        let prefix = prefix.into();
+        Self::check(&prefix)?;
+        Ok(Self(prefix))
+    }
+
+    /// Whether [`TopicPrefix::new`] would take it.
+    ///
+    /// # Errors
+    /// It would not.
+    pub fn check(prefix: &str) -> Result<(), Error> {
         static LONGEST: LazyLock<usize> = LazyLock::new(|| {
             let suffix = Topic::all().map(|topic| topic.suffix().len()).max().unwrap_or(0);
             LONGEST_NAME - ".".len() - suffix
         });
-        let prefix = prefix.into();
         let rule = if prefix.is_empty() {
             "is empty"
         } else if !prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) {
@@ -130,9 +146,9 @@ impl TopicPrefix {
         } else if prefix.ends_with('.') {
             "ends in a dot, and another one follows"
         } else {
-            return Ok(Self(prefix));
+            return Ok(());
         };
-        Err(Error::Prefix { given: excerpt(&prefix), rule, longest: *LONGEST })
+        Err(Error::Prefix { given: excerpt(prefix), rule, longest: *LONGEST })
     }
 
     /// The prefix, without a dot.

@@ -103,14 +103,14 @@ struct Flight<L> {
     original: Arc<Original>,
     /// Bytes counted against the bound; freed when the flight is settled.
     size: usize,
-    /// Origin label of a value, or the stage that made it a dead letter.
+    /// Origin label of a value, or the stage and the class of error that made it a dead letter.
     kind: FlightKind,
 }
 
 #[derive(Clone, Copy)]
 enum FlightKind {
     Value(&'static str),
-    DeadLetter(Stage),
+    DeadLetter(Stage, &'static str),
 }
 
 struct Report<L> {
@@ -268,7 +268,7 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
     ) -> Result<(), Error> {
         let record = self.dead_letter(&item.original, destination, failure, headers)?;
         let ticket = self.progress.open(&item.lane, item.position, 1);
-        let (size, kind) = (record.size(), FlightKind::DeadLetter(failure.stage));
+        let (size, kind) = (record.size(), FlightKind::DeadLetter(failure.stage, failure.class));
         self.enqueue(Flight {
             lane: item.lane,
             ticket,
@@ -334,14 +334,14 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
 
     /// The flight as a dead letter, or the error if it is one already.
     fn refused(&mut self, flight: Flight<S::Lane>, source: kafka::Error) -> Result<Flight<S::Lane>, Error> {
-        if let FlightKind::DeadLetter(_) = flight.kind {
+        if let FlightKind::DeadLetter(..) = flight.kind {
             return Err(produce_error(&flight.record, source));
         }
         metrics::publish_failed(Stage::Produce);
         let failure = Failure::new(Stage::Produce, source.class(), &source);
         let own: Vec<_> = flight.record.headers.clone();
         let record = self.dead_letter(&flight.original, Some(&flight.record.topic), &failure, &own)?;
-        Ok(Flight { record, kind: FlightKind::DeadLetter(Stage::Produce), ..flight })
+        Ok(Flight { record, kind: FlightKind::DeadLetter(failure.stage, failure.class), ..flight })
     }
 
     /// Takes one report and every further one that is there already, so that a burst costs one commit.
@@ -375,7 +375,7 @@ impl<'a, S: Source, K: RecordSink> Driver<'a, S, K> {
     fn acknowledged(&mut self, flight: &Flight<S::Lane>, sent_at: Instant) {
         match flight.kind {
             FlightKind::Value(origin) => metrics::records_published(origin, 1),
-            FlightKind::DeadLetter(stage) => metrics::dead_letter_written(stage),
+            FlightKind::DeadLetter(stage, class) => metrics::dead_letter_written(stage, class),
         }
         metrics::published_after(sent_at.elapsed());
         metrics::pipeline_queue_changed(-signed(flight.size));

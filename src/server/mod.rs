@@ -1,8 +1,8 @@
 //! One way to serve HTTP: every listener of the product and of the simulator is one of these.
 //!
 //! ```text
-//! accept ──▶ task of its own: handshake ──▶ HTTP/1.1 or 2 ──▶ router
-//!    ▲ a slot first                             └─ watch: quiet for too long, told to stop, cut
+//! accept ──▶ a slot ──▶ task of its own: handshake ──▶ HTTP/1.1 or 2 ──▶ router
+//!                                                          └─ watch: quiet for too long, gives way, told to stop, cut
 //! ```
 //!
 //! Accepts, shakes hands in a task of its own so that a silent client holds up nobody, speaks HTTP/1.1 and 2, and ends in
@@ -11,6 +11,9 @@
 //! - No connection holds its slot for nothing: one on which no byte moves for [`Options::head`] while no handler is at
 //!   work ends, whether it sends no request, half of one, or reads no answer. How long a handler may wait for the body
 //!   of its request is the handler's own business.
+//! - Nor does it keep a newcomer waiting: where all slots are taken, the connection that is longest without a request gives
+//!   way. One with a request at work never does; where all have one, the newcomer waits, and those after it in the kernel's
+//!   queue.
 //! - No address takes the place of all others ([`Options::per_address`]), and none keeps more of a head in memory than
 //!   32 KiB.
 //! - A connection that fails ends alone. An accept that fails (no descriptors left) is tried again after a moment.
@@ -27,7 +30,6 @@ use ipnet::IpNet;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     time::{Instant, sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -36,13 +38,15 @@ use tower_service::Service;
 
 use crate::metrics;
 
-use activity::{Activity, Answer, Moving};
+use activity::{Activity, Answer, End, Moving};
 use addresses::Addresses;
 pub use certificate::{CertificateError, Certificates, tls};
+use slots::Slots;
 
 mod activity;
 mod addresses;
 mod certificate;
+mod slots;
 
 /// How long after a failed accept the next is tried: long enough to close something, short enough to be unnoticed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -51,9 +55,11 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// How long tasks that were cut may take to notice; longer only if a handler blocks its thread.
 const CUT: Duration = Duration::from_secs(1);
 /// Requests at once on one HTTP/2 connection.
-const STREAMS: u32 = 256;
+const STREAMS: u32 = 64;
 /// Bytes of a request's head: none that we are sent has a tenth of it, and one that never ends must not grow.
 const HEAD: usize = 32 << 10;
+/// The same over HTTP/2, where a byte on the wire can stand for a header that was sent before and all of them take memory.
+const HEADER_LIST: u32 = 8 << 10;
 /// Streams of one HTTP/2 connection that were reset before anybody looked at them; one more ends the connection.
 const RESETS: usize = 20;
 
@@ -62,7 +68,8 @@ const RESETS: usize = 20;
 pub struct Options {
     /// HTTPS with this configuration; plain HTTP without. Its ALPN list decides whether HTTP/2 is offered.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Connections at once, at least one; more wait in the kernel's queue.
+    /// Connections at once, at least one. One more takes the place of the one that is longest without a request, and waits
+    /// where all have one.
     pub connections: usize,
     /// The longest a TLS handshake may take.
     pub handshake: Duration,
@@ -96,6 +103,11 @@ pub struct Arrived(pub Instant);
 #[derive(Debug, Clone, Copy)]
 pub struct HangUp;
 
+/// An extension of a response after which its connection ends: over HTTP/2 no new streams are taken, and those under way are
+/// answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Last;
+
 /// A running listener. Dropping it cuts all connections.
 #[derive(Debug)]
 pub struct Server {
@@ -123,10 +135,10 @@ impl Server {
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS)
-            .max_header_list_size(HEAD as u32)
+            .max_header_list_size(HEADER_LIST)
             .max_pending_accept_reset_streams(RESETS);
         let listening = Listening {
-            slots: Arc::new(Semaphore::new(options.connections.clamp(1, Semaphore::MAX_PERMITS))),
+            slots: Slots::new(options.connections),
             tls: options.tls.map(TlsAcceptor::from),
             handshake: options.handshake,
             head: options.head,
@@ -168,7 +180,7 @@ impl Drop for Server {
 
 /// What all connections of one listener share.
 struct Listening {
-    slots: Arc<Semaphore>,
+    slots: Arc<Slots>,
     tls: Option<TlsAcceptor>,
     handshake: Duration,
     head: Duration,
@@ -204,8 +216,7 @@ struct HungUp;
 async fn accept(listener: TcpListener, listening: Arc<Listening>) {
     let stop = listening.stop.clone();
     stop.run_until_cancelled(async {
-        // A slot comes before the connection, so that what is too many waits where it costs nothing.
-        while let Ok(slot) = Arc::clone(&listening.slots).acquire_owned().await {
+        loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -215,15 +226,18 @@ async fn accept(listener: TcpListener, listening: Arc<Listening>) {
                     continue;
                 }
             };
+            // Before the slot, so that who has too many already takes nobody's.
             let Some(place) = listening.addresses.enter(peer.ip()) else {
                 metrics::connection_refused();
                 tracing::debug!(%peer, "the address has as many connections as one may have");
                 continue;
             };
+            // One newcomer waits here at most; the others where they cost nothing.
+            let Some(slot) = listening.slots.take().await else { return };
             let listening = Arc::clone(&listening);
             let (tasks, cut) = (listening.tasks.clone(), listening.cut.clone());
             tasks.spawn(cut.run_until_cancelled_owned(async move {
-                greet(stream, peer, &listening).await;
+                greet(stream, peer, &listening, &slot.activity).await;
                 drop((slot, place));
             }));
         }
@@ -232,31 +246,35 @@ async fn accept(listener: TcpListener, listening: Arc<Listening>) {
 }
 
 /// Shakes hands where there is TLS, then serves.
-async fn greet(stream: TcpStream, peer: SocketAddr, listening: &Listening) {
+async fn greet(stream: TcpStream, peer: SocketAddr, listening: &Listening, activity: &Arc<Activity>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "the peer left before its connection was served");
         return;
     }
     let Some(tls) = &listening.tls else {
-        return serve(stream, peer, listening).await;
+        return serve(stream, peer, listening, activity).await;
     };
-    let handshake = timeout(listening.handshake, tls.accept(stream));
-    match listening.stop.run_until_cancelled(handshake).await {
-        Some(Ok(Ok(stream))) => serve(stream, peer, listening).await,
-        Some(Ok(Err(error))) => tracing::debug!(%peer, %error, "no handshake"),
-        Some(Err(_)) => tracing::debug!(%peer, "the handshake took too long"),
-        None => {}
+    let handshake = tokio::select! {
+        handshake = timeout(listening.handshake, tls.accept(stream)) => handshake,
+        _ = activity.told() => return,
+        () = listening.stop.cancelled() => return,
+    };
+    match handshake {
+        Ok(Ok(stream)) => serve(stream, peer, listening, activity).await,
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "no handshake"),
+        Err(_) => tracing::debug!(%peer, "the handshake took too long"),
     }
 }
 
 /// Serves one connection until either side ends it, nothing moves on it any more, or the listener stops.
-async fn serve<T>(stream: T, peer: SocketAddr, listening: &Listening)
+async fn serve<T>(stream: T, peer: SocketAddr, listening: &Listening, activity: &Arc<Activity>)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::new(Activity::new());
-    let io = TokioIo::new(Moving::new(stream, Arc::clone(&activity)));
-    let service = service_fn(|request| answer(&listening.router, request, peer, Arc::clone(&activity)));
+    // The handshake had a time of its own.
+    activity.moved();
+    let io = TokioIo::new(Moving::new(stream, Arc::clone(activity)));
+    let service = service_fn(|request| answer(&listening.router, request, peer, Arc::clone(activity)));
     let mut connection = pin!(listening.http.serve_connection(io, service));
     let mut watch = pin!(sleep(listening.head));
     let (mut stopping, mut dismissed) = (false, false);
@@ -266,6 +284,18 @@ where
                 if let Err(error) = ended {
                     tracing::debug!(%peer, error, "a connection failed");
                 }
+                return;
+            }
+            told = activity.told() => {
+                if told == End::Gracefully {
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                    continue;
+                }
+                tracing::debug!(%peer, "a connection without a request gives way to a new one");
+                // A word of goodbye if it can be said at once: its slot is needed.
+                connection.as_mut().graceful_shutdown();
+                drop(futures::poll!(connection.as_mut()));
                 return;
             }
             () = listening.stop.cancelled(), if !stopping => {
@@ -298,13 +328,17 @@ fn answer(
 ) -> impl Future<Output = Result<Response<Answer>, HungUp>> + Send + 'static + use<> {
     request.extensions_mut().insert(ConnectInfo(peer));
     request.extensions_mut().insert(Arrived(Instant::now()));
-    let work = activity.work();
-    let response = router.clone().call(request);
+    // What comes over a connection that gives way was not begun, and its sender is told by its end.
+    let begun = activity.work().map(|work| (work, router.clone().call(request)));
     async move {
+        let Some((work, response)) = begun else { return Err(HungUp) };
         let response = response.await.unwrap_or_else(|never: Infallible| match never {});
         drop(work);
         if response.extensions().get::<HangUp>().is_some() {
             return Err(HungUp);
+        }
+        if response.extensions().get::<Last>().is_some() {
+            activity.had_its_last();
         }
         Ok(response.map(|body| Answer::new(body, activity)))
     }

@@ -19,7 +19,7 @@ use http::Version;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    sync::{mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
 };
 
 use super::*;
@@ -82,6 +82,37 @@ async fn a_hang_up_ends_the_connection_without_a_byte() {
     timeout(LONG / 4, stream.read_to_end(&mut read)).await.unwrap().unwrap();
 
     assert_eq!(read, b"");
+}
+
+#[tokio::test]
+async fn a_last_answer_is_given_and_ends_its_connection() {
+    let port = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { peer.port().to_string() };
+    let last = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move {
+        (Extension(Last), peer.port().to_string()).into_response()
+    };
+    let router = Router::new().route("/", get(port)).route("/last", get(last));
+    let server = start(router, options()).await;
+    let url = url("http", &server);
+
+    for client in [client(), client().http2_prior_knowledge()] {
+        let client = client.build().unwrap();
+        let ask = async |path: &str| {
+            let response = client.get(format!("{url}{path}")).send().await.unwrap();
+            response.text().await.unwrap()
+        };
+
+        let (first, second, last) = (ask("").await, ask("").await, ask("last").await);
+        // The client may not have noticed the end yet, and then asks on another connection all the same.
+        let next = ask("").await;
+
+        assert_eq!((&first, &first), (&second, &last), "a connection is used again and again");
+        assert_ne!(next, last);
+    }
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(b"GET /last HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let mut read = Vec::new();
+    timeout(LONG / 4, stream.read_to_end(&mut read)).await.unwrap().unwrap();
+    assert!(read.starts_with(b"HTTP/1.1 200"));
 }
 
 #[tokio::test]
@@ -202,6 +233,79 @@ async fn no_more_connections_are_served_at_once_than_allowed() {
         assert!(read.starts_with(b"HTTP/1.1 200"));
     }
     assert_eq!(most.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn connections_without_a_request_give_way_to_a_newcomer_in_the_order_they_came() {
+    let (tls, certificate) = tls();
+    let router = Router::new().route("/", get(|| async { "fine" }));
+    for tls in [None, Some(tls)] {
+        let (scheme, half) = match tls {
+            None => ("http", &b"GET / HTTP/1.1\r\nhost:"[..]),
+            // The beginning of the first message of a handshake.
+            Some(_) => ("https", &b"\x16\x03\x01\x02\x00\x01"[..]),
+        };
+        let server = start(router.clone(), Options { tls, connections: 3, ..options() }).await;
+        // Nothing, half of something, and a request that was answered.
+        let mut silent = TcpStream::connect(server.address()).await.unwrap();
+        let mut halfway = TcpStream::connect(server.address()).await.unwrap();
+        halfway.write_all(half).await.unwrap();
+        let mut kept = Vec::new();
+        let mut ask = async || {
+            let client = client().tls_certs_only([certificate.clone()]).build().unwrap();
+            let answer = client.get(url(scheme, &server)).send().await.unwrap().text().await.unwrap();
+            // Its connection stays open.
+            kept.push(client);
+            answer
+        };
+        assert_eq!(ask().await, "fine");
+
+        for stream in [&mut silent, &mut halfway] {
+            assert_eq!(ask().await, "fine");
+            let ended = timeout(LONG / 2, stream.read(&mut [0; 1])).await;
+            assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{scheme}: {ended:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_with_a_request_at_work_gives_way_to_nobody() {
+    for http2 in [false, true] {
+        let (events, mut started) = mpsc::channel(8);
+        let release = Arc::new(Semaphore::new(0));
+        let handler = {
+            let release = Arc::clone(&release);
+            // It reads its body to the end, as a delivery does.
+            |body: Bytes| async move {
+                events.send(()).await.unwrap();
+                release.acquire().await.unwrap().forget();
+                body
+            }
+        };
+        let router =
+            Router::new().route("/held", axum::routing::post(handler)).route("/", get(|| async { "fine" }));
+        let server = start(router, Options { connections: 2, ..options() }).await;
+        let address = server.address();
+        let client = if http2 { client().http2_prior_knowledge() } else { client() }.build().unwrap();
+        let held = tokio::spawn(client.post(format!("http://{address}/held")).body("mine").send());
+        started.recv().await.unwrap();
+        let mut reading = TcpStream::connect(address).await.unwrap();
+        let head = b"POST /held HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 4\r\n\r\nha";
+        reading.write_all(head).await.unwrap();
+
+        // Nobody gives way, for much longer than one without a request could stay.
+        let ask = || reqwest::Client::builder().no_proxy().build().unwrap().get(url("http", &server)).send();
+        let kept_out = timeout(Duration::from_secs(3), ask()).await;
+        reading.write_all(b"lf").await.unwrap();
+        release.add_permits(2);
+        let mut read = Vec::new();
+        timeout(LONG / 2, reading.read_to_end(&mut read)).await.unwrap().unwrap();
+
+        assert!(kept_out.is_err(), "http2: {http2}");
+        assert!(read.starts_with(b"HTTP/1.1 200") && read.ends_with(b"half"), "http2: {http2}");
+        assert_eq!(held.await.unwrap().unwrap().text().await.unwrap(), "mine", "http2: {http2}");
+        assert!(timeout(LONG / 2, ask()).await.unwrap().is_ok(), "http2: {http2}");
+    }
 }
 
 #[tokio::test]

@@ -31,6 +31,38 @@ pub fn bytes_answer(status: u16, body: Vec<u8>) -> Response {
     (status_code(status), [(header::CONTENT_TYPE, json)], body).into_response()
 }
 
+/// A page for people where JSON was asked for, as a proxy on the way would send it; left out where the status allows no body.
+#[must_use]
+pub fn html_answer(status: u16) -> Response {
+    if !may_have_body(status) {
+        return empty_answer(status);
+    }
+    let code = status_code(status);
+    let title = code.canonical_reason().unwrap_or("Error");
+    let page = format!(
+        "<!DOCTYPE html><html><head><title>{status} {title}</title></head><body><h1>{title}</h1>\
+        <p>The page you asked for is not here just now.</p></body></html>"
+    );
+    (code, [(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"))], page)
+        .into_response()
+}
+
+/// A body of so many bytes, at least two: an empty list padded with spaces where the status says that all went well, else a
+/// page.
+#[must_use]
+pub fn oversized_answer(status: u16, bytes: usize) -> Response {
+    if status >= 400 {
+        let mut answer = html_answer(status);
+        *answer.body_mut() = Body::from(vec![b'x'; bytes]);
+        return answer;
+    }
+    let mut body = vec![b' '; bytes.max(2)];
+    if let [first, .., last] = body.as_mut_slice() {
+        (*first, *last) = (b'[', b']');
+    }
+    bytes_answer(status, body)
+}
+
 /// A status alone.
 #[must_use]
 pub fn empty_answer(status: u16) -> Response {

@@ -11,6 +11,9 @@ use super::{
     settings::{MOST_COMPANIES, MOST_RECORDS, Settings, WorldSettings},
 };
 
+/// The longest body that a fault makes up.
+const MOST_BYTES: u32 = 64 << 20;
+
 /// A setting or knob that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value}: {rule}; {remedy}")]
@@ -104,6 +107,7 @@ impl Found {
     fn knobs(&mut self, knobs: &Knobs) {
         self.amount("changesPerSecond", knobs.changes_per_second);
         self.latency("identity.latency", &knobs.identity.latency);
+        self.latency("identity.answerLatency", &knobs.identity.answer_latency);
         self.latency("gateway.latency", &knobs.gateway.latency);
         self.rate("gateway.rate.seconds", knobs.gateway.rate);
         self.rate("gateway.quota.seconds", knobs.gateway.quota);
@@ -119,9 +123,26 @@ impl Found {
         self.latency("delivery.delay", &delivery.delay);
         for (number, fault) in knobs.faults.iter().enumerate() {
             self.share(format!("faults[{number}].share"), fault.share);
-            if let Effect::Delay(latency) = &fault.effect {
-                self.latency(&format!("faults[{number}].effect.delay"), latency);
+            self.effect(&format!("faults[{number}].effect"), &fault.effect);
+        }
+        for (number, fault) in knobs.identity.faults.iter().enumerate() {
+            self.effect(&format!("identity.faults[{number}].effect"), &fault.effect);
+        }
+    }
+
+    fn effect(&mut self, name: &str, effect: &Effect) {
+        match effect {
+            Effect::Delay(latency) => self.latency(&format!("{name}.delay"), latency),
+            Effect::Oversized { bytes, .. } if *bytes > MOST_BYTES => {
+                let rule = format!("at most {MOST_BYTES}");
+                self.add(
+                    format!("{name}.oversized.bytes"),
+                    bytes,
+                    &rule,
+                    "give less than any limit of a client",
+                );
             }
+            _ => {}
         }
     }
 
@@ -174,7 +195,7 @@ fn means_something(written: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulator::knobs::{Fault, Target, Tells};
+    use crate::simulator::knobs::{Endpoint, Fault, IdentityFault, Status, Target, Tells};
 
     fn complaints(change: impl FnOnce(&mut Settings)) -> Vec<String> {
         let mut settings = Settings::default();
@@ -221,11 +242,15 @@ mod tests {
     #[test]
     fn numbers_that_mean_nothing_are_refused_by_the_names_of_their_knobs() {
         let fault = |share, effect| Fault { on: Target::default(), effect, share, times: None, skip: 0 };
+        let identity_fault =
+            |effect| IdentityFault { on: Endpoint::Token, effect, times: None, after_work: false };
         for bad in [-3.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
             let found = complaints(|settings| {
                 let knobs = &mut settings.knobs;
                 knobs.changes_per_second = bad;
                 knobs.identity.latency = Latency::LogNormal { median: 1.0, p99: bad };
+                knobs.identity.answer_latency = Latency::Fixed(bad);
+                knobs.identity.faults = vec![identity_fault(Effect::Delay(Latency::Fixed(bad)))];
                 knobs.gateway.latency = Latency::Fixed(bad);
                 knobs.gateway.rate = Some(Rate { requests: 1, seconds: bad, tells: Tells::Both });
                 knobs.gateway.quota = knobs.gateway.rate;
@@ -239,6 +264,7 @@ mod tests {
             let expected = [
                 "changesPerSecond",
                 "identity.latency",
+                "identity.answerLatency",
                 "gateway.latency",
                 "gateway.rate.seconds",
                 "gateway.quota.seconds",
@@ -248,9 +274,15 @@ mod tests {
                 "delivery.delay",
                 "faults[1].share",
                 "faults[1].effect.delay",
+                "identity.faults[0].effect.delay",
             ];
             assert_eq!(found, expected, "{bad}");
         }
+        let large = Effect::Oversized { bytes: (64 << 20) + 1, status: Status::OK };
+        assert_eq!(
+            complaints(|settings| settings.knobs.identity.faults = vec![identity_fault(large)]),
+            ["identity.faults[0].effect.oversized.bytes"]
+        );
         assert_eq!(complaints(|settings| settings.knobs.delivery.duplicate = 1.5), ["delivery.duplicate"]);
         assert_eq!(complaints(|settings| settings.knobs.delivery.duplicate = 1.0), Vec::<String>::new());
     }

@@ -31,7 +31,7 @@ pub(super) struct Plan {
     pub(super) done: Vec<Done>,
     /// Databases that hold the key, by position, with the size they count for it.
     found: Vec<(usize, u64)>,
-    /// Databases that cannot tell.
+    /// Databases that cannot tell; they are told to forget it, and count its lane anew.
     unknown: Vec<usize>,
     pub(super) error: Option<Error>,
 }
@@ -64,7 +64,7 @@ impl Batch {
             let (lane, sequence) = match &operation {
                 Operation::Append { entry, .. } => (entry.lane.clone(), entry.sequence),
                 Operation::Remove { lane, sequence } => (lane.clone(), *sequence),
-                Operation::Recount { .. } | Operation::Survey(_) => {
+                Operation::Disown { .. } | Operation::Recount { .. } | Operation::Survey(_) => {
                     others.push(operation);
                     continue;
                 }
@@ -129,7 +129,10 @@ impl Batch {
                 match generation.find(&plan.lane, plan.sequence, &key) {
                     Ok(Some(size)) => plan.found.push((position, size)),
                     Ok(None) => {}
-                    Err(_) => plan.unknown.push(position),
+                    Err(error) => {
+                        generation.doubt(&plan.lane, &error);
+                        plan.unknown.push(position);
+                    }
                 }
             }
         }
@@ -148,7 +151,7 @@ impl Batch {
                 written += value.len() as u64;
                 durable = true;
                 changes.push(Change::Put(key, value));
-            } else if plan.is_in(active) || plan.unknown.contains(&active) {
+            } else if plan.may_be_in(active) {
                 changes.push(Change::Delete(key));
             }
         }
@@ -188,14 +191,9 @@ impl Batch {
 
     fn remove_from(&self, generations: &[Arc<Generation>], position: usize, outcome: &mut Outcome) {
         let generation = &generations[position];
-        // One that could not be looked up may be there: it is hidden, or it would be seen again.
-        for plan in self.plans.iter().filter(|plan| plan.error.is_none() && plan.unknown.contains(&position))
-        {
-            generation.hide(&plan.lane, plan.sequence);
-        }
         let here = || {
             // One that could not be written stays where it was.
-            self.plans.iter().filter(|plan| plan.error.is_none() && plan.is_in(position))
+            self.plans.iter().filter(|plan| plan.error.is_none() && plan.may_be_in(position))
         };
         let changes: Vec<_> = here().map(|plan| Change::Delete(plan.lane.key(plan.sequence))).collect();
         if changes.is_empty() {
@@ -222,13 +220,16 @@ impl Plan {
         self.found.iter().find(|(found, _)| *found == position).map(|(_, size)| *size)
     }
 
-    fn is_in(&self, position: usize) -> bool {
-        self.size_in(position).is_some()
+    /// Also where the database could not tell: to forget what is not there does no harm.
+    fn may_be_in(&self, position: usize) -> bool {
+        self.size_in(position).is_some() || self.unknown.contains(&position)
     }
 
     fn hide_in(&self, position: usize, generation: &Generation) {
-        if let Some(size) = self.size_in(position) {
+        if self.may_be_in(position) {
             generation.hide(&self.lane, self.sequence);
+        }
+        if let Some(size) = self.size_in(position) {
             generation.ledger().subtract(&self.lane, self.sequence, size);
         }
     }

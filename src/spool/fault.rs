@@ -60,6 +60,8 @@ struct State {
     commits: Vec<Fault>,
     opens: usize,
     refusals: usize,
+    salvages: usize,
+    look_ups: usize,
     damage: Option<Vec<u8>>,
     delay: Duration,
     free: Option<u64>,
@@ -92,6 +94,16 @@ impl Faulty {
     /// The next so many attempts to open a database are refused for want of rights.
     pub fn refuse_opens(&self, count: usize) {
         self.state().refusals = count;
+    }
+
+    /// The disk fills up at the end of the next so many attempts to salvage a database.
+    pub fn fill_up_at_salvage(&self, count: usize) {
+        self.state().salvages = count;
+    }
+
+    /// The next so many entries that are looked up cannot be.
+    pub fn fail_look_ups(&self, count: usize) {
+        self.state().look_ups = count;
     }
 
     /// Entries whose payload is this cannot be read any more, nor can anything be read from there on.
@@ -175,7 +187,14 @@ impl Storage for Faulty {
     }
 
     fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error> {
-        Ok(self.wrap(Fjall.salvage(from, to)?))
+        let salvaged = Fjall.salvage(from, to)?;
+        let mut state = self.state();
+        if state.salvages > 0 {
+            state.salvages -= 1;
+            return Err(Error::io("copy the database", io::ErrorKind::StorageFull.into()));
+        }
+        drop(state);
+        Ok(self.wrap(salvaged))
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
@@ -229,6 +248,12 @@ impl Database for Wrapped {
     }
 
     fn size(&self, key: &[u8]) -> Result<Option<u64>, Error> {
+        let mut state = self.faults.state();
+        if state.look_ups > 0 {
+            state.look_ups -= 1;
+            return Err(Error::io("look an entry up", io::Error::other("injected")));
+        }
+        drop(state);
         self.inner.size(key)
     }
 

@@ -12,31 +12,39 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::SystemTime,
 };
 
 use bytes::Bytes;
 
 use super::{
+    Foreign,
     entry::{Entry, Lane},
     ledger::Ledger,
     scan::{scan_all, scan_lane},
     storage::{Database, Error},
 };
-use crate::metrics;
+use crate::{metrics, retry::Chain};
 
 /// Removed sequences by lane.
 pub(super) type Removed = HashMap<Lane, BTreeSet<u64>>;
 
 pub(super) struct Generation {
     pub(super) number: u64,
+    /// No entry in it was appended before.
+    pub(super) since: SystemTime,
     database: Box<dyn Database>,
     ledger: Mutex<Ledger>,
     failed: AtomicBool,
     /// Lanes whose ledger leaves out what cannot be read.
     damage: Mutex<HashSet<Lane>>,
+    /// Lanes whose ledger may count what is not there.
+    doubted: Mutex<HashSet<Lane>>,
     /// Stretches that cannot be read.
     unreadable: AtomicU64,
     hidden: Mutex<Removed>,
+    /// What is hidden because nobody here can use it.
+    foreign: Mutex<Foreign>,
     /// Bytes committed since it was created, or those it took on disk when it was opened and all since.
     written: AtomicU64,
 }
@@ -69,8 +77,8 @@ impl fmt::Debug for Generation {
 }
 
 impl Generation {
-    /// Takes over an open database, which takes this much disk, and counts what is in it.
-    pub(super) fn new(number: u64, database: Box<dyn Database>, takes: u64) -> Self {
+    /// Takes over an open database, which takes this much disk and entries since then, and counts what is in it.
+    pub(super) fn new(number: u64, database: Box<dyn Database>, takes: u64, since: SystemTime) -> Self {
         let mut ledger = Ledger::default();
         let unreadable = scan_all(&*database, &mut |seen| {
             ledger.add(seen.lane, seen.sequence, seen.size, seen.at);
@@ -80,13 +88,16 @@ impl Generation {
         let counted = ledger.lanes().filter(|_| unreadable > 0).map(|(lane, _)| lane.clone()).collect();
         let generation = Self {
             number,
+            since,
             database,
             written: AtomicU64::new(takes),
             ledger: Mutex::new(ledger),
             failed: AtomicBool::new(false),
             damage: Mutex::new(counted),
+            doubted: Mutex::default(),
             unreadable: AtomicU64::new(0),
             hidden: Mutex::default(),
+            foreign: Mutex::default(),
         };
         generation.report(unreadable, None);
         generation
@@ -100,8 +111,18 @@ impl Generation {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it may go: what nobody here can use has to stay.
     pub(super) fn is_empty(&self) -> bool {
-        self.ledger().entries() == 0
+        self.ledger().entries() == 0 && self.foreign().entries == 0
+    }
+
+    pub(super) fn foreign(&self) -> Foreign {
+        *lock(&self.foreign)
+    }
+
+    /// Bytes of keys and values it has to keep.
+    pub(super) fn holds(&self) -> u64 {
+        self.ledger().bytes() + self.foreign().bytes
     }
 
     pub(super) fn has_failed(&self) -> bool {
@@ -138,6 +159,48 @@ impl Generation {
             return Ok(None);
         }
         Ok(self.database.size(key)?.map(|value| value + key.len() as u64))
+    }
+
+    /// An entry of the lane could not be looked up: what its ledger says is not to be relied on until it is counted anew.
+    pub(super) fn doubt(&self, lane: &Lane, error: &Error) {
+        if lock(&self.doubted).insert(lane.clone()) {
+            tracing::warn!(
+                database = self.number,
+                topic = &*lane.topic,
+                error = %Chain(error),
+                "spool could not look an entry up; its lane is counted anew"
+            );
+        }
+    }
+
+    /// Counts the lanes anew that are in doubt, and gives back whether there were any. For the writer alone.
+    pub(super) fn recount_doubted(&self) -> bool {
+        let doubted = std::mem::take(&mut *lock(&self.doubted));
+        for lane in &doubted {
+            self.recount(lane);
+        }
+        !doubted.is_empty()
+    }
+
+    /// Leaves an entry, if it is here, to a version that can use it: it is not read and not counted any more, and keeps its
+    /// database. For the writer alone.
+    pub(super) fn disown(&self, lane: &Lane, sequence: u64) {
+        let Some(tally) = self.ledger().lane(lane) else { return };
+        let size = match self.find(lane, sequence, &lane.key(sequence)) {
+            Ok(Some(size)) => size,
+            Ok(None) => return,
+            Err(error) => {
+                self.doubt(lane, &error);
+                0
+            }
+        };
+        self.hide(lane, sequence);
+        if size > 0 {
+            self.ledger().subtract(lane, sequence, size);
+        }
+        let mut foreign = lock(&self.foreign);
+        *foreign =
+            foreign.with(Foreign { entries: 1, bytes: size, since: Some(super::time_of(tally.oldest_at)) });
     }
 
     /// Hides an entry that cannot be removed.
@@ -194,7 +257,7 @@ impl Generation {
         }
     }
 
-    /// Counts a lane with damage anew: what cannot be read does not count. For the writer alone.
+    /// Counts a lane anew: what cannot be read does not count. For the writer alone.
     pub(super) fn recount(&self, lane: &Lane) {
         let mut counted = Ledger::default();
         let unreadable = scan_lane(&*self.database, lane, 0, &mut |seen| {
@@ -204,7 +267,7 @@ impl Generation {
             ControlFlow::Continue(())
         });
         self.ledger().replace(lane, &counted);
-        if lock(&self.damage).insert(lane.clone()) {
+        if unreadable > 0 && lock(&self.damage).insert(lane.clone()) {
             self.report(unreadable, Some(lane));
         }
     }

@@ -26,8 +26,11 @@
 //! - A write or fsync error is final for its database (the system may have dropped the pages it could not write): its
 //!   batch gets [`Error::Failed`], a fresh database takes over, the failed one is still read and drained;
 //!   [`Spool::failures`] tells.
-//! - A database that does not open is set aside, and what can be salvaged is copied to a fresh one;
-//!   [`Opened::moved_aside`] tells, since something may be missing. It is never a reason not to start.
+//! - A database that does not open is set aside once what can be salvaged is in a fresh one; [`Opened::moved_aside`] tells of
+//!   it at every start until it is [told](Missing::told), since something may be missing. One that cannot be opened now is left
+//!   to the next start. Neither is a reason not to start.
+//! - An entry that its reader cannot use is [disowned](Spool::disown): it stays on disk, for a version that can, and counts as
+//!   what it is. The next start offers it again.
 //! - An entry that cannot be read is left out, counted and logged; its database is set aside when the rest is drained.
 //! - A second process is refused.
 
@@ -50,6 +53,7 @@ mod writer;
 
 use std::{
     collections::BTreeMap,
+    io,
     path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -107,11 +111,45 @@ impl Options {
 pub struct Opened {
     /// The spool.
     pub spool: Spool,
-    /// Databases that did not open, where they are now. Acknowledged entries may be in them and nowhere else: a gap.
-    pub moved_aside: Vec<PathBuf>,
+    /// Databases that did not open, now or at an earlier start, and are not told of yet. Acknowledged entries may be in them
+    /// and nowhere else: a gap.
+    pub moved_aside: Vec<Missing>,
     /// Databases that could not be opened for reasons that are not theirs, as a full disk or missing rights. They stay
     /// where they are, and the next start tries again.
+    pub unopened: Vec<Missing>,
+}
+
+/// A database that takes no part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Where it is.
+    pub folder: PathBuf,
+    /// No entry in it was appended before; 1970 where nothing tells.
+    pub since: SystemTime,
+}
+
+impl Missing {
+    fn in_folder(folder: PathBuf) -> Self {
+        Self { since: directory::since(&folder), folder }
+    }
+
+    /// Whoever has to know of a database that was moved aside does, also after a crash: later starts do not tell of it again.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// That cannot be written down; the next start tells again.
+    pub fn told(&self) -> io::Result<()> {
+        directory::mark_told(&self.folder)
+    }
+}
+
+/// The folders of databases that take no part in an open spool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// Those that could not be opened; a restart tries again.
     pub unopened: Vec<PathBuf>,
+    /// Those that were moved aside, whether told of or not, until somebody removes them.
+    pub aside: Vec<PathBuf>,
 }
 
 /// The open spool; clones are the same one. [Close](Self::close) it: dropping the last one only tells the writer to end.
@@ -163,6 +201,29 @@ pub struct Totals {
     pub bytes: u64,
     /// How long the oldest is here, to about a second; none if there is none.
     pub oldest_age: Option<Duration>,
+    /// What is not counted above, because nobody here can use it.
+    pub foreign: Foreign,
+}
+
+/// Entries that were disowned: they stay, and count against the limit alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Foreign {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+    /// None was appended before.
+    pub since: Option<SystemTime>,
+}
+
+impl Foreign {
+    fn with(self, other: Self) -> Self {
+        Self {
+            entries: self.entries + other.entries,
+            bytes: self.bytes + other.bytes,
+            since: [self.since, other.since].into_iter().flatten().min(),
+        }
+    }
 }
 
 /// What failed since the spool was opened.
@@ -174,6 +235,10 @@ pub struct Failures {
     pub last: Option<Failure>,
     /// Stretches, of one entry or more, that were acknowledged and cannot be read: a gap. Also those found at open.
     pub unreadable: u64,
+    /// Nothing in those stretches was appended before; none without any.
+    pub unreadable_since: Option<SystemTime>,
+    /// Entries that were acknowledged and that nobody here can use: a gap until a version that can is started.
+    pub foreign: Foreign,
 }
 
 /// A database that is not written to any more.
@@ -192,14 +257,15 @@ impl Spool {
     /// The directory is in use or cannot be used at all; never because of what is in it.
     pub fn open(options: Options) -> Result<Opened, Error> {
         let found = opening::open(&options)?;
-        let unreadable = found.generations.iter().map(|generation| generation.unreadable()).sum();
         let shared = Arc::new(Shared::new(options));
-        shared.failures.send_modify(|failures| failures.unreadable = unreadable);
+        shared.tell_unreadable(&found.generations);
+        shared.state().outside.unopened =
+            found.unopened.iter().map(|missing| missing.folder.clone()).collect();
         shared.set_generations(&found.generations);
         let ended = CancellationToken::new();
         writer::start(Arc::clone(&shared), found.directory, found.generations, ended.clone())?;
         let spool = Self(Arc::new(Inner { shared, ended }));
-        let Totals { entries, bytes, oldest_age } = spool.totals();
+        let Totals { entries, bytes, oldest_age, .. } = spool.totals();
         tracing::info!(entries, bytes, ?oldest_age, "spool is open");
         Ok(Opened { spool, moved_aside: found.moved_aside, unopened: found.unopened })
     }
@@ -223,6 +289,13 @@ impl Spool {
     /// by the time this returns.
     pub fn remove(&self, lane: &Lane, sequence: u64) {
         self.0.shared.remove(lane.clone(), sequence);
+    }
+
+    /// Leaves the entry to a version that can use it: it stays on disk, is not read again before the next start, and is counted
+    /// as [`Totals::foreign`]. Never waits.
+    pub fn disown(&self, lane: &Lane, sequence: u64) {
+        // A spool that is closing offers it again at the next start.
+        drop(self.0.shared.ask(Operation::Disown { lane: lane.clone(), sequence }));
     }
 
     /// Entries of the lane with a sequence above `after`, in order: at most `most`, and no more `bytes` of payload than
@@ -284,7 +357,14 @@ impl Spool {
             entries: sums.entries,
             bytes: sums.bytes,
             oldest_age: sums.oldest_at.map(|at| Duration::from_millis(now().saturating_sub(at))),
+            foreign: sums.foreign,
         }
+    }
+
+    /// The databases that take no part. Entries of those that were not opened are in no sum.
+    #[must_use]
+    pub fn outside(&self) -> Outside {
+        self.0.shared.state().outside.clone()
     }
 
     /// No entry that was found at open or appended since has a higher sequence.

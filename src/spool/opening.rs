@@ -1,9 +1,26 @@
-//! Opening what there is: every database that opens is used, the others are set aside or left for later.
+//! Opening what there is: every database that opens is used, a broken one is replaced by what can be had of it, and the others
+//! are left for the next start.
+//!
+//! On failure: whatever fails for one database, it counts as unopened and the rest is used. A crash at any point is as if the
+//! start had not been, until the broken one has its new name; after it, the copy is used and the broken one told of.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
-use super::{Error, Options, directory::Directory, generation::Generation, storage};
+use super::{
+    Error, Missing, Options,
+    directory::{self, Directory, Survey},
+    generation::Generation,
+    storage::{self, Database},
+};
 use crate::retry::Chain;
+
+/// How long a database of ours may take to be closed by whoever had the directory before us.
+const CLOSING: Duration = Duration::from_secs(2);
+const CLOSING_STEP: Duration = Duration::from_millis(20);
 
 /// What the directory holds.
 #[derive(Debug)]
@@ -11,80 +28,119 @@ pub(super) struct Found {
     pub(super) directory: Directory,
     /// Oldest first.
     pub(super) generations: Vec<Arc<Generation>>,
-    pub(super) moved_aside: Vec<PathBuf>,
-    pub(super) unopened: Vec<PathBuf>,
+    pub(super) moved_aside: Vec<Missing>,
+    pub(super) unopened: Vec<Missing>,
 }
 
 /// Locks the directory and opens its databases.
 pub(super) fn open(options: &Options) -> Result<Found, Error> {
     let directory = Directory::open(&options.directory)?;
-    let numbers = directory.numbers()?;
-    let mut found =
-        Found { directory, generations: Vec::new(), moved_aside: Vec::new(), unopened: Vec::new() };
-    for number in numbers {
-        let path = found.directory.data(number);
-        match options.storage.open(&path) {
-            Ok(database) => {
-                let takes = found.directory.disk_bytes_of(number).unwrap_or_default();
-                found.generations.push(Arc::new(Generation::new(number, database, takes)));
-            }
-            // We have the directory: only a database of ours that is still closing can be in the way.
-            Err(storage::Error::Locked) => return Err(Error::InUse { directory: options.directory.clone() }),
-            Err(error @ (storage::Error::NoSpace(_) | storage::Error::Refused { .. })) => {
-                tracing::error!(
-                    database = %path.display(),
-                    error = %Chain(&error),
-                    "spool database cannot be opened now; it stays where it is and the next start tries again"
-                );
-                found.unopened.push(path);
-            }
-            Err(error) => {
-                let aside = found.directory.move_aside(number)?;
-                tracing::error!(
-                    database = %path.display(),
-                    moved_to = %aside.display(),
-                    error = %Chain(&error),
-                    "spool database cannot be opened and was moved aside; entries in it may be missing"
-                );
-                found.generations.extend(salvage(options, &found.directory, &aside)?.map(Arc::new));
-                found.moved_aside.push(aside);
-            }
+    let Survey { databases, doubtful, untold } = directory.survey()?;
+    let mut found = Found { directory, generations: Vec::new(), moved_aside: untold, unopened: Vec::new() };
+    found.leave(doubtful);
+    for number in databases {
+        match open_one(options, &found.directory, number) {
+            Ok(database) => found.take_up(number, database),
+            Err(error) if is_passing(&error) => found.cannot_now(number, &error),
+            Err(error) => found.replace(options, number, &error),
         }
     }
     found.generations.sort_by_key(|generation| generation.number);
     Ok(found)
 }
 
-/// What can be had of a database that was set aside, in a fresh one.
-fn salvage(
-    options: &Options,
-    directory: &Directory,
-    aside: &std::path::Path,
-) -> Result<Option<Generation>, Error> {
-    let failed = |error| storage::Error::io("salvage the database", error);
-    let number = directory.next_number()?;
-    let salvaged = directory.create(number).map_err(failed).and_then(|data| {
-        let database = options.storage.salvage(&aside.join(Directory::DATA), &data)?;
-        let takes = directory.disk_bytes_of(number).map_err(failed)?;
-        let generation = Generation::new(number, database, takes);
-        directory.ready(number).map_err(failed)?;
-        Ok(generation)
-    });
-    match salvaged {
-        Ok(generation) => {
-            let entries = generation.ledger().entries();
-            tracing::warn!(
-                database = number,
-                entries,
-                "spool salvaged entries of a database that was moved aside"
-            );
-            Ok(Some(generation))
-        }
-        Err(error) => {
-            tracing::error!(error = %Chain(&error), "spool could salvage nothing of the database that was moved aside");
-            // Without a ready mark the next start would remove it, too.
-            drop(directory.remove(number));
-            Ok(None)
+impl Found {
+    fn take_up(&mut self, number: u64, database: Box<dyn Database>) {
+        let takes = self.directory.disk_bytes_of(number).unwrap_or_default();
+        let since = directory::since(&self.directory.folder(number));
+        self.generations.push(Arc::new(Generation::new(number, database, takes, since)));
+    }
+
+    fn leave(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        let folders = numbers.into_iter().map(|number| self.directory.folder(number));
+        self.unopened.extend(folders.map(Missing::in_folder));
+    }
+
+    fn cannot_now(&mut self, number: u64, error: &storage::Error) {
+        tracing::error!(
+            database = %self.directory.folder(number).display(),
+            error = %Chain(error),
+            "spool database cannot be opened now; it stays where it is and the next start tries again"
+        );
+        self.leave([number]);
+    }
+
+    /// Copies what can be had of the database, and sets it aside then.
+    fn replace(&mut self, options: &Options, number: u64, error: &storage::Error) {
+        let database = self.directory.folder(number).display().to_string();
+        let error = Chain(error).to_string();
+        tracing::error!(database, error, "spool database cannot be opened; what can be had of it is copied");
+        let missing = Missing::in_folder(self.directory.folder(number));
+        let copy = match salvage(options, &self.directory, number) {
+            Ok(copy) => Some(copy),
+            Err(error) if is_passing(&error) => return self.cannot_now(number, &error),
+            Err(error) => {
+                tracing::error!(database, error = %Chain(&error), "spool can salvage nothing of the database");
+                None
+            }
+        };
+        let folder = match self.directory.move_aside(number) {
+            Ok(folder) => folder,
+            // The copy counts only once its original has another name: the next start looks which of them does.
+            Err(error) => {
+                return self.cannot_now(number, &storage::Error::io("set the database aside", error));
+            }
+        };
+        let moved_to = folder.display().to_string();
+        self.moved_aside.push(Missing { folder, ..missing });
+        let entries = copy.as_ref().map_or(0, |copy| copy.ledger().entries());
+        tracing::error!(
+            database,
+            moved_to,
+            entries,
+            "spool moved the database aside and goes on with the entries that were copied; others may be missing"
+        );
+        let Some(copy) = copy else { return };
+        match self.directory.stands_alone(copy.number) {
+            Ok(()) => self.generations.push(Arc::new(copy)),
+            Err(error) => {
+                self.cannot_now(copy.number, &storage::Error::io("take up the copied database", error));
+            }
         }
     }
+}
+
+fn open_one(
+    options: &Options,
+    directory: &Directory,
+    number: u64,
+) -> Result<Box<dyn Database>, storage::Error> {
+    let path = directory.data(number);
+    let end = Instant::now() + CLOSING;
+    loop {
+        match options.storage.open(&path) {
+            // We have the directory: only a database of ours that is still closing can be in the way.
+            Err(storage::Error::Locked) if Instant::now() < end => thread::sleep(CLOSING_STEP),
+            opened => return opened,
+        }
+    }
+}
+
+/// What can be had of a database that does not open, in a fresh one; of no account while the other has its name.
+fn salvage(options: &Options, directory: &Directory, of: u64) -> Result<Generation, storage::Error> {
+    let failed = |error| storage::Error::io("salvage the database", error);
+    let number = directory.next_number().map_err(|error| failed(std::io::Error::other(error)))?;
+    let salvaged = directory.create(number).map_err(failed).and_then(|data| {
+        let database = options.storage.salvage(&directory.data(of), &data)?;
+        directory.ready_as_copy(number, of).map_err(failed)?;
+        let takes = directory.disk_bytes_of(number).map_err(failed)?;
+        Ok(Generation::new(number, database, takes, directory::since(&directory.folder(number))))
+    });
+    // The next start would remove it, too.
+    salvaged.inspect_err(|_| drop(directory.remove(number)))
+}
+
+/// Whether the reason says nothing about the database.
+fn is_passing(error: &storage::Error) -> bool {
+    matches!(error, storage::Error::NoSpace(_) | storage::Error::Refused { .. } | storage::Error::Locked)
 }

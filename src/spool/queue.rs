@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    Error, Failures, LaneState, Options, Room,
+    Error, Failures, Foreign, LaneState, Options, Outside, Room,
     entry::{Entry, Lane},
     generation::Generation,
 };
@@ -38,6 +38,11 @@ pub(super) enum Operation {
         lane: Lane,
         sequence: u64,
     },
+    /// Nobody here can use the entry: it stays, and does not count.
+    Disown {
+        lane: Lane,
+        sequence: u64,
+    },
     /// Counts a damaged lane anew.
     Recount {
         number: u64,
@@ -55,6 +60,7 @@ pub(super) struct Sums {
     /// Milliseconds since 1970.
     pub(super) oldest_at: Option<u64>,
     pub(super) highest: u64,
+    pub(super) foreign: Foreign,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +71,7 @@ pub(super) struct State {
     /// Removals that are not in a database yet, and how many of each.
     removed: HashMap<Lane, BTreeMap<u64, u32>>,
     pub(super) sums: Sums,
+    pub(super) outside: Outside,
     /// Highest sequence of any append, written or not.
     highest: u64,
     /// Free disk when last looked at, less what was taken in since.
@@ -111,6 +118,19 @@ impl Shared {
 
     pub(super) fn set_generations(&self, generations: &[Arc<Generation>]) {
         *self.generations.write().unwrap_or_else(PoisonError::into_inner) = generations.to_vec();
+    }
+
+    /// Tells of what these cannot read, where that is more than was told.
+    pub(super) fn tell_unreadable(&self, generations: &[Arc<Generation>]) {
+        let unreadable = generations.iter().map(|generation| generation.unreadable()).sum();
+        let damaged = generations.iter().filter(|generation| generation.is_damaged());
+        let since = damaged.map(|generation| generation.since).min();
+        self.failures.send_if_modified(|failures| {
+            let is_more = unreadable > failures.unreadable;
+            failures.unreadable = failures.unreadable.max(unreadable);
+            failures.unreadable_since = [failures.unreadable_since, since].into_iter().flatten().min();
+            is_more
+        });
     }
 
     /// Queues the entry, or says why not.
@@ -259,7 +279,7 @@ impl State {
         if let Some(reason) = &self.refuses {
             return Err(reason.clone());
         }
-        if self.sums.bytes + self.waiting + size > limit_bytes {
+        if self.sums.bytes + self.sums.foreign.bytes + self.waiting + size > limit_bytes {
             return Err(Error::Full(Room::Limit));
         }
         if self.free.is_some_and(|free| free < options.reserve_bytes.saturating_add(size)) {
@@ -307,6 +327,7 @@ pub(super) fn sum(generations: &[Arc<Generation>]) -> Sums {
             bytes: sums.bytes + ledger.bytes(),
             oldest_at: [sums.oldest_at, oldest].into_iter().flatten().min(),
             highest: sums.highest.max(ledger.highest()),
+            foreign: sums.foreign.with(generation.foreign()),
         }
     })
 }

@@ -10,7 +10,7 @@ use std::{
     io,
     sync::Arc,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio_util::sync::CancellationToken;
@@ -172,14 +172,23 @@ impl Writer {
                 self.settle();
                 drop(answer.send(queue::survey(&self.generations)));
             }
+            Operation::Disown { lane, sequence } => {
+                for generation in &self.generations {
+                    generation.disown(&lane, sequence);
+                }
+                self.account();
+                let foreign = self.shared.state().sums.foreign;
+                self.shared.failures.send_if_modified(|failures| {
+                    let is_new = failures.foreign != foreign;
+                    failures.foreign = foreign;
+                    is_new
+                });
+            }
             Operation::Recount { number, lane } => {
                 for generation in self.generations.iter().filter(|generation| generation.number == number) {
                     generation.recount(&lane);
                 }
-                let unreadable = self.generations.iter().map(|generation| generation.unreadable()).sum();
-                self.shared.failures.send_modify(|failures| {
-                    failures.unreadable = failures.unreadable.max(unreadable);
-                });
+                self.shared.tell_unreadable(&self.generations);
                 self.account();
             }
             Operation::Append { .. } | Operation::Remove { .. } => {}
@@ -286,7 +295,7 @@ impl Writer {
         let opened = self.directory.create(number).map_err(failed).and_then(|data| {
             let database = self.shared.options.storage.open(&data)?;
             self.directory.ready(number).map_err(failed)?;
-            Ok(Generation::new(number, database, 0))
+            Ok(Generation::new(number, database, 0, SystemTime::now()))
         });
         // It never held anything; the next start would remove it, too.
         opened.inspect_err(|_| drop(self.directory.remove(number)))
@@ -314,9 +323,12 @@ impl Writer {
         }
     }
 
-    /// Looks up the oldest entries where only a bound is known.
+    /// Counts anew what is in doubt, and looks up the oldest entries where only a bound is known.
     fn settle(&self) {
         for generation in &self.generations {
+            if generation.recount_doubted() {
+                self.shared.tell_unreadable(&self.generations);
+            }
             let unsettled: Vec<_> = generation
                 .ledger()
                 .lanes()
@@ -333,19 +345,31 @@ impl Writer {
         let sums = queue::sum(&self.generations);
         self.shared.state().sums = sums;
         let age = sums.oldest_at.map(|at| Duration::from_millis(super::now().saturating_sub(at)));
-        metrics::spool_holds(sums.entries, sums.bytes, age.unwrap_or_default());
+        metrics::spool_holds(sums.entries, sums.bytes + sums.foreign.bytes, age.unwrap_or_default());
+        metrics::spool_foreign(sums.foreign.entries);
+    }
+
+    /// Counts what takes no part; people take away what lies aside.
+    fn look_aside(&self) {
+        let aside = self.directory.aside();
+        let mut state = self.shared.state();
+        if let Ok(aside) = aside {
+            state.outside.aside = aside;
+        }
+        metrics::spool_leaves_out(state.outside.unopened.len(), state.outside.aside.len());
     }
 
     fn look_at_disk_use(&mut self) {
         if let Ok(bytes) = self.directory.disk_bytes() {
             metrics::spool_takes(bytes);
         }
+        self.look_aside();
         if self.compaction.as_ref().is_some_and(|compaction| !compaction.is_finished()) {
             return;
         }
         let floor = self.shared.options.rotate_bytes.saturating_mul(WASTE);
         let wasteful = self.generations.iter().find(|generation| {
-            let holds = generation.ledger().bytes();
+            let holds = generation.holds();
             let takes = self.directory.disk_bytes_of(generation.number).unwrap_or_default();
             !generation.has_failed() && holds > 0 && takes > floor && takes / WASTE > holds
         });
@@ -376,11 +400,10 @@ fn remove(mut generation: Arc<Generation>, directory: &Directory) {
     let (number, is_damaged) = (generation.number, generation.is_damaged());
     drop(generation);
     if is_damaged {
+        // Its gap is open or about to be; only whoever keeps it knows, so the next start tells of it once more.
         match directory.move_aside(number) {
             Ok(path) => tracing::warn!(path = %path.display(), "spool set a damaged database aside"),
-            Err(error) => {
-                tracing::warn!(error = %Chain(&error), "spool could not set a damaged database aside")
-            }
+            Err(error) => tracing::warn!(%error, "spool could not set a damaged database aside"),
         }
     } else if let Err(error) = directory.remove(number) {
         tracing::warn!(database = number, %error, "spool could not remove a drained database");

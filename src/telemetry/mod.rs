@@ -77,6 +77,7 @@ impl Metrics {
         let handle = recorder.handle();
         ::metrics::set_global_recorder(recorder).map_err(|error| Error::Metrics(error.into()))?;
         metrics::register();
+        metrics::keep();
         Ok(Self(handle))
     }
 

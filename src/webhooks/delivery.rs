@@ -7,7 +7,7 @@
 //! - What a delivery becomes depends on nothing but the delivery: read again it gives the same records with the same ids.
 //! - A body that cannot be read is a part too: its bytes go to the dead letters.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -46,11 +46,11 @@ pub struct Delivery {
 #[serde(rename_all = "camelCase")]
 pub struct Context {
     /// Name of the connector that received it.
-    pub connector: String,
+    pub connector: Arc<str>,
     /// `topic.prefix` of that connector, as it was then.
-    pub prefix: String,
+    pub prefix: Arc<str>,
     /// Where the connector's dead letters go.
-    pub dead_letters: String,
+    pub dead_letters: Arc<str>,
     /// Microseconds since 1970.
     pub received_at: i64,
     /// The trace the request belonged to.
@@ -103,7 +103,7 @@ impl From<Hook> for InvoicingHook {
 /// What a delivery says.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// Id of an accounting delivery: a repetition has the same.
+    /// Id of an accounting delivery, where it has one that tells it from others: a repetition has the same.
     pub outgoing_id: Option<String>,
     /// The accounting subscription it came by.
     pub webhook_id: Option<String>,
@@ -181,15 +181,22 @@ impl Delivery {
         let mut reading = Reading::default();
         let records = match &self.context.family {
             Family::Accounting { resource } => {
-                AccountingEvent::from_delivery(&self.body, *resource, reception).and_then(|event| {
-                    reading.outgoing_id.clone_from(&event.outgoing_id);
+                let event = AccountingEvent::from_delivery(&self.body, *resource, reception);
+                let acknowledged =
+                    event.as_ref().err().and_then(|_| AccountingEvent::acknowledged(&self.body));
+                if let Some(webhook_id) = acknowledged {
+                    let acknowledges = Reading { webhook_id, acknowledges: true, ..Reading::default() };
+                    return (acknowledges, Ok(Vec::new()));
+                }
+                event.and_then(|event| {
+                    reading.outgoing_id = event.outgoing_id.clone().filter(|id| tells_apart(id));
                     reading.webhook_id.clone_from(&event.webhook_id);
                     reading.resource = Some(event.resource);
                     if event.kind() == Some(EventKind::Acknowledge) {
                         reading.acknowledges = true;
                         return Ok(Vec::new());
                     }
-                    let id = event.outgoing_id.clone().unwrap_or_else(|| self.own_id());
+                    let id = reading.outgoing_id.clone().unwrap_or_else(|| self.own_id());
                     Ok(vec![Outgoing::new(Value::AccountingEvent(Box::new(event)), self.meta(id))?])
                 })
             }
@@ -264,13 +271,14 @@ impl Delivery {
 
     /// Records by lane, lanes in the order they first appear.
     fn by_lane(&self, records: Vec<Outgoing>) -> Result<Vec<Part>, ModelError> {
-        let prefix = TopicPrefix::new(self.context.prefix.as_str())?;
+        let prefix = &self.context.prefix;
+        TopicPrefix::check(prefix)?;
         let lane_of = |record: &Outgoing| {
             let key = match record.key.partitioning() {
                 Partitioning::By(bytes) => bytes,
                 Partitioning::Shard(_) => record.key.as_str().as_bytes(),
             };
-            lane(&record.topic.name(&prefix), &self.context.connector, key)
+            lane(format_args!("{prefix}.{}", record.topic), &self.context.connector, key)
         };
         let mut parts: Vec<Part> = Vec::with_capacity(1);
         for (position, record) in records.into_iter().enumerate() {
@@ -292,7 +300,7 @@ impl Delivery {
 
     fn dead(&self, error: ModelError) -> Part {
         let connector = &self.context.connector;
-        let lane = lane(&self.context.dead_letters, connector, connector.as_bytes());
+        let lane = lane(format_args!("{}", self.context.dead_letters), connector, connector.as_bytes());
         Part { lane, positions: Vec::new(), content: Err(error) }
     }
 
@@ -313,9 +321,18 @@ impl Delivery {
     }
 }
 
+/// Whether an id is one: none is blank or, as a GUID that nobody has set, all zeros.
+fn tells_apart(id: &str) -> bool {
+    let is_nil = || {
+        id.bytes().filter(|byte| *byte == b'0').count() == 32
+            && !id.contains(|c: char| c.is_alphanumeric() && c != '0')
+    };
+    !id.trim().is_empty() && !is_nil()
+}
+
 /// Where records of this key belong, if this connector received them. Each has lanes of its own: one that is paused holds up
 /// nobody.
-fn lane(topic: &str, connector: &str, key: &[u8]) -> Lane {
+fn lane(topic: fmt::Arguments<'_>, connector: &str, key: &[u8]) -> Lane {
     let number = kafka::murmur2(key) % u32::from(LANES);
     // The hash keeps the name short, whatever the connector's is.
     let topic = format!("{topic}{SEPARATOR}{:08x}", kafka::murmur2(connector.as_bytes()));

@@ -13,6 +13,8 @@
 //! | `tributary.letter.size`, `tributary.letter.sha256` | of a piece: bytes of the whole, and their digest |
 //! | `tributary.replayed` | of a mark: the letter at this `partition@offset` of the same topic has been replayed |
 //!
+//! - No header of the HTTP request is among them: its trace is in `tributary.delivery`, what it says of type and encoding is
+//!   not believed, and its signature is nobody's business.
 //! - All pieces have one key, hence one partition. What `tributary.letter` says follows from the content: pieces that were
 //!   written twice are the same pieces, and those of two letters never mix, in whatever order they stand.
 //! - A mark stands in the partition of its letter, behind it.

@@ -35,8 +35,8 @@ pub enum Foreign {
     #[error(
         "{topic} belongs to the workers of group.id={theirs} on work.storage.topic={their_work}, and this one has \
          group.id={ours} on work.storage.topic={our_work}; a set of topics has one group: correct these two, or set \
-         config.storage.topic, offset.storage.topic and status.storage.topic to topics of its own; if the group was renamed, \
-         stop every worker and start one with --adopt"
+         config.storage.topic, offset.storage.topic, status.storage.topic and grant.storage.topic to topics of its own; if the \
+         group was renamed, stop every worker and start one with --adopt"
     )]
     Group {
         /// The config topic.

@@ -7,6 +7,8 @@
 //!   the first time it is starting, though the API answers by then.
 //! - Where deliveries are received, the body says who is, what waits in the spool and what is wrong; the worker is unhealthy
 //!   only once deliveries are refused.
+//! - Where connectors name grants, the body says how each stands. One that needs a person makes no worker unhealthy: the tasks that
+//!   use it say so, and deliveries are received all the same.
 //! - Requests to the API that come while there is none wait for it up to [`PATIENCE`]; who then still has none is told why.
 
 use std::{
@@ -25,7 +27,7 @@ use axum::{
 use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
-use super::{ingest, rest, scrape::Scrape, state::State};
+use super::{grants::Grants, ingest, rest, scrape::Scrape, state::State};
 use crate::{
     config,
     kafka::{Lapse, Membership},
@@ -71,6 +73,7 @@ pub(super) struct Parts {
     pub(super) api: Router,
     pub(super) state: State,
     pub(super) membership: Membership,
+    pub(super) grants: Grants,
 }
 
 impl Health {
@@ -213,6 +216,10 @@ async fn health(Shared(health): Shared<Arc<Health>>) -> Response {
     let mut body = json!({ "status": status, "message": message });
     if let Some(ingest) = health.ingest.get() {
         body["ingest"] = ingest.report();
+    }
+    let grants = health.inner.borrow().parts.as_ref().and_then(|parts| parts.grants.report());
+    if let Some(grants) = grants {
+        body["grants"] = grants;
     }
     (code, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }

@@ -20,10 +20,12 @@
 //! - A panic in a task fails that task. Causes that pass are retried with growing waits; FAILED is for those that need a
 //!   person, and says which and what to do.
 
+pub mod access;
 pub mod arbiter;
 pub mod cluster;
 pub mod declared;
 mod fresh;
+pub mod grants;
 mod health;
 pub mod herder;
 pub mod ingest;

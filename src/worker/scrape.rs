@@ -4,7 +4,8 @@
 //! supervisor's handle ─┐
 //! recorders of tasks  ─┼─▶ page in Prometheus' text format
 //! configs, tails      ─┤
-//! membership          ─┘
+//! membership          ─┤
+//! access, grants      ─┘
 //! ```
 //!
 //! - Shown is what this worker has, as every worker of Kafka Connect shows its own: the sum over all workers is the cluster.
@@ -18,6 +19,7 @@ use std::{
 };
 
 use super::{
+    access::Access,
     plugins::{
         Plugins,
         recorder::{Measured, Spread},
@@ -41,6 +43,8 @@ pub(super) struct Scrape {
     pub(super) membership: Membership,
     /// Classes.
     pub(super) plugins: Plugins,
+    /// The provider's APIs, and the grants that they take.
+    pub(super) access: Access,
 }
 
 impl Scrape {
@@ -67,6 +71,9 @@ impl Scrape {
         ] {
             page.put(&live::SILENCE, &[topic], silence.unwrap_or_default().as_secs_f64());
         }
+        let now = since_1970(SystemTime::now()).as_millis();
+        self.access.measure();
+        self.access.grants().measure(&mut page, i64::try_from(now).unwrap_or(i64::MAX));
         page.to_string()
     }
 

@@ -91,7 +91,8 @@ impl Files {
 
 #[cfg(feature = "simulator")]
 async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outage() {
-    let output = tributary(&["demo", "--seconds", "9", "--rate", "30"], &[]).await;
+    let arguments = ["demo", "--seconds", "9", "--rate", "30", "--token-life", "5"];
+    let output = tributary(&arguments, &[]).await;
 
     let said = stdout(&output);
     assert!(output.status.success(), "{said}\n{}", stderr(&output));
@@ -102,6 +103,12 @@ async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outag
     let spooled =
         said.lines().filter(|line| line.contains("cut off")).filter_map(|line| column(line, 8)).max();
     assert!(spooled.is_some_and(|spooled| spooled > 0), "nothing went through the spool:\n{said}");
+    let begins = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default();
+    let login = begins("login      ");
+    assert!(login.contains(" for accounting (") && login.contains("SVC.ES.Webhooks), until 20"), "{said}");
+    // Tokens live for 5 seconds here, so the worker has refreshed the grant, around an outage in which it could not.
+    let refreshed = begins("login: the task is RUNNING, refreshes of its access token: ").parse::<u64>();
+    assert!(refreshed.is_ok_and(|count| count > 0), "no token was refreshed:\n{said}");
 }
 
 async fn the_reference_is_the_file_in_the_repository() {

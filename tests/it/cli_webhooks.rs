@@ -54,6 +54,11 @@ async fn run(arguments: &[&str]) -> Output {
     tributary(arguments, &[("HOOKS", SECRET), ("HOOKS_BEFORE", PREVIOUS)]).await
 }
 
+/// Sends what the connector of this file is sent, with these arguments more.
+async fn send(connector: &str, url: &str, about: &[&str]) -> Output {
+    run(&[&["webhooks", "send", "--connector", connector, "--url", url], about].concat()).await
+}
+
 async fn a_body_is_signed_byte_for_byte_whatever_it_holds() {
     let directory = run_directory::create("webhooks-sign").unwrap();
     let (body, secret) = (directory.join("body"), directory.join("secret"));
@@ -176,22 +181,9 @@ async fn a_secret_that_is_none_is_refused_and_never_shown() {
 async fn a_delivery_is_what_the_provider_would_send() {
     let file = connector("webhooks-delivery");
     let mut receiver = Receiver::accepting().await;
-    let arguments = [
-        "webhooks",
-        "send",
-        "--connector",
-        &file,
-        "--url",
-        &receiver.url(""),
-        "--resource",
-        "input-invoices",
-        "--event",
-        "Created",
-        "--company",
-        "company-7",
-    ];
+    let about = ["--resource", "input-invoices", "--event", "Created", "--company", "company-7"];
 
-    let output = run(&arguments).await;
+    let output = send(&file, &receiver.url(""), &about).await;
 
     let said = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{said}{}", stderr(&output));
@@ -213,8 +205,7 @@ async fn every_one_of_several_deliveries_has_an_id_of_its_own() {
     let file = connector("webhooks-several");
     let mut receiver = Receiver::accepting().await;
 
-    let output =
-        run(&["webhooks", "send", "--connector", &file, "--url", &receiver.url(""), "--count", "5"]).await;
+    let output = send(&file, &receiver.url(""), &["--count", "5"]).await;
 
     let said = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{said}{}", stderr(&output));
@@ -242,20 +233,9 @@ async fn given_bytes_are_sent_as_they_are() {
 async fn an_invoicing_delivery_is_signed_by_its_hook() {
     let file = connector("webhooks-invoicing");
     let mut receiver = Receiver::accepting().await;
-    let arguments = [
-        "webhooks",
-        "send",
-        "--connector",
-        &file,
-        "--url",
-        &receiver.url("/"),
-        "--invoicing",
-        "Customer:Created",
-        "--tenant",
-        "42",
-    ];
+    let about = ["--invoicing", "Customer:Created", "--tenant", "42"];
 
-    let output = run(&arguments).await;
+    let output = send(&file, &receiver.url("/"), &about).await;
 
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let received = receiver.next().await;

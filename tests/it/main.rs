@@ -7,10 +7,11 @@
 //!
 //! The real parts are jars from Maven Central, fetched once into the target directory (`tributary-rig`) and
 //! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.
-//! Where neither is to be had, the tests are ignored, and a block at the end of the run says which and what
+//! Where they are not to be had, the tests are ignored, and a block at the end of the run says which and what
 //! to install; with `CI` set they fail. `TRIBUTARY_TEST_CYCLES` sets how often repeating tests repeat
 //! themselves, `TRIBUTARY_TEST_SEED` what drawn tests draw, `TRIBUTARY_TEST_OUTAGE_SECONDS` how long outages last. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` sets it),
-//! `TRIBUTARY_TEST_CONNECT` a real Kafka Connect (`tests/conformance/connect` sets it).
+//! `TRIBUTARY_TEST_TRACE` searches all that is said at `trace` for secrets, `TRIBUTARY_TEST_CONNECT` a real Kafka Connect (`tests/conformance/connect` sets it), `TRIBUTARY_TEST_BROWSER` a login in a
+//! browser (`tests/access/browser` sets it).
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
 //! test binary; output is not captured. Children die with the run, also when it is killed. Data and logs are
@@ -24,6 +25,12 @@
 
 mod support;
 
+#[cfg(feature = "simulator")]
+mod access;
+#[cfg(feature = "simulator")]
+mod api;
+#[cfg(feature = "simulator")]
+mod auth;
 mod cli;
 #[cfg(feature = "simulator")]
 mod cli_webhooks;
@@ -33,6 +40,8 @@ mod declared;
 mod dependencies;
 mod driver;
 mod fencing;
+mod fuzz;
+mod grants;
 mod group;
 mod ingest;
 mod interop;
@@ -80,6 +89,12 @@ fn main() -> ExitCode {
         return support::visit::visit();
     }
     let tests = [
+        #[cfg(feature = "simulator")]
+        access::tests(),
+        #[cfg(feature = "simulator")]
+        auth::tests(),
+        #[cfg(feature = "simulator")]
+        api::tests(),
         cli::tests(),
         #[cfg(feature = "simulator")]
         cli_webhooks::tests(),
@@ -89,6 +104,8 @@ fn main() -> ExitCode {
         dependencies::tests(),
         driver::tests(),
         fencing::tests(),
+        fuzz::tests(),
+        grants::tests(),
         group::tests(),
         ingest::tests(),
         interop::tests(),

@@ -10,6 +10,9 @@ use crate::{
     simulator::deliveries::{End, Entry, Purpose},
 };
 
+/// How long the provider waits for an answer, milliseconds.
+const PROVIDER_WAITS: u32 = 5_000;
+
 /// How deliveries fare, for one line.
 pub(super) struct Figures {
     /// Answered 200.
@@ -25,6 +28,11 @@ pub(super) struct Figures {
 }
 
 impl Figures {
+    /// Whether every attempt was answered 200, and while the provider was still waiting.
+    pub(super) fn all_in_time(&self) -> bool {
+        self.accepted > 0 && self.failed == 0 && self.slowest < PROVIDER_WAITS
+    }
+
     pub(super) const HEAD: &str = "answered 200   otherwise   slowest   published   in the spool";
 
     pub(super) fn of(entries: &[Entry], published: u64, spooled: u64) -> Self {
@@ -59,12 +67,14 @@ pub(super) struct Verdict {
     out_of_order: usize,
     /// Records of an id that was there already.
     repeated: usize,
+    /// Dead letters; the provider's deliveries are none.
+    dead_letters: usize,
 }
 
 impl Verdict {
     /// Compares deliveries that have an id of their own; the order is that of their acceptance, company by company.
-    pub(super) fn of(entries: &[Entry], records: &[Received]) -> Self {
-        let mut verdict = Self::default();
+    pub(super) fn of(entries: &[Entry], records: &[Received], dead_letters: usize) -> Self {
+        let mut verdict = Self { dead_letters, ..Self::default() };
         let mut places: HashMap<String, usize> = HashMap::new();
         for (place, record) in records.iter().enumerate() {
             *verdict.topics.entry(record.topic.to_string()).or_default() += 1;
@@ -103,7 +113,7 @@ impl Verdict {
     }
 
     pub(super) fn holds(&self) -> bool {
-        self.accepted > 0 && self.missing == 0 && self.out_of_order == 0
+        self.accepted > 0 && self.missing == 0 && self.out_of_order == 0 && self.dead_letters == 0
     }
 }
 
@@ -112,11 +122,11 @@ impl fmt::Display for Verdict {
         for (topic, count) in &self.topics {
             writeln!(f, "{count:>7}  {topic}")?;
         }
-        let Self { accepted, missing, out_of_order, repeated, .. } = self;
+        let Self { accepted, missing, out_of_order, repeated, dead_letters, .. } = self;
         write!(
             f,
             "\nledger against topics: {accepted} deliveries answered 200, {missing} missing, {out_of_order} out of order, \
-             {repeated} there twice"
+             {repeated} there twice, {dead_letters} dead letters"
         )
     }
 }
@@ -164,7 +174,7 @@ mod tests {
     fn verdict(entries: &[(u128, End)], records: &[u128]) -> (usize, usize, usize, usize, bool) {
         let entries: Vec<_> = entries.iter().map(|(id, end)| entry(*id, *end)).collect();
         let records: Vec<_> = records.iter().enumerate().map(|(at, id)| record(*id, at as i64)).collect();
-        let verdict = Verdict::of(&entries, &records);
+        let verdict = Verdict::of(&entries, &records, 0);
         (verdict.accepted, verdict.missing, verdict.out_of_order, verdict.repeated, verdict.holds())
     }
 
@@ -178,5 +188,33 @@ mod tests {
         assert_eq!(verdict(&accepted, &[1, 2, 1]), (2, 0, 0, 1, true));
         assert_eq!(verdict(&[(1, End::Accepted), (2, End::GivenUp)], &[1]), (1, 0, 0, 0, true));
         assert_eq!(verdict(&[], &[]), (0, 0, 0, 0, false), "nothing was shown");
+    }
+
+    #[test]
+    fn a_dead_letter_is_none_of_the_provider_s_deliveries() {
+        let entries = [entry(1, End::Accepted)];
+
+        assert!(Verdict::of(&entries, &[record(1, 0)], 0).holds());
+        assert!(!Verdict::of(&entries, &[record(1, 0)], 1).holds());
+    }
+
+    #[test]
+    fn every_attempt_must_be_answered_200_in_time() {
+        let all_in_time = |attempts: &[(u32, Option<u16>)]| {
+            let attempt = |(took, status): &(u32, Option<u16>)| Attempt {
+                at: Ticks(0),
+                took: *took,
+                status: *status,
+                error: None,
+            };
+            let entry = Entry { attempts: attempts.iter().map(attempt).collect(), ..entry(1, End::Accepted) };
+            Figures::of(&[entry], 0, 0).all_in_time()
+        };
+
+        assert!(all_in_time(&[(4_999, Some(200))]));
+        assert!(!all_in_time(&[(5_000, Some(200))]));
+        assert!(!all_in_time(&[(1, Some(503)), (1, Some(200))]));
+        assert!(!all_in_time(&[(1, None), (1, Some(200))]));
+        assert!(!Figures::of(&[], 0, 0).all_in_time(), "nothing was shown");
     }
 }

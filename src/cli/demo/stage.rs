@@ -1,18 +1,29 @@
 //! All parts of the demo, started, joined and stopped.
 
-use std::{ffi::OsString, fmt, fs, io, path::Path, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::{Figures, Verdict};
+use super::{
+    access::Access,
+    ledger::{Figures, Verdict},
+};
 use crate::{
     avro,
     cli::{Failure, outside, scratch::ScratchDirectory},
-    config, kafka,
+    config,
+    kafka::{self, Admin},
     model::{AccountingResource, Topic, TopicPrefix},
+    secret::Secret,
     simulator::{
         Simulator,
         deliveries::Entry,
@@ -35,13 +46,22 @@ const RESOURCES: [(AccountingResource, &str); 3] = [
     (AccountingResource::Accounts, "/accounting/api/accounts"),
     (AccountingResource::Journals, "/accounting/api/journals"),
 ];
-const SCOPES: [&str; 3] = ["openid", "SVC.ES.NEWPOL.ACC.API", "SVC.ES.Webhooks"];
-/// Name under which the worker finds the secret of the webhooks.
+/// Names under which the worker finds the secret of the webhooks, what the provider knows it by, and what grants are encrypted
+/// with.
 const SECRET: &str = "DEMO_WEBHOOK_SECRET";
+const SUBSCRIPTION_KEY: &str = "DEMO_SUBSCRIPTION_KEY";
+const CLIENT_SECRET: &str = "DEMO_CLIENT_SECRET";
+const ENCRYPTION_KEY: &str = "DEMO_GRANT_ENCRYPTION_KEY";
 /// The most that starting, stopping and reading back may take.
 const LIMIT: Duration = Duration::from_secs(60);
 const PUBLISHED: &str = "tributary_records_published_total{origin=\"webhook\"}";
 const SPOOLED: &str = "tributary_spool_entries";
+const REFRESHED: [&str; 2] = [
+    "tributary_token_refreshes_total{outcome=\"refreshed\"}",
+    "tributary_token_refreshes_total{outcome=\"recovered\"}",
+];
+/// Pause between two looks at how the task stands.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Everything, running.
 pub(super) struct Stage {
@@ -49,6 +69,7 @@ pub(super) struct Stage {
     registry: avro::embedded::Server,
     simulator: Simulator,
     metrics: Metrics,
+    access: Access,
     client: reqwest::Client,
     /// Where deliveries go, and where the worker answers.
     receiver: String,
@@ -60,7 +81,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) async fn start(logs: Filters, metrics: &Metrics) -> Result<Self, Failure> {
+    /// `token_life` is how long an access token lives.
+    pub(super) async fn start(
+        token_life: Duration,
+        logs: Filters,
+        metrics: &Metrics,
+    ) -> Result<Self, Failure> {
         let state = ScratchDirectory::create("demo").map_err(outside)?;
         let cluster = Arc::new(kafka::embedded::Cluster::start(1).map_err(outside)?);
         let registry = avro::embedded::Server::start().await.map_err(outside)?;
@@ -72,15 +98,26 @@ impl Stage {
         settings.address.set_port(0);
         settings.knobs.delivery.receivers = ReceiverUrls::Https;
         settings.knobs.changes_per_second = 0.0;
+        settings.knobs.identity.access_seconds = token_life.as_secs();
         let simulator = Simulator::start(settings).await.map_err(outside)?;
 
-        let secret = secret();
+        let secret = secret()?;
         let files =
             Files { directory: &state.0, certificate: &certificate, key: &made.signing_key.serialize_pem() };
         files.write(&cluster, &registry, &simulator).map_err(outside)?;
-        let environment = [(OsString::from(SECRET), OsString::from(&secret))];
+        let known = &simulator.provider().settings;
+        let environment = [
+            (SECRET, secret.clone()),
+            (SUBSCRIPTION_KEY, known.subscription_keys.first().cloned().unwrap_or_default()),
+            (CLIENT_SECRET, known.client.secret.clone()),
+            (ENCRYPTION_KEY, self::secret()?),
+        ]
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let loaded = config::Worker::load(Some(&state.0.join("worker.properties")), environment);
         let worker = Arc::new(loaded.map_err(|rejected| Failure::Configuration(rejected.problems))?.config);
+        // Before the worker starts: its task would fail without a login, and then wait for a person.
+        let admin = Admin::Embedded(Arc::clone(&cluster));
+        let access = Box::pin(Access::log_in(&worker, &admin, &files.connector(), LIMIT)).await?;
         let rendered = metrics.clone();
         let process = Process {
             loggers: Arc::new(logs),
@@ -96,13 +133,14 @@ impl Stage {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move { service.run(&process, stopped).await });
-        let client = client(&simulator)?;
+        let client = client(&simulator, &access)?;
         let metrics = metrics.clone();
         let stage = Self {
             cluster,
             registry,
             simulator,
             metrics,
+            access,
             client,
             receiver,
             admin,
@@ -111,23 +149,38 @@ impl Stage {
             running,
             _state: state,
         };
-        timeout(LIMIT, stage.is_received()).await.map_err(outside)?;
+        timeout(LIMIT, stage.is_running()).await.map_err(outside)?;
         Ok(stage)
     }
 
-    /// Waits until the worker is healthy and the connector's path is served.
-    async fn is_received(&self) {
-        let status = format!("{}/connectors/{CONNECTOR}/status", self.admin);
+    /// Waits until the connector's path is served and its task runs, which takes a login.
+    async fn is_running(&self) {
         loop {
-            let answer = match self.client.get(&status).send().await {
-                Ok(answer) => answer.json::<Value>().await.unwrap_or_default(),
-                Err(_) => Value::Null,
-            };
-            if answer["connector"]["state"] == "RUNNING" {
+            let status = self.status().await;
+            let task = &status["tasks"][0]["state"];
+            if status["connector"]["state"] == "RUNNING" && task == "RUNNING" {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// How connector and task stand, as the worker tells it.
+    async fn status(&self) -> Value {
+        let status = format!("{}/connectors/{CONNECTOR}/status", self.admin);
+        match self.client.get(&status).send().await {
+            Ok(answer) => answer.json().await.unwrap_or_default(),
+            Err(_) => Value::Null,
+        }
+    }
+
+    /// In one line, how the task stands with its login. Whether it runs.
+    pub(super) async fn standing(&self, limit: Duration) -> (bool, String) {
+        // It may be on its way back to its worker after the outage.
+        let runs = timeout(limit, self.is_running()).await.is_ok();
+        let state = self.status().await["tasks"][0]["state"].as_str().unwrap_or("UNKNOWN").to_owned();
+        let refreshed: u64 = self.values(&REFRESHED).iter().sum();
+        (runs, format!("login: the task is {state}, refreshes of its access token: {refreshed}"))
     }
 
     /// Subscribes to every event of a few resources. How many there are.
@@ -166,23 +219,32 @@ impl Stage {
     }
 
     pub(super) fn figures(&self) -> Figures {
-        let rendered = self.metrics.render();
-        let value = |name: &str| {
-            let line = rendered.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|value| value.parse::<f64>().ok()).unwrap_or_default() as u64
-        };
-        Figures::of(&self.entries(), value(PUBLISHED), value(SPOOLED))
+        let [published, spooled] = self.values(&[PUBLISHED, SPOOLED]);
+        Figures::of(&self.entries(), published, spooled)
     }
 
-    /// Waits until nothing is on its way any more, neither to the worker nor in it. Whether that came in time.
-    pub(super) async fn settled(&self, limit: Duration) -> bool {
+    /// What these metrics say; 0 for those that say nothing yet.
+    fn values<const COUNT: usize>(&self, names: &[&str; COUNT]) -> [u64; COUNT] {
+        let rendered = self.metrics.render();
+        names.map(|name| {
+            let line = rendered.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.parse::<f64>().ok()).unwrap_or_default() as u64
+        })
+    }
+
+    /// Waits until nothing is on its way any more, neither to the worker nor in it. What was delivered until then, if that came
+    /// in time.
+    pub(super) async fn settled(&self, limit: Duration) -> Option<Vec<Entry>> {
         let settled = async {
             self.simulator.provider().deliveries.idle().await;
+            // A change that was decided on before may still be delivered afterwards; it is nobody's matter any more.
+            let entries = self.entries();
             while self.figures().spooled > 0 {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(LOOK).await;
             }
+            entries
         };
-        timeout(limit, settled).await.is_ok()
+        timeout(limit, settled).await.ok()
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -191,19 +253,21 @@ impl Stage {
     }
 
     /// Compares what the provider was told with what the topics hold.
-    pub(super) async fn verdict(&self) -> Result<Verdict, Failure> {
+    pub(super) async fn verdict(&self, entries: &[Entry]) -> Result<Verdict, Failure> {
         let prefix = TopicPrefix::new(PREFIX).map_err(outside)?;
         let partitions: Vec<i32> = (0..PARTITIONS).collect();
-        let mut records = Vec::new();
-        for (resource, _) in RESOURCES {
-            let topic = Topic::AccountingEvents(resource).name(&prefix);
-            kafka::read_to_end(&self.cluster.settings(), &topic, &partitions, LIMIT, |record| {
-                records.push(record)
+        let (mut records, mut letters) = (Vec::new(), Vec::new());
+        let events = RESOURCES.map(|(resource, _)| Topic::AccountingEvents(resource));
+        for topic in events.into_iter().chain([Topic::DeadLetters]) {
+            let into = if topic == Topic::DeadLetters { &mut letters } else { &mut records };
+            let name = topic.name(&prefix);
+            kafka::read_to_end(&self.cluster.settings(), &name, &partitions, LIMIT, |record| {
+                into.push(record)
             })
             .await
             .map_err(outside)?;
         }
-        Ok(Verdict::of(&self.entries(), &records))
+        Ok(Verdict::of(entries, &records, letters.len()))
     }
 
     pub(super) async fn stop(self) -> Result<(), Failure> {
@@ -220,7 +284,8 @@ impl fmt::Display for Stage {
         writeln!(f, "receiver   {}/webhooks/accounting/{CONNECTOR}", self.receiver)?;
         writeln!(f, "REST API   {}/connectors, metrics at /metrics", self.admin)?;
         writeln!(f, "Kafka      {} (embedded)", self.cluster.bootstrap_servers())?;
-        write!(f, "registry   {} (embedded)", self.registry.url())
+        writeln!(f, "registry   {} (embedded)", self.registry.url())?;
+        write!(f, "login      {}", self.access)
     }
 }
 
@@ -257,6 +322,7 @@ impl Files<'_> {
             ("status.storage.replication.factor", "1".to_owned()),
             ("work.storage.replication.factor", "1".to_owned()),
             ("grant.storage.replication.factor", "1".to_owned()),
+            ("grant.encryption.key", format!("${{env:{ENCRYPTION_KEY}}}")),
             // Its brokers never wake a waiting fetch, so waiting only delays.
             ("consumer.fetch.wait.max.ms", "1".to_owned()),
         ];
@@ -274,23 +340,27 @@ impl Files<'_> {
                 "accounting.secret": format!("${{env:{SECRET}}}"),
                 "provider.base.url": simulator.base_url().to_string(),
                 "provider.auth.url": simulator.auth_url().to_string(),
-                "provider.subscription.key": "${env:DEMO_WEBHOOK_SECRET}",
-                "oauth.client.id": "demo",
-                "oauth.client.secret": "${env:DEMO_WEBHOOK_SECRET}",
+                "provider.subscription.key": format!("${{env:{SUBSCRIPTION_KEY}}}"),
+                "oauth.client.id": simulator.provider().settings.client.id,
+                "oauth.client.secret": format!("${{env:{CLIENT_SECRET}}}"),
             },
         });
-        fs::write(at("connectors").join("webhooks.json"), connector.to_string())
+        fs::write(self.connector(), connector.to_string())
+    }
+
+    /// Where the connector's file is.
+    fn connector(&self) -> PathBuf {
+        self.directory.join("connectors").join("webhooks.json")
     }
 }
 
 /// A client with all that the provider's API asks for.
-fn client(simulator: &Simulator) -> Result<reqwest::Client, Failure> {
-    let provider = simulator.provider();
-    let (access, _) = provider.identity.grant(provider, &SCOPES);
-    let key = provider.settings.subscription_keys.first().cloned().unwrap_or_default();
+fn client(simulator: &Simulator, access: &Access) -> Result<reqwest::Client, Failure> {
+    let key = simulator.provider().settings.subscription_keys.first().cloned().unwrap_or_default();
+    let token = access.token().map(Secret::reveal).unwrap_or_default();
     let value = |text: &str| HeaderValue::from_str(text).map_err(outside);
     let headers = HeaderMap::from_iter([
-        (AUTHORIZATION, value(&format!("Bearer {access}"))?),
+        (AUTHORIZATION, value(&format!("Bearer {token}"))?),
         (HeaderName::from_static("ocp-apim-subscription-key"), value(&key)?),
         (HeaderName::from_static("context"), value("none")?),
         (CONTENT_TYPE, value("application/json")?),
@@ -299,7 +369,8 @@ fn client(simulator: &Simulator) -> Result<reqwest::Client, Failure> {
 }
 
 /// Nobody knows it but this process.
-fn secret() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    (0..4).map(|part| format!("{:016x}", RandomState::new().hash_one(part))).collect()
+fn secret() -> Result<String, Failure> {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(outside)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,7 +1,5 @@
 //! Bodies as the provider would send them, each with ids of its own.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use aws_lc_rs::rand;
 use serde::Serialize;
 
@@ -98,7 +96,7 @@ pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>,
         Area::Core => "CORE",
         Area::Import => "IMPORT",
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+    let now = Moment::now().micros();
     let json_data = if acknowledges {
         r#"{"Arguments":"Acknowledge"}"#.to_owned()
     } else {

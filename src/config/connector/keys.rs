@@ -34,7 +34,8 @@ keys! {
         HEADER_CONVERTER = Key::new(Class, "header.converter", "Unset: the worker's. Headers are UTF-8 text.")
             .low().rule(converter::HEADER);
         RELOAD = Key::new(String, "config.action.reload",
-            "Whether the connector restarts when a referenced secret changes.")
+            "Whether the connector restarts when a referenced secret changes. A receiver of deliveries takes it up \
+             without one.")
             .or("restart").low().rule(Rule::OneOf(&["restart", "none"]));
         EXACTLY_ONCE = Key::new(String, "exactly.once.support",
             "required makes sure that records and offsets are written in one transaction. A RecordSource always does; \
@@ -91,9 +92,9 @@ keys! {
         CLIENT_SECRET = Key::new(Password, "oauth.client.secret", "Secret of that client.").high();
         ACCOUNTING_GRANT = Key::new(String, "accounting.oauth.grant",
             "Name of the grant for the accounting API, as given to `tributary auth login`.")
-            .or("accounting").rule(name::SEGMENT);
+            .or("accounting").rule(name::GRANT);
         PAYROLL_GRANT = Key::new(String, "payroll.oauth.grant", "Name of the grant for the payroll API.")
-            .or("payroll").rule(name::SEGMENT);
+            .or("payroll").rule(name::GRANT);
         SCOPES = Key::new(List, "oauth.scopes",
             "Scopes to ask for. Unset: those the provider documents for the accounting or payroll API.")
             .low().rule(name::PLAIN);
@@ -108,6 +109,28 @@ keys! {
              host.").low().rule(name::PLAIN);
         AUDIENCES = Key::new(List, "oauth.audiences",
             "Audiences accepted in tokens. Unset: any.").low().rule(name::PLAIN);
+        KEYS_LOCATION = Key::new(String, "oauth.keys.location",
+            "File with the keys that sign the provider's tokens: PEM (public key or certificate) or a JSON key set. \
+             Unset: those the identity service publishes.").low().rule(Rule::File);
+        LOGIN_LIFETIME = Key::new(Int, "oauth.login.lifetime.days",
+            "Days after which a login ends whatever is refreshed; a warning comes 7 days before. 0: it does not end.")
+            .or("30").low().rule(Rule::Range(0, 3_650));
+        IDLE_LIFETIME = Key::new(Int, "oauth.idle.lifetime.days",
+            "Days after which a refresh token ends that is not used, for clients whose logins slide. 0: it does not end.")
+            .or("0").low().rule(Rule::Range(0, 3_650));
+        CONNECT_TIMEOUT = Key::new(Int, "provider.connect.timeout.ms",
+            "Longest wait for a connection to the provider.").or("5000").low().rule(Rule::Range(100, 60_000));
+        READ_TIMEOUT = Key::new(Int, "provider.read.timeout.ms",
+            "Longest wait for the provider's next bytes.").or("10000").low().rule(Rule::Range(100, 300_000));
+        REQUEST_TIMEOUT = Key::new(Int, "provider.request.timeout.ms",
+            "Longest one request may take, to the last byte of its answer.")
+            .or("30000").low().rule(Rule::Range(1_000, 600_000));
+        RESPONSE_LIMIT = Key::new(Long, "provider.response.limit.bytes",
+            "Largest answer of the provider, in bytes once it is unpacked.")
+            .or("16777216").low().rule(Rule::Range(65_536, 268_435_456));
+        CA_LOCATION = Key::new(String, "provider.ssl.ca.location",
+            "PEM file with the certificate authorities that vouch for the provider. Unset: the system's.")
+            .low().rule(Rule::File);
     }
 }
 

@@ -6,18 +6,18 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-pub(crate) use self::validate::answer;
 pub use self::{
     choice::hook,
     common::{Common, Errors, TopicCreation},
     directory::{FILE_COUNT_LIMIT, declared_twice, files},
     document::{Document, coerce},
-    provider::{OAuth, Provider},
+    provider::{OAuth, Provider, Transport},
     record::{List, Mode, RecordSource, Rows, Snapshot},
     together::{Sole, conflicts},
     validate::{definitions, validate},
     webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
 };
+pub(crate) use self::{provider::is_local, validate::answer};
 use super::{
     key::Key,
     problem::{Problem, Problems, Warning},

@@ -1,10 +1,12 @@
 //! Access to the provider's APIs, as both connectors configure it.
 
+use std::{path::PathBuf, time::Duration};
+
 use url::Url;
 
 use super::keys;
 use crate::{
-    config::{address::http_url, reader::Reader},
+    config::{address::http_url, key::Key, reader::Reader},
     secret::Secret,
 };
 
@@ -19,6 +21,23 @@ pub struct Provider {
     pub subscription_key: Secret,
     /// The OAuth client.
     pub oauth: OAuth,
+    /// How it is reached.
+    pub transport: Transport,
+}
+
+/// How the provider is reached, and how long that may take.
+#[derive(Debug, Clone)]
+pub struct Transport {
+    /// `provider.connect.timeout.ms`.
+    pub connect: Duration,
+    /// `provider.read.timeout.ms`.
+    pub read: Duration,
+    /// `provider.request.timeout.ms`.
+    pub request: Duration,
+    /// `provider.response.limit.bytes`.
+    pub response_limit: usize,
+    /// `provider.ssl.ca.location`.
+    pub authorities: Option<PathBuf>,
 }
 
 /// The OAuth client and what it asks for.
@@ -42,6 +61,12 @@ pub struct OAuth {
     pub issuers: Vec<String>,
     /// `oauth.audiences`; empty for any.
     pub audiences: Vec<String>,
+    /// `oauth.keys.location`; `None` for the keys that the identity service publishes.
+    pub keys: Option<PathBuf>,
+    /// `oauth.login.lifetime.days`; `None` for ever.
+    pub login_lifetime: Option<Duration>,
+    /// `oauth.idle.lifetime.days`; `None` for ever.
+    pub idle_lifetime: Option<Duration>,
 }
 
 /// Reads the provider's section. `Some(because)` makes it required; otherwise an incomplete one is no provider at all.
@@ -77,6 +102,23 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     let pkce = reader.boolean(&keys::PKCE);
     let issuers = reader.list(&keys::ISSUERS);
     let audiences = reader.list(&keys::AUDIENCES);
+    let keys_location = reader.path(&keys::KEYS_LOCATION);
+    let login_lifetime = days(reader, &keys::LOGIN_LIFETIME);
+    let idle_lifetime = days(reader, &keys::IDLE_LIFETIME);
+    let transport = Transport {
+        connect: reader.milliseconds(&keys::CONNECT_TIMEOUT),
+        read: reader.milliseconds(&keys::READ_TIMEOUT),
+        request: reader.milliseconds(&keys::REQUEST_TIMEOUT),
+        response_limit: reader.number(&keys::RESPONSE_LIMIT),
+        authorities: reader.path(&keys::CA_LOCATION),
+    };
+    if accounting_grant == payroll_grant {
+        reader.refuse(
+            &keys::PAYROLL_GRANT,
+            "must differ from accounting.oauth.grant, because the two logins ask for other scopes",
+            "give one of them another name",
+        );
+    }
     Some(Provider {
         base_url: base_url?,
         auth_url: auth_url?,
@@ -91,12 +133,22 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             pkce,
             issuers,
             audiences,
+            keys: keys_location,
+            login_lifetime,
+            idle_lifetime,
         },
+        transport,
     })
 }
 
-/// Whether an address stays on this machine, as the simulator's does.
-fn is_local(url: &Url) -> bool {
+/// So many days; none for 0.
+fn days(reader: &mut Reader<'_>, key: &Key) -> Option<Duration> {
+    let days: u64 = reader.number(key);
+    (days > 0).then(|| Duration::from_secs(days * 86_400))
+}
+
+/// Whether an address stays on this machine, as the simulator's does: then it needs no TLS.
+pub(crate) fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(url::Host::Ipv4(address)) => address.is_loopback(),

@@ -77,6 +77,10 @@ keys! {
             "Text of at least 32 bytes that encrypts the grants (AES-GCM), the same on all workers. Without it no \
              grant can be stored, so nothing can be fetched from the provider.")
             .rule(Rule::Size(32, 1024));
+        GRANT_KEY_PREVIOUS = Key::new(Password, "grant.encryption.key.previous",
+            "The key before, or the one to come, while it is being replaced: grants under it can be read too. Every \
+             grant is encrypted anew under grant.encryption.key by the worker that keeps it.")
+            .low().rule(Rule::Size(32, 1024));
     }
     "REST" {
         LISTENERS = Key::new(List, "listeners",
@@ -188,8 +192,9 @@ keys! {
             "Milliseconds between two looks at the certificate and its key; what has changed is served from then on.")
             .or("10000").low().rule(Rule::Range(100, 60 * MINUTE));
         WEBHOOK_CONNECTIONS = Key::new(Int, "webhook.connections.max",
-            "Connections of one webhook listener at a time; more wait until one ends. The process needs as many open \
-             files and some more.")
+            "Connections of one webhook listener at a time. One more takes the place of the one that is longest without a \
+             request, and waits where all have one. The process needs as many open files and some more; the limit is \
+             raised as far as it may be.")
             .or("4096").low().rule(Rule::Range(1, 1_000_000));
         WEBHOOK_PER_ADDRESS = Key::new(Int, "webhook.connections.per.address",
             "Connections of one webhook listener from one address at a time; one more is closed. Those of \
@@ -221,6 +226,10 @@ keys! {
         SECRETS_POLICY = Key::new(String, "secrets.policy",
             "What happens to a secret written as text: warn, or with references a refusal.")
             .or("warn").rule(Rule::OneOf(&["warn", "references"]));
+        SECRETS_RELOAD = Key::new(Int, "secrets.reload.interval.ms",
+            "Milliseconds between two looks at what the configurations of received connectors refer to; what has changed \
+             counts from then on, unless config.action.reload is none.")
+            .or("30000").low().rule(Rule::Range(100, 60 * MINUTE));
     }
     "Running" {
         PIPELINE_BYTES = Key::new(Long, "pipeline.in.flight.bytes",
@@ -231,7 +240,8 @@ keys! {
              milliseconds. Snapshots prove completeness with it.")
             .or("300000").low().rule(Rule::Range(0, 60 * MINUTE));
         SHUTDOWN_TIMEOUT = Key::new(Long, "shutdown.timeout.ms",
-            "Longest time to stop in, in milliseconds; what is not sent by then is in the spool.")
+            "Longest time to stop in, in milliseconds; what is not sent by then is in the spool. A refresh of a token that \
+             is under way is waited for up to 20 seconds in any case: cut off, it may cost a login.")
             .or("30000").low().rule(Rule::Range(5000, 60 * MINUTE));
         LOG_FORMAT = Key::new(String, "log.format", "Log lines for people or for machines.")
             .or("text").rule(Rule::OneOf(&["text", "json"]));

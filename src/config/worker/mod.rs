@@ -40,6 +40,8 @@ pub struct Worker {
     pub registry: Registry,
     /// How references in connector configurations are resolved, and whether secrets must be (`secrets.policy`).
     pub providers: Providers,
+    /// `secrets.reload.interval.ms`.
+    pub secrets_reload_interval: Duration,
     /// How workers share the tasks.
     pub group: Group,
     /// The topics the worker keeps its own state in.
@@ -48,6 +50,8 @@ pub struct Worker {
     pub topic_creation: bool,
     /// `grant.encryption.key`.
     pub grant_encryption_key: Option<Secret>,
+    /// `grant.encryption.key.previous`.
+    pub grant_encryption_key_previous: Option<Secret>,
     /// `listeners`: REST, metrics and health. At least one.
     pub listeners: Vec<Listener>,
     /// The rest of what the REST API needs.

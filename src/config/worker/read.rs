@@ -25,6 +25,17 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
     }
     let servers = reader.list(&keys::BOOTSTRAP_SERVERS).join(",");
     let listeners = reader.parsed_list(&keys::LISTENERS, address::listener);
+    let grant_encryption_key = reader.secret(&keys::GRANT_KEY);
+    let grant_encryption_key_previous = reader.secret(&keys::GRANT_KEY_PREVIOUS);
+    if let Some(previous) = &grant_encryption_key_previous
+        && grant_encryption_key.as_ref().is_none_or(|key| key.reveal() == previous.reveal())
+    {
+        reader.refuse(
+            &keys::GRANT_KEY_PREVIOUS,
+            "must be another key beside grant.encryption.key",
+            "remove it, or set grant.encryption.key to the new one",
+        );
+    }
     Worker {
         kafka: client::read(reader, servers, dialect::is_declared),
         registry: registry::read(reader),
@@ -32,11 +43,13 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         group: group(reader),
         topics: topics(reader),
         topic_creation: reader.boolean(&keys::TOPIC_CREATION),
-        grant_encryption_key: reader.secret(&keys::GRANT_KEY),
+        grant_encryption_key,
+        grant_encryption_key_previous,
         rest: rest(reader, &listeners),
         listeners,
         webhook: webhook(reader),
         connectors_dir: reader.path(&keys::CONNECTORS_DIR),
+        secrets_reload_interval: reader.milliseconds(&keys::SECRETS_RELOAD),
         connectors_dir_interval: reader.milliseconds(&keys::CONNECTORS_DIR_INTERVAL),
         connector_files: Vec::new(),
         state_dir: reader.path(&keys::STATE_DIR).unwrap_or_default(),

@@ -13,11 +13,10 @@ use rdkafka::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    clock,
     holdings::{Holdings, Renewal},
     poll::Client,
 };
-use crate::kafka::error::Cause;
+use crate::{kafka::error::Cause, lapse};
 
 /// The longest between two renewals.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -38,7 +37,7 @@ pub(super) fn run(
             holdings.sleep(INTERVAL);
             continue;
         };
-        let begun = clock::now();
+        let begun = lapse::now();
         let committed = commit(client, topic, &renewal);
         // A client that has just lost its membership commits as one that never had any, which an empty group accepts.
         if committed.is_ok() && !client.assignment_lost() {
@@ -54,7 +53,7 @@ pub(super) fn run(
             }
             holdings.failed(format!("renew the lease by a commit to {topic}: {error}"));
         }
-        let running = !holdings.left(clock::now()).is_zero();
+        let running = !holdings.left(lapse::now()).is_zero();
         if running != renewing {
             tell(running, topic, committed.as_ref().err());
             renewing = running;

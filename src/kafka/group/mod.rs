@@ -22,7 +22,6 @@
 //! [`Membership::lapse`] tells since when and why. A fault of the program in any of the three leaves the group.
 
 mod claim;
-mod clock;
 mod holdings;
 mod lease;
 mod poll;
@@ -50,7 +49,7 @@ use rdkafka::consumer::Consumer as _;
 pub use standing::{Lapse, Rebalances};
 
 use super::Error;
-use crate::config::Kafka;
+use crate::{config::Kafka, lapse};
 
 /// The longest the topic may take to be found.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
@@ -93,7 +92,7 @@ impl Membership {
     /// The client cannot be built, or the topic cannot be found in time.
     pub async fn join(kafka: &Kafka, options: Options) -> Result<Self, Error> {
         let claims = Claims::new(kafka, &options.topic, &options.member)?;
-        let holdings = Arc::new(Holdings::new(options.session, clock::now()));
+        let holdings = Arc::new(Holdings::new(options.session, lapse::now()));
         let (slot, stop) = (poll::Slot::default(), CancellationToken::new());
         // From here on whatever ends this call ends the rest.
         let last = Arc::new(stop.clone().drop_guard());
@@ -144,20 +143,20 @@ impl Membership {
     /// Whether this member may act on a partition right now: owned, lease running, assignment not lost.
     #[must_use]
     pub fn holds(&self, partition: i32) -> bool {
-        self.is_member() && self.holdings.holds(partition, clock::now())
+        self.is_member() && self.holdings.holds(partition, lapse::now())
     }
 
     /// How much longer that is sure, if nothing is heard from the broker.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
-        if self.is_member() { self.holdings.left(clock::now()) } else { Duration::ZERO }
+        if self.is_member() { self.holdings.left(lapse::now()) } else { Duration::ZERO }
     }
 
     /// That this member cannot act on all it was given: since when, and why. `None` while it can, and while it is a member
     /// that was given nothing. A rebalance is a lapse of a moment; one that lasts longer than a session needs a look.
     #[must_use]
     pub fn lapse(&self) -> Option<Lapse> {
-        self.holdings.lapse_of(self.is_member(), clock::now())
+        self.holdings.lapse_of(self.is_member(), lapse::now())
     }
 
     /// Rebalances of the group that this member has been through.

@@ -14,7 +14,7 @@ use rdkafka::{
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Options, clock, holdings::Holdings, lease, locked};
+use super::{Options, holdings::Holdings, lease, locked};
 use crate::{
     config::Kafka,
     kafka::{
@@ -25,6 +25,7 @@ use crate::{
         error::Cause,
         sys,
     },
+    lapse,
     retry::{Chain, Retry},
 };
 
@@ -124,7 +125,7 @@ fn poll(order: &Order, client: &Client, renewing: &thread::JoinHandle<()>) {
     let mut last = None;
     // Without leases nothing may be held, so neither may the group count on us.
     while !stop.is_cancelled() && !renewing.is_finished() {
-        holdings.polling(clock::now());
+        holdings.polling(lapse::now());
         if let Some(Err(error)) = client.poll(STEP) {
             report(order, error, &mut last);
         }

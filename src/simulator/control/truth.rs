@@ -26,6 +26,7 @@ pub(super) fn router() -> Router<Arc<Provider>> {
         .route("/_control/truth/deliveries", get(deliveries))
         .route("/_control/truth/requests", get(requests))
         .route("/_control/truth/tokens", get(tokens))
+        .route("/_control/truth/exchanges", get(exchanges))
         .route("/_control/truth/webhooks", get(webhooks))
         .route("/_control/truth/hooks", get(hooks))
 }
@@ -230,6 +231,11 @@ async fn deliveries(State(provider): State<Arc<Provider>>, Query(range): Query<R
 async fn requests(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
     let end = provider.gateway.request_count();
     lines(numbered(range, end, move |from, limit| provider.gateway.requests(from, limit)))
+}
+
+async fn exchanges(State(provider): State<Arc<Provider>>, Query(range): Query<Range>) -> Response {
+    let end = provider.identity.exchange_count();
+    lines(numbered(range, end, move |from, limit| provider.identity.exchanges(from, limit)))
 }
 
 #[derive(Serialize)]

@@ -14,6 +14,7 @@ use url::form_urlencoded;
 
 use super::{hang_up, limits, refusal::Refusal};
 use crate::simulator::{
+    answer::{html_answer, oversized_answer},
     knobs::{Effect, Fault, Target, Tells},
     random::{Random, mix},
 };
@@ -111,22 +112,28 @@ pub(super) const fn name(effect: &Effect) -> &'static str {
         Effect::Truncate => "truncate",
         Effect::InvalidJson => "invalidJson",
         Effect::WrongContentType => "wrongContentType",
+        Effect::WrongTypes => "wrongTypes",
+        Effect::Html { .. } => "html",
+        Effect::Oversized { .. } => "oversized",
         Effect::Delay(_) => "delay",
         Effect::LoseAnswer => "loseAnswer",
     }
 }
 
 /// What is answered before anything is checked or done; `None` for effects that need the right answer first.
-pub(super) fn instead(effect: &Effect) -> Option<Response> {
+pub(in crate::simulator) fn instead(effect: &Effect) -> Option<Response> {
     match *effect {
         Effect::Throttle { seconds, tells } => Some(limits::throttled(seconds.into(), tells).into_response()),
         Effect::Quota { seconds } => Some(limits::used_up(seconds.into(), Tells::Both).into_response()),
         Effect::Status(status) => Some(failed(status.get())),
         Effect::UnknownPath => Some(Refusal::unknown_path()),
         Effect::Drop => Some(hang_up()),
+        Effect::Html { status } => Some(html_answer(status.get())),
+        Effect::Oversized { bytes, status } => Some(oversized_answer(status.get(), bytes as usize)),
         Effect::Truncate
         | Effect::InvalidJson
         | Effect::WrongContentType
+        | Effect::WrongTypes
         | Effect::Delay(_)
         | Effect::LoseAnswer => None,
     }

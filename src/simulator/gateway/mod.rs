@@ -18,7 +18,7 @@ use axum::{
     Extension, Router,
     body::{Body, Bytes},
     extract::{Request as HttpRequest, State},
-    http::Method,
+    http::{HeaderMap, Method},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
 };
@@ -31,18 +31,19 @@ use super::{
     clock::Ticks,
     identity::Caller,
     journal::Journal,
-    knobs::Knobs,
+    knobs::{Effect, Knobs},
     random::{Random, mix},
     settings::Settings,
 };
 use crate::server::HangUp;
 
 mod checks;
+mod compress;
 mod context;
-mod faults;
+pub(super) mod faults;
 mod limits;
 mod refusal;
-mod spoil;
+pub(super) mod spoil;
 
 /// The largest body a request may have.
 const BODY_LIMIT: usize = 1 << 20;
@@ -101,6 +102,14 @@ pub struct Request {
     pub target: String,
     /// Company in `context`, its first 2 KiB.
     pub company: Option<String>,
+    /// `HTTP/1.1` or `HTTP/2.0`.
+    pub protocol: String,
+    /// `traceparent`, its first 2 KiB.
+    pub traceparent: Option<String>,
+    /// `Accept-Encoding`, its first 2 KiB.
+    pub encoding: Option<String>,
+    /// `Api-Version`, its first 2 KiB.
+    pub api_version: Option<String>,
     /// Status of the answer; `None` if the connection was ended instead.
     pub status: Option<u16>,
     /// Name of the fault that hit it.
@@ -176,11 +185,16 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
         Context::Company(company) => Some(company.clone()),
         Context::Absent | Context::None | Context::Invalid(_) => None,
     };
+    let compressed = compress::is_wanted(request.headers());
     let number = gateway.requests.push(Request {
         at: provider.clock.now(),
         method: request.method().to_string(),
         target: request.uri().path_and_query().map_or_else(String::new, |target| journaled(target.as_str())),
         company: company.as_deref().map(journaled),
+        protocol: format!("{:?}", request.version()),
+        traceparent: header(request.headers(), "traceparent"),
+        encoding: header(request.headers(), "accept-encoding"),
+        api_version: header(request.headers(), "api-version"),
         status: None,
         fault: None,
     });
@@ -204,10 +218,18 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
         Some(answer) => answer,
         None => answer(provider, area, context, request, next).await,
     };
+    let compressed = compressed && provider.knobs().gateway.gzip;
+    // What is cut off in the middle is cut on the wire; everything else is spoiled before it is compressed.
+    let (before, after) = match &fault {
+        Some(Effect::Truncate) => (compressed, false),
+        _ => (false, compressed),
+    };
+    let answer = if before { compress::compress(answer).await } else { answer };
     let answer = match fault {
         Some(fault) => spoil::spoil(&fault, answer, &mut random).await,
         None => answer,
     };
+    let answer = if after { compress::compress(answer).await } else { answer };
     if answer.extensions().get::<HangUp>().is_none() {
         gateway.requests.update(number, |entry| entry.status = Some(answer.status().as_u16()));
     }
@@ -269,6 +291,11 @@ async fn read(body: Body) -> Result<Bytes, Refusal> {
     };
     let late = |_| Refusal::api(408, "the body took too long to arrive");
     tokio::time::timeout(BODY_TIME, collect).await.map_err(late)?
+}
+
+/// What the journal keeps of a header.
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).map(|value| journaled(&String::from_utf8_lossy(value.as_bytes())))
 }
 
 /// What the journal keeps of a text that a client may make as long as a head.

@@ -13,6 +13,7 @@ use axum::{
 };
 use futures::StreamExt as _;
 use http_body::Frame;
+use serde_json::Value;
 
 use super::hang_up;
 use crate::simulator::{
@@ -25,7 +26,7 @@ use crate::simulator::{
 const LARGEST: usize = 256 << 20;
 
 /// The answer as the effect leaves it.
-pub(super) async fn spoil(effect: &Effect, answer: Response, random: &mut Random) -> Response {
+pub(in crate::simulator) async fn spoil(effect: &Effect, answer: Response, random: &mut Random) -> Response {
     match effect {
         Effect::Truncate => truncate(answer).await,
         Effect::InvalidJson => invalidate(answer).await,
@@ -34,6 +35,7 @@ pub(super) async fn spoil(effect: &Effect, answer: Response, random: &mut Random
             parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
             Response::from_parts(parts, body)
         }
+        Effect::WrongTypes => mistype(answer).await,
         Effect::Delay(latency) => {
             tokio::time::sleep(latency.sample(random)).await;
             answer
@@ -43,6 +45,8 @@ pub(super) async fn spoil(effect: &Effect, answer: Response, random: &mut Random
         | Effect::Quota { .. }
         | Effect::Status(_)
         | Effect::UnknownPath
+        | Effect::Html { .. }
+        | Effect::Oversized { .. }
         | Effect::Drop => answer,
     }
 }
@@ -74,9 +78,36 @@ async fn invalidate(answer: Response) -> Response {
     then(Response::from_parts(parts, Body::from(half)), rest)
 }
 
+/// The same JSON with every value of another type; what is none stays as it is.
+async fn mistype(answer: Response) -> Response {
+    let Some((mut parts, body, rest)) = whole(answer).await else {
+        return hang_up();
+    };
+    let body = match serde_json::from_slice(&body) {
+        Ok(value) => Bytes::from(mistyped(value).to_string()),
+        Err(_) => body,
+    };
+    if may_have_body(parts.status.as_u16()) {
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+    then(Response::from_parts(parts, Body::from(body)), rest)
+}
+
+/// Lists and objects stay what they are, so that only their values are wrong.
+fn mistyped(value: Value) -> Value {
+    match value {
+        Value::Null => Value::Null,
+        Value::Bool(flag) => Value::from(flag.to_string()),
+        Value::Number(number) => Value::from(number.to_string()),
+        Value::String(text) => Value::from(text.len()),
+        Value::Array(values) => values.into_iter().map(mistyped).collect(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (name, mistyped(value))).collect(),
+    }
+}
+
 /// An answer read to its end. What is left of its body must go with the spoiled one: there may be something that waits until
 /// the answer has gone.
-async fn whole(answer: Response) -> Option<(Parts, Bytes, BodyDataStream)> {
+pub(super) async fn whole(answer: Response) -> Option<(Parts, Bytes, BodyDataStream)> {
     let (parts, body) = answer.into_parts();
     let mut rest = body.into_data_stream();
     let mut whole = Vec::new();

@@ -91,14 +91,16 @@ pub(super) async fn press(
 /// The user has logged in, or is not let in.
 fn finish(provider: &Provider, login: Login) -> Response {
     let knobs = provider.knobs();
-    let (redirect, state) = (login.redirect.clone(), login.state.clone());
+    let redirect = login.redirect.clone();
+    let state = if knobs.identity.bend_state { super::bent(&login.state) } else { login.state.clone() };
     if let Some(text) = &knobs.identity.refuse_login {
         return redirect.refuse("access_denied", text, Some(&state));
     }
     let now = provider.clock.now();
     // A statement of its own, so that the ledger is free again while a token is signed.
     let (grant, code) = provider.identity.ledger().grant(login, knobs.identity.code_seconds, now);
-    let identity = knobs.identity.callback_id_token.then(|| provider.identity.introduce(&grant, &code, now));
+    let introduce = || provider.identity.introduce(&grant, &code, knobs.identity.bend_nonce, now);
+    let identity = knobs.identity.callback_id_token.then(introduce);
     redirect.grant(&code, identity.as_deref(), &state)
 }
 

@@ -9,8 +9,13 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{Standing, bearer, claims, refusal::Refusal};
-use crate::simulator::{Provider, answer::json_answer, knobs::Pkce, settings::Tls};
+use super::{Standing, bearer, claims, faults::Drawn, refusal::Refusal};
+use crate::simulator::{
+    Provider,
+    answer::json_answer,
+    knobs::{Endpoint, Pkce},
+    settings::Tls,
+};
 
 /// GET `/auth/core/.well-known/openid-configuration`: the issuer of the settings, and every endpoint at the address the
 /// client used, so that it works behind any name and port.
@@ -19,7 +24,25 @@ pub(super) async fn discovery(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let Some(authority) = authority(&uri, &headers) else {
+    looked_up(&provider, Endpoint::Discovery, || document(&provider, &uri, &headers)).await
+}
+
+/// GET `/auth/core/.well-known/jwks`.
+pub(super) async fn key_set(State(provider): State<Arc<Provider>>) -> Response {
+    looked_up(&provider, Endpoint::Keys, || json_answer(200, &provider.identity.keys.set())).await
+}
+
+/// What is looked up, with whatever goes wrong on the way.
+async fn looked_up(provider: &Provider, on: Endpoint, look_up: impl FnOnce() -> Response) -> Response {
+    let fault = Drawn::new(provider, on);
+    match fault.before(&provider.identity).await {
+        Some(instead) => instead,
+        None => fault.after(provider, look_up()).await.0,
+    }
+}
+
+fn document(provider: &Provider, uri: &Uri, headers: &HeaderMap) -> Response {
+    let Some(authority) = authority(uri, headers) else {
         return Refusal::request("the Host header is missing or no address").into_response();
     };
     let scheme = if matches!(provider.settings.tls, Tls::Off) { "http" } else { "https" };
@@ -45,11 +68,6 @@ pub(super) async fn discovery(
         Pkce::Required => document["code_challenge_methods_supported"] = json!(["S256"]),
     }
     json_answer(200, &document)
-}
-
-/// GET `/auth/core/.well-known/jwks`.
-pub(super) async fn key_set(State(provider): State<Arc<Provider>>) -> Response {
-    json_answer(200, &provider.identity.keys.set())
 }
 
 /// GET `/auth/core/connect/userinfo`.

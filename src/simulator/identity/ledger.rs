@@ -18,7 +18,14 @@ use std::{
     time::Duration,
 };
 
-use super::{Issued, authorize::Login, pkce, recent::Recent, refusal::Refusal};
+use super::{
+    Exchange, Issued, Outcome,
+    authorize::Login,
+    exchanges::{Kind, Presented},
+    pkce,
+    recent::Recent,
+    refusal::Refusal,
+};
 use crate::simulator::{
     Error,
     clock::Ticks,
@@ -50,7 +57,7 @@ pub(super) struct Grant {
 
 /// What a code or refresh token was exchanged for.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct Exchanged {
     /// Whose tokens are to be issued.
     pub(super) grant: Arc<Grant>,
     /// The refresh token from now on; `None` without `offline_access`.
@@ -59,12 +66,20 @@ pub(super) struct Exchange {
     pub(super) rotated: bool,
 }
 
+/// Why something is not exchanged.
+#[derive(Debug)]
+struct Denied {
+    outcome: Outcome,
+    refusal: Refusal,
+}
+
 /// Everything granted.
 #[derive(Debug)]
 pub(super) struct Ledger {
     /// Codes and refresh tokens are drawn from here.
     secrets: Random,
     issued: Arc<Journal<Issued>>,
+    exchanges: Arc<Journal<Exchange>>,
     logins: u64,
     waiting: Recent<Waiting>,
     codes: Recent<Code>,
@@ -104,6 +119,12 @@ struct Access {
     number: u64,
 }
 
+impl Denied {
+    const fn new(outcome: Outcome, description: &'static str) -> Self {
+        Self { outcome, refusal: Refusal::grant(description) }
+    }
+}
+
 impl Grant {
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
@@ -113,7 +134,10 @@ impl Grant {
 impl Ledger {
     /// Nothing granted yet. Secrets come from the machine, not from the seed: a code or token that another run issued
     /// must not be good here by accident.
-    pub(super) fn new(issued: Arc<Journal<Issued>>) -> Result<Self, Error> {
+    pub(super) fn new(
+        issued: Arc<Journal<Issued>>,
+        exchanges: Arc<Journal<Exchange>>,
+    ) -> Result<Self, Error> {
         let mut seed = [0; 16];
         aws_lc_rs::rand::fill(&mut seed).map_err(|_| Error::Key("draw random bytes".to_owned()))?;
         let [seed, purpose] = [0, 8]
@@ -121,6 +145,7 @@ impl Ledger {
         Ok(Self {
             secrets: Random::new(seed, purpose),
             issued,
+            exchanges,
             logins: 0,
             waiting: Recent::new(LOGINS),
             codes: Recent::new(REMEMBERED),
@@ -160,7 +185,7 @@ impl Ledger {
         Arc::new(Grant { number, scopes, login: now, nonce, ended: AtomicBool::new(false) })
     }
 
-    /// Redeems a code.
+    /// Redeems a code; also the number of the exchange's entry.
     pub(super) fn redeem(
         &mut self,
         code: &str,
@@ -168,62 +193,93 @@ impl Ledger {
         verifier: Option<&str>,
         knobs: &IdentityKnobs,
         now: Ticks,
-    ) -> Result<Exchange, Refusal> {
-        let entry = self.codes.get_mut(code).ok_or(Refusal::grant("the code is unknown"))?;
+    ) -> (u64, Result<Exchanged, Refusal>) {
+        let grant = self.codes.get(code).map(|code| code.grant.number);
+        let exchanged = self.try_redeem(code, redirect, verifier, knobs, now);
+        let outcome = exchanged.as_ref().map_or_else(|denied| denied.outcome, |_| Outcome::Granted);
+        let exchange = Presented::new(Kind::Code, code).decided(now, grant, outcome);
+        (self.exchanges.push(exchange), exchanged.map_err(|denied| denied.refusal))
+    }
+
+    fn try_redeem(
+        &mut self,
+        code: &str,
+        redirect: Option<&str>,
+        verifier: Option<&str>,
+        knobs: &IdentityKnobs,
+        now: Ticks,
+    ) -> Result<Exchanged, Denied> {
+        let entry = self.codes.get_mut(code).ok_or(Denied::new(Outcome::Unknown, "the code is unknown"))?;
         if entry.used {
-            return Err(Refusal::grant("the code has been used"));
+            return Err(Denied::new(Outcome::Reused, "the code has been used"));
         }
         entry.used = true;
         self.issued.update(entry.number, |issued| issued.used = issued.used.or(Some(now)));
         if entry.grant.has_ended() {
-            return Err(Refusal::grant("the grant has been revoked"));
+            return Err(Denied::new(Outcome::Revoked, "the grant has been revoked"));
         }
         if now >= entry.expires {
-            return Err(Refusal::grant("the code has expired"));
+            return Err(Denied::new(Outcome::Expired, "the code has expired"));
         }
-        match redirect {
-            None => return Err(Refusal::redirect("redirect_uri is missing")),
+        let redirected = match redirect {
+            None => Err(Refusal::redirect("redirect_uri is missing")),
             Some(redirect) if redirect != entry.login.redirect.text() => {
-                return Err(Refusal::redirect("redirect_uri is not the one of the authorization request"));
+                Err(Refusal::redirect("redirect_uri is not the one of the authorization request"))
             }
-            Some(_) => {}
-        }
-        pkce::verify(entry.login.challenge.as_ref(), verifier, knobs.pkce)?;
+            Some(_) => Ok(()),
+        };
+        redirected
+            .and_then(|()| pkce::verify(entry.login.challenge.as_ref(), verifier, knobs.pkce))
+            .map_err(|refusal| Denied { outcome: Outcome::Refused, refusal })?;
         let grant = Arc::clone(&entry.grant);
         let offline = grant.scopes.iter().any(|scope| scope == "offline_access");
         let refresh = offline.then(|| self.refresh_token(&grant, knobs, now));
-        Ok(Exchange { grant, refresh, rotated: true })
+        Ok(Exchanged { grant, refresh, rotated: true })
     }
 
-    /// Uses a refresh token.
+    /// Uses a refresh token; also the number of the exchange's entry.
     pub(super) fn refresh(
         &mut self,
         token: &str,
         knobs: &IdentityKnobs,
         now: Ticks,
-    ) -> Result<Exchange, Refusal> {
-        let entry = self.refreshes.get_mut(token).ok_or(Refusal::grant("the refresh token is unknown"))?;
+    ) -> (u64, Result<Exchanged, Refusal>) {
+        let grant = self.refreshes.get(token).map(|refresh| refresh.grant.number);
+        let exchanged = self.try_refresh(token, knobs, now);
+        let outcome = match &exchanged {
+            Ok(exchanged) if exchanged.rotated => Outcome::Rotated,
+            Ok(_) => Outcome::Granted,
+            Err(denied) => denied.outcome,
+        };
+        let exchange = Presented::new(Kind::Refresh, token).decided(now, grant, outcome);
+        (self.exchanges.push(exchange), exchanged.map_err(|denied| denied.refusal))
+    }
+
+    fn try_refresh(&mut self, token: &str, knobs: &IdentityKnobs, now: Ticks) -> Result<Exchanged, Denied> {
+        let unknown = Denied::new(Outcome::Unknown, "the refresh token is unknown");
+        let entry = self.refreshes.get_mut(token).ok_or(unknown)?;
         let grant = Arc::clone(&entry.grant);
-        if grant.has_ended() {
-            return Err(Refusal::grant("the grant has been revoked"));
-        }
+        // Before the grant's own end: that one was used again is what those who compare look for.
         if entry.rotated_out {
             if knobs.reuse_ends_grant {
                 self.end(now, |other| other.number == grant.number);
             }
-            return Err(Refusal::grant("the refresh token has been used"));
+            return Err(Denied::new(Outcome::Reused, "the refresh token has been used"));
+        }
+        if grant.has_ended() {
+            return Err(Denied::new(Outcome::Revoked, "the grant has been revoked"));
         }
         if now >= end_of_refresh(knobs, grant.login, entry.since) {
-            return Err(Refusal::grant("the refresh token has expired"));
+            return Err(Denied::new(Outcome::Expired, "the refresh token has expired"));
         }
         if knobs.refresh == RefreshLife::Absolute && !knobs.rotate_absolute {
             entry.since = now;
-            return Ok(Exchange { grant, refresh: Some(token.to_owned()), rotated: false });
+            return Ok(Exchanged { grant, refresh: Some(token.to_owned()), rotated: false });
         }
         entry.rotated_out = true;
         self.issued.update(entry.number, |issued| issued.used = Some(now));
         let next = self.refresh_token(&grant, knobs, now);
-        Ok(Exchange { grant, refresh: Some(next), rotated: true })
+        Ok(Exchanged { grant, refresh: Some(next), rotated: true })
     }
 
     /// A new refresh token of a grant.

@@ -19,6 +19,8 @@
 mod authorize;
 mod claims;
 mod discovery;
+mod exchanges;
+mod faults;
 mod keys;
 mod ledger;
 mod page;
@@ -46,6 +48,7 @@ use axum::{
     routing::{get, post},
 };
 
+pub use self::exchanges::{Answer, Exchange, Kind, Outcome};
 use self::{
     claims::{Beside, Facts, User},
     keys::Keys,
@@ -83,6 +86,7 @@ pub struct Identity {
     keys: Keys,
     user: User,
     issued: Arc<Journal<Issued>>,
+    exchanges: Arc<Journal<Exchange>>,
     ledger: Mutex<Ledger>,
     /// For latencies.
     random: Mutex<Random>,
@@ -137,11 +141,13 @@ impl Identity {
         /// "wait" in ASCII: no other stream has this purpose.
         const PURPOSE: u64 = 0x7761_6974;
         let issued = Arc::new(Journal::new(settings.journal_limit));
+        let exchanges = Arc::new(Journal::new(settings.journal_limit));
         Ok(Self {
             keys: Keys::new()?,
             user: User::new(settings),
-            ledger: Mutex::new(Ledger::new(Arc::clone(&issued))?),
+            ledger: Mutex::new(Ledger::new(Arc::clone(&issued), Arc::clone(&exchanges))?),
             issued,
+            exchanges,
             random: Mutex::new(Random::new(settings.world.seed, PURPOSE)),
         })
     }
@@ -195,6 +201,19 @@ impl Identity {
         self.issued.from(0, usize::MAX).into_iter().map(|(_, issued)| issued).collect()
     }
 
+    /// Codes and refresh tokens presented since the start, in order, within the journal's limit: `(number, exchange)` from a
+    /// number on.
+    #[must_use]
+    pub fn exchanges(&self, from: u64, limit: usize) -> Vec<(u64, Exchange)> {
+        self.exchanges.from(from, limit)
+    }
+
+    /// How many there ever were.
+    #[must_use]
+    pub fn exchange_count(&self) -> u64 {
+        self.exchanges.count()
+    }
+
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,16 +231,20 @@ impl Identity {
         let facts = |until| Facts { number, scopes: &grant.scopes, login: grant.login, from: now, until };
         let ends = [knobs.access_seconds, IDENTITY_SECONDS].map(|seconds| whole_seconds(now, seconds));
         let access = self.keys.sign(&self.user.access(facts(ends[0]), knobs.duplicate_id_claim));
-        let identity = self.keys.sign(&self.user.identity(facts(ends[1]), Beside::Access(&access), nonce));
+        let nonce = nonce.map(|nonce| if knobs.bend_nonce { bent(nonce) } else { nonce.to_owned() });
+        let beside = Beside::Access(&access);
+        let identity = self.keys.sign(&self.user.identity(facts(ends[1]), beside, nonce.as_deref()));
         self.ledger().remember(grant, (&access, ends[0]), (&identity, ends[1]), now);
         (access, identity)
     }
 
     /// Signs the identity token of a callback. Not to be called with the ledger locked, either.
-    fn introduce(&self, grant: &Arc<Grant>, code: &str, now: Ticks) -> String {
+    fn introduce(&self, grant: &Arc<Grant>, code: &str, bend_nonce: bool, now: Ticks) -> String {
         let until = whole_seconds(now, IDENTITY_SECONDS);
         let facts = Facts { number: 0, scopes: &grant.scopes, login: grant.login, from: now, until };
-        let token = self.keys.sign(&self.user.identity(facts, Beside::Code(code), grant.nonce.as_deref()));
+        let nonce = grant.nonce.as_deref();
+        let nonce = nonce.map(|nonce| if bend_nonce { bent(nonce) } else { nonce.to_owned() });
+        let token = self.keys.sign(&self.user.identity(facts, Beside::Code(code), nonce.as_deref()));
         self.ledger().remember_identity(grant, (&token, until), now);
         token
     }
@@ -248,6 +271,14 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Another text that differs in its last character alone.
+fn bent(text: &str) -> String {
+    let mut bent = text.to_owned();
+    let last = bent.pop();
+    bent.push(if last == Some('0') { '1' } else { '0' });
+    bent
 }
 
 /// So many seconds after the second of `now`: what a token says about its end, which must be what it is held to.

@@ -75,6 +75,21 @@ pub enum Effect {
     InvalidJson,
     /// The right body under `text/html`.
     WrongContentType,
+    /// The right JSON with every value of another type: numbers and flags as text, texts as numbers.
+    WrongTypes,
+    /// A page for people, as a proxy on the way would send.
+    Html {
+        /// Its status.
+        status: Status,
+    },
+    /// Far more than anybody asked for: a page for people, or an empty list padded with spaces where the status says that all
+    /// went well.
+    Oversized {
+        /// Length of the body, at most 64 MiB.
+        bytes: u32,
+        /// Its status.
+        status: Status,
+    },
     /// The right answer, late.
     Delay(Latency),
     /// The right work, but the answer is lost: the connection ends after it.

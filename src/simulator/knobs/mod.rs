@@ -5,6 +5,7 @@
 
 mod delivery;
 mod fault;
+mod identity;
 mod invoicing;
 mod latency;
 mod status;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     delivery::{Accepts, DeliveryKnobs, ReceiverUrls},
     fault::{Effect, Fault, Target},
+    identity::{BadClient, Endpoint, IdentityFault, IdentityKnobs, Pkce, RefreshLife},
     invoicing::{EchoTime, InvoicingBody, InvoicingKnobs},
     latency::Latency,
     status::Status,
@@ -44,108 +46,8 @@ pub struct Knobs {
     pub faults: Vec<Fault>,
 }
 
-/// Tokens and the login.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct IdentityKnobs {
-    /// Seconds a code may wait to be redeemed.
-    pub code_seconds: u64,
-    /// Seconds an access token lives.
-    pub access_seconds: u64,
-    /// How refresh tokens live.
-    pub refresh: RefreshLife,
-    /// Seconds from the first login after which a refresh token is refused, under [`RefreshLife::Absolute`].
-    pub absolute_seconds: u64,
-    /// Seconds a refresh token lives from its last use, under [`RefreshLife::Sliding`].
-    pub sliding_seconds: u64,
-    /// Whether a sliding grant ends with the absolute time all the same.
-    pub sliding_capped: bool,
-    /// Whether each refresh under [`RefreshLife::Absolute`] returns a new refresh token and ends the old one.
-    pub rotate_absolute: bool,
-    /// Whether an old refresh token used again ends the whole grant.
-    pub reuse_ends_grant: bool,
-    /// PKCE: refused, allowed or required.
-    pub pkce: Pkce,
-    /// Access token payloads begin with the member `$id` twice.
-    pub duplicate_id_claim: bool,
-    /// The callback carries an `id_token` beside code and state, as the document's table has it. The software behind the
-    /// provider sends one only for a hybrid request, so the default leaves it out.
-    pub callback_id_token: bool,
-    /// Leaves `refresh_token` out of answers to a refresh that did not rotate it.
-    pub omit_unrotated: bool,
-    /// Status for a wrong client id or secret: 400 `invalid_client`, or 401 `unauthorized_client`.
-    pub bad_client: BadClient,
-    /// What every answer of the token endpoint waits, milliseconds.
-    pub latency: Latency,
-    /// The next answers of the token endpoint that are lost after the work was done: the client never sees them.
-    pub lose_answers: u32,
-    /// The next requests to the token endpoint answered 503 before any work.
-    pub unavailable: u32,
-    /// What the login page says instead of granting: the callback then carries `error` with this text.
-    pub refuse_login: Option<String>,
-}
-
-/// How refresh tokens live.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum RefreshLife {
-    /// A fixed time from the first login.
-    #[default]
-    Absolute,
-    /// A time from the last use; each use returns a new token.
-    Sliding,
-}
-
-/// What the client may do with PKCE.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Pkce {
-    /// A `code_verifier` is refused with `invalid_grant`.
-    #[default]
-    Refused,
-    /// Checked where used.
-    Allowed,
-    /// S256 is needed.
-    Required,
-}
-
-/// How a wrong client is told so.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum BadClient {
-    /// 400 `invalid_client`.
-    #[default]
-    InvalidClient,
-    /// 401 `unauthorized_client`.
-    UnauthorizedClient,
-}
-
-impl Default for IdentityKnobs {
-    fn default() -> Self {
-        Self {
-            code_seconds: 300,
-            access_seconds: 3_600,
-            refresh: RefreshLife::Absolute,
-            absolute_seconds: 30 * 86_400,
-            sliding_seconds: 15 * 86_400,
-            sliding_capped: false,
-            rotate_absolute: true,
-            reuse_ends_grant: true,
-            pkce: Pkce::Refused,
-            duplicate_id_claim: false,
-            callback_id_token: false,
-            omit_unrotated: false,
-            bad_client: BadClient::InvalidClient,
-            latency: Latency::None,
-            lose_answers: 0,
-            unavailable: 0,
-            refuse_login: None,
-        }
-    }
-}
-
 /// The gateway.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct GatewayKnobs {
     /// What every answer waits.
@@ -160,6 +62,22 @@ pub struct GatewayKnobs {
     pub unknown_paths: BTreeSet<Resource>,
     /// Refuses payroll with 403, as one integration saw.
     pub payroll_forbidden: bool,
+    /// Answers of a KiB or more are compressed for clients that say they can read that.
+    pub gzip: bool,
+}
+
+impl Default for GatewayKnobs {
+    fn default() -> Self {
+        Self {
+            latency: Latency::None,
+            rate: None,
+            quota: None,
+            expired_token: ExpiredToken::Unauthorized,
+            unknown_paths: BTreeSet::new(),
+            payroll_forbidden: false,
+            gzip: true,
+        }
+    }
 }
 
 /// So many requests in so many seconds, and what the refusal tells.

@@ -4,6 +4,7 @@ use std::{
     fs::OpenOptions,
     io::{Read as _, Seek as _, SeekFrom, Write as _},
     path::PathBuf,
+    time::SystemTime,
 };
 
 use super::*;
@@ -25,17 +26,17 @@ fn files(under: &Path, ending: impl Fn(&Path) -> bool + Copy) -> Vec<PathBuf> {
     found
 }
 
-fn journal(home: &Path) -> PathBuf {
+pub(super) fn journal(home: &Path) -> PathBuf {
     files(home, |path| path.extension().is_some_and(|extension| extension == "jnl")).pop().unwrap()
 }
 
-fn overwrite(file: &Path, at: u64, with: &[u8]) {
+pub(super) fn overwrite(file: &Path, at: u64, with: &[u8]) {
     let mut file = OpenOptions::new().write(true).open(file).unwrap();
     file.seek(SeekFrom::Start(at)).unwrap();
     file.write_all(with).unwrap();
 }
 
-fn position_of(file: &Path, text: &[u8]) -> u64 {
+pub(super) fn position_of(file: &Path, text: &[u8]) -> u64 {
     let mut bytes = Vec::new();
     fs::File::open(file).unwrap().read_to_end(&mut bytes).unwrap();
     bytes.windows(text.len()).position(|window| window == text).unwrap() as u64
@@ -85,14 +86,16 @@ async fn a_database_that_does_not_open_is_moved_aside_and_the_others_are_read() 
     let opened = open(home);
 
     assert_eq!(opened.moved_aside.len(), 1);
-    let aside = &opened.moved_aside[0];
+    let aside = &opened.moved_aside[0].folder;
     assert!(aside.file_name().unwrap().to_str().unwrap().starts_with("1.unreadable-"), "{aside:?}");
     assert!(!files(aside, |_| true).is_empty(), "nothing of it is deleted");
     assert_eq!(sequences(&opened.spool, &lane).await, [4]);
     opened.spool.append(entry(&lane, 5)).await.unwrap();
     close(opened.spool).await;
+    opened.moved_aside[0].told().unwrap();
     let again = open(home);
-    assert!(again.moved_aside.is_empty(), "it is reported once");
+    assert!(again.moved_aside.is_empty(), "it is reported until it is told");
+    assert_eq!(again.spool.outside().aside, std::slice::from_ref(aside), "and stays");
     assert_eq!(sequences(&again.spool, &lane).await, [4, 5]);
 }
 
@@ -126,6 +129,7 @@ async fn a_last_batch_with_a_hole_is_cut_off_and_all_before_it_is_salvaged() {
 
     assert_eq!(sequences(&opened.spool, &lane).await, (1..=19).collect::<Vec<_>>());
     assert_eq!(opened.moved_aside.len(), 1, "the original is kept and reported");
+    opened.moved_aside[0].told().unwrap();
     opened.spool.append(entry(&lane, 21)).await.unwrap();
     close(opened.spool).await;
     let again = open(crashed.path());
@@ -161,6 +165,7 @@ async fn a_damaged_first_block_hides_nothing_behind_it() {
     let home = tempfile::tempdir().unwrap();
     let lane = lane("t", 0);
     let table = table_with(home.path(), &lane, 2_000).await;
+    let written = SystemTime::now();
     overwrite(&table, position_of(&table, b"payload 1"), b"?");
 
     let opened = open(home.path());
@@ -168,7 +173,9 @@ async fn a_damaged_first_block_hides_nothing_behind_it() {
 
     assert!(found.len() > 1_700 && found.first() > Some(&1) && found.last() == Some(&2_000), "{found:?}");
     assert_eq!(opened.spool.totals().entries, found.len() as u64);
-    assert_eq!(opened.spool.failures().borrow().unreadable, 1);
+    let failures = opened.spool.failures().borrow().clone();
+    assert_eq!(failures.unreadable, 1);
+    assert!(failures.unreadable_since.is_some_and(|since| since < written), "{failures:?}");
 }
 
 #[tokio::test]
@@ -223,7 +230,9 @@ async fn a_database_that_may_not_be_opened_stays_where_it_is() {
     let opened = Spool::open(with_faults()).unwrap();
 
     assert!(opened.moved_aside.is_empty());
-    assert_eq!(opened.unopened, [bench.home.path().join("1/data")]);
+    let folder = bench.home.path().join("1");
+    assert_eq!(opened.unopened.iter().map(|missing| &missing.folder).collect::<Vec<_>>(), [&folder]);
+    assert_eq!(opened.spool.outside().unopened, [folder]);
     opened.spool.append(entry(&lane, 2)).await.unwrap();
     close(opened.spool).await;
     assert_eq!(sequences(&Spool::open(with_faults()).unwrap().spool, &lane).await, [1, 2]);

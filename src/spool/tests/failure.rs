@@ -81,6 +81,55 @@ async fn a_removal_whose_commit_fails_still_counts() {
 }
 
 #[tokio::test]
+async fn a_removal_that_could_not_be_looked_up_counts_and_its_database_goes_when_the_rest_is_drained() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=3).await;
+    bench.faults.fail_commits(&[Fault::Sync]);
+    within(bench.spool.append(entry(&lane, 4))).await.unwrap_err();
+    bench.append(&lane, [5, 6]).await;
+
+    // 2 is in the older database alone and 5 in the newest: each is asked for in both.
+    for sequence in [2, 5] {
+        bench.faults.fail_look_ups(2);
+        bench.spool.remove(&lane, sequence);
+        within(bench.spool.lanes()).await.unwrap();
+        bench.faults.fail_look_ups(0);
+    }
+
+    assert_eq!(bench.sequences(&lane).await, [1, 3, 6]);
+    let lanes = within(bench.spool.lanes()).await.unwrap();
+    assert_eq!(lanes[0].entries, 3, "what could not be looked up does not count");
+    bench.spool.remove(&lane, 1);
+    bench.spool.remove(&lane, 3);
+    eventually("the drained database is gone", async || !bench.home.path().join("1").exists()).await;
+    bench.spool.remove(&lane, 6);
+    assert!(within(bench.spool.lanes()).await.unwrap().is_empty());
+    assert_eq!(bench.spool.failures().borrow().unreadable, 0, "nothing was damaged");
+}
+
+#[tokio::test]
+async fn a_removal_that_could_not_be_looked_up_is_no_duplicate_after_a_restart() {
+    let bench = Bench::with(|options| Options { rotate_bytes: 0, ..options });
+    let lane = lane("t", 0);
+    bench.append(&lane, [1, 2]).await;
+    close(bench.spool).await;
+    bench.faults.refuse_opens(1);
+    let options = Options { storage: Arc::new(bench.faults.clone()), ..options(bench.home.path()) };
+    let spool = Spool::open(options.clone()).unwrap().spool;
+    within(spool.append(entry(&lane, 3))).await.unwrap();
+    close(spool).await;
+    let spool = Spool::open(options).unwrap().spool;
+
+    bench.faults.fail_look_ups(2);
+    spool.remove(&lane, 1);
+    close(spool).await;
+
+    let spool = open(bench.home.path()).spool;
+    assert_eq!(sequences(&spool, &lane).await, [2, 3]);
+}
+
+#[tokio::test]
 async fn attempts_to_open_a_fresh_database_go_on_until_one_succeeds() {
     let bench = Bench::new();
     let lane = lane("t", 0);

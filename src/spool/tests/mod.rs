@@ -1,5 +1,6 @@
 //! The spool as its callers see it, on a real disk; `fault` breaks it where a test needs that.
 
+mod aside;
 mod disk;
 mod failure;
 mod limit;

@@ -223,3 +223,31 @@ async fn a_closed_spool_has_written_what_waited_and_takes_nothing_more() {
     close(bench.spool).await;
     assert_eq!(sequences(&open(bench.home.path()).spool, &lane).await, [1, 2]);
 }
+
+#[tokio::test]
+async fn what_is_disowned_counts_as_nothing_but_itself_and_its_database_stays() {
+    let bench = Bench::new();
+    let lane = lane("t", 0);
+    bench.append(&lane, 1..=2).await;
+    bench.faults.fail_commits(&[crate::spool::fault::Fault::Sync]);
+    within(bench.spool.append(entry(&lane, 3))).await.unwrap_err();
+    bench.append(&lane, [4]).await;
+
+    for sequence in [1, 4, 9] {
+        bench.spool.disown(&lane, sequence);
+    }
+    bench.spool.remove(&lane, 2);
+
+    assert!(within(bench.spool.lanes()).await.unwrap().is_empty());
+    let totals = bench.spool.totals();
+    assert_eq!((totals.entries, totals.oldest_age, totals.foreign.entries), (0, None, 2));
+    assert_eq!(bench.spool.failures().borrow().foreign, totals.foreign);
+    assert!(bench.sequences(&lane).await.is_empty());
+    // After a failure the writer looks at once for databases that may go.
+    bench.faults.fail_commits(&[crate::spool::fault::Fault::Write]);
+    within(bench.spool.append(entry(&lane, 5))).await.unwrap_err();
+    bench.append(&lane, [5]).await;
+    close(bench.spool).await;
+    let spool = open(bench.home.path()).spool;
+    assert_eq!(sequences(&spool, &lane).await, [1, 2, 3, 4, 5], "2 and 3 as after any failed database");
+}

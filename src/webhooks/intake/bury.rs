@@ -61,10 +61,13 @@ impl<S: Sinks> Shared<S> {
             let letters = prepare::letters(&ready, delivery, None, &failure, pieces);
             match sinks::send(&*built.sink, letters) {
                 Ok((reports, _)) => match reports.await {
-                    Report::Landed => return true,
+                    Report::Landed => {
+                        self.troubles.landed(&delivery.context.connector, &delivery.context.dead_letters);
+                        return true;
+                    }
                     Report::Refused(_) => {}
                     Report::Again(error) => {
-                        self.doubt(delivery, &error);
+                        self.doubt(delivery, &delivery.context.dead_letters, &error);
                         return false;
                     }
                 },

@@ -2,11 +2,13 @@
 //!
 //! One drain per lane, a few at a time. A batch is read, sent and awaited as a whole; only then is the next one read, so a
 //! failure leaves nothing behind it in flight. What is published is removed from the spool, what failed is still there.
-//! A lane whose partition answers nobody keeps its batch and gives up its turn, so that others go on.
+//! A lane whose partition answers nobody keeps its batch and gives up its turn, so that others go on. A drain that panics is
+//! started again, with what it had taken from memory.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use tokio::{
     pin,
     time::{Duration, sleep},
@@ -20,7 +22,7 @@ use super::{
 use crate::{
     retry::{Backoff, Chain, Retry},
     spool::{Batch, Entry},
-    webhooks::delivery::Delivery,
+    webhooks::delivery::{Delivery, topic_of},
 };
 
 /// Entries of one batch.
@@ -56,10 +58,27 @@ struct Flying<S: Sinks> {
     handed: Sending<S::Sink>,
 }
 
+/// Drains until the lane is direct again or the intake stops, whatever happens to a drain meanwhile: nobody else would see to
+/// a lane to which nothing comes any more.
+pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
+    let mut backoff = Backoff::new(AGAIN, u64::from(line.id.number));
+    // What a lane's lock holds is never left half changed.
+    while AssertUnwindSafe(drain(&shared, &line)).catch_unwind().await.is_err() {
+        let wait = backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest);
+        tracing::error!(
+            topic = &*line.id.topic,
+            ?wait,
+            "publishing from the spool has panicked and begins again"
+        );
+        if shared.stopping.run_until_cancelled(sleep(wait)).await.is_none() {
+            return;
+        }
+    }
+}
+
 /// Drains until the lane is direct again or the intake stops. A batch that was sent is seen through: its reports come at the
 /// latest when the producer is told to give up.
-pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
-    let mut watch = Watch { line: &line, over: false };
+async fn drain<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>) {
     let mut backoff = Backoff::new(AGAIN, u64::from(line.id.number));
     // After a failure one entry shows whether it has passed.
     let mut most = BATCH;
@@ -68,13 +87,12 @@ pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
             let handed = shared.send(&item.delivery, &item.positions, through)?;
             Some((handed.through, handed.sent, handed.handed))
         };
-        let sent = |item: Arc<Item>, sent| shared.watch(&line, item, sent);
+        let sent = |item: Arc<Item>, sent| shared.watch(line, item, sent);
         let work = shared.stopping.run_until_cancelled(line.lane.work(send, sent)).await;
-        let Some(Some(work)) = work else {
-            watch.over = true;
-            return;
-        };
-        let end = batch(&shared, &line, work, most).await;
+        let Some(Some(work)) = work else { return };
+        let mut taken = Taken { line, items: work.again.clone() };
+        let end = batch(shared, line, work, most).await;
+        taken.items.clear();
         most = BATCH;
         let wait = match end {
             End::Moved => {
@@ -97,17 +115,17 @@ pub(super) async fn run<S: Sinks>(shared: Arc<Shared<S>>, line: Arc<Line>) {
     }
 }
 
-/// Sees to it that a drain that panics can be followed by another.
-struct Watch<'a> {
+/// What a batch has from memory: given back, should it never end.
+struct Taken<'a> {
     line: &'a Line,
-    over: bool,
+    items: BTreeMap<u64, Arc<Item>>,
 }
 
-impl Drop for Watch<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if !self.over {
-            self.line.lane.drain_lost();
-        }
+        let mut items = std::mem::take(&mut self.items);
+        items.retain(|_, item| !item.published.initialized());
+        self.line.lane.give_back(items);
     }
 }
 
@@ -142,7 +160,7 @@ async fn batch<S: Sinks>(shared: &Arc<Shared<S>>, line: &Arc<Line>, work: Work<I
         return if end > after { End::Moved } else { End::Idle };
     }
 
-    let (sent, mut left) = hand_over(shared, sources);
+    let (sent, mut left) = hand_over(shared, line, sources);
     let stuck = !left.is_empty();
     let settled = settle(shared, line, sent);
     pin!(settled);
@@ -186,6 +204,7 @@ fn merge(
 /// Hands a batch to one producer, in sequence, up to the first that cannot be sent now; that and all others are left.
 fn hand_over<S: Sinks>(
     shared: &Arc<Shared<S>>,
+    line: &Line,
     sources: BTreeMap<u64, Source>,
 ) -> (Vec<Flying<S>>, BTreeMap<u64, Source>) {
     let mut sent: Vec<Flying<S>> = Vec::with_capacity(sources.len());
@@ -197,8 +216,9 @@ fn hand_over<S: Sinks>(
             Source::Spool(payload) => match Delivery::from_entry(payload.clone()) {
                 Ok(found) => found,
                 Err(error) => {
-                    // It stays where it is, for a version that can read it.
-                    tracing::error!(sequence, error = %Chain(&error), "an entry of the spool cannot be read");
+                    // It stays where it is, for a version that can read it; the spool tells who has to know.
+                    tracing::debug!(sequence, error = %Chain(&error), "an entry of the spool cannot be read");
+                    shared.spool.disown(&line.id, sequence);
                     continue;
                 }
             },
@@ -232,13 +252,13 @@ async fn settle<S: Sinks>(
     for Flying { sequence, source, delivery, handed } in sent {
         let landed = match handed.sent {
             Sent::Flying(reports) => match reports.await {
-                Report::Landed => true,
+                Report::Landed => {
+                    shared.landed(line, &delivery);
+                    true
+                }
                 Report::Refused(error) => shared.try_bury(&delivery, &error).await,
                 Report::Again(error) => {
-                    shared.doubt(&delivery, &error);
-                    if failed.is_empty() && !shared.stopping.is_cancelled() {
-                        tracing::warn!(topic = &*line.id.topic, error = %Chain(&error), "the spool cannot be published");
-                    }
+                    shared.doubt(&delivery, topic_of(&line.id), &error);
                     false
                 }
             },
@@ -249,7 +269,7 @@ async fn settle<S: Sinks>(
             (true, Source::Spool(_)) => {
                 shared.spool.remove(&line.id, sequence);
                 if let Some(id) = handed.id {
-                    shared.seen.remember(&delivery.context.connector, &id);
+                    shared.seen.remember(&delivery.context.connector, &id, &delivery.body);
                 }
             }
             (false, source) => {

@@ -92,6 +92,7 @@ impl<S: Sinks> Shared<S> {
             {
                 self.published(&line, &item);
                 line.lane.landed(item.sequence);
+                self.landed(&line, &item.delivery);
                 if let Some(ticket) = ticket {
                     ticket.end(Outcome::Durable);
                 }

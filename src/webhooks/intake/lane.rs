@@ -208,11 +208,6 @@ impl<I> Lane<I> {
         self.bell.notify_one();
     }
 
-    /// The drain has ended without an end: whoever finds the lane behind starts another.
-    pub(super) fn drain_lost(&self) {
-        self.lock().draining = false;
-    }
-
     /// An append has ended, well or not. One that failed is not in the spool, and its record must not be sent: its sender
     /// has been told to come again.
     pub(super) fn appended(&self, sequence: u64, stored: bool) {
@@ -307,13 +302,16 @@ impl<I> State<I> {
             return false;
         }
         let now = Instant::now();
-        while let Some((sequence, item)) = self.tail.pop_front() {
+        // Taken out once it is sent: whatever happens to `send`, the tail has no gap.
+        while let Some((sequence, item)) = self.tail.front().cloned() {
             if sequence <= self.drained {
+                self.tail.pop_front();
                 continue;
             }
             let through = (!self.flying.is_empty()).then_some(self.through);
             match send(&item, through) {
                 Some((through, delivery, handed)) => {
+                    self.tail.pop_front();
                     self.through = through;
                     self.flying.insert(sequence, now);
                     self.drained = sequence;
@@ -322,10 +320,7 @@ impl<I> State<I> {
                         return false;
                     }
                 }
-                None => {
-                    self.tail.push_front((sequence, item));
-                    return false;
-                }
+                None => return false,
             }
         }
         self.behind = false;

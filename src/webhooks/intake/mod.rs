@@ -22,6 +22,7 @@
 mod bury;
 mod drain;
 mod flight;
+mod landing;
 mod lane;
 mod memory;
 mod prepare;
@@ -30,6 +31,7 @@ mod sinks;
 mod store;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod verdict;
 
 use std::{
@@ -37,9 +39,9 @@ use std::{
     pin::pin,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use tokio::{
@@ -54,17 +56,20 @@ use self::{
     memory::{Memory, Taken},
     seen::{Seen, Sight},
     sinks::{Report, Reports},
+    trouble::Troubles,
     verdict::{Answer, Verdict},
 };
 pub use self::{
     prepare::{Openings, Ready},
     sinks::{Producers, Sinks},
+    trouble::Trouble,
 };
 use super::delivery::{Delivery, Part, Reading};
 use crate::{
     kafka, metrics,
+    model::Moment,
     pipeline::RecordSink,
-    retry::{Chain, Policy},
+    retry::Policy,
     spool::{self, Spool},
 };
 
@@ -124,6 +129,7 @@ struct Shared<S: Sinks> {
     numbers: AtomicU64,
     memory: Arc<Memory>,
     seen: Arc<Seen>,
+    troubles: Troubles,
     drains: Semaphore,
     stopping: CancellationToken,
     /// Nobody waits for Kafka any more.
@@ -193,13 +199,14 @@ impl<S: Sinks> Intake<S> {
         let lines: HashMap<_, _> = lines.collect();
         let shared = Arc::new(Shared {
             sinks: sinks::Current::new(sinks),
-            numbers: AtomicU64::new((highest + 1).max(now())),
+            numbers: AtomicU64::new((highest + 1).max(first_number())),
             spool,
             openings,
             times,
             lines: RwLock::new(lines),
             memory: Memory::new(memory_bytes),
             seen: Seen::new(REMEMBERED),
+            troubles: Troubles::default(),
             drains: Semaphore::new(DRAINS),
             stopping: CancellationToken::new(),
             hurry: CancellationToken::new(),
@@ -221,7 +228,7 @@ impl<S: Sinks> Intake<S> {
         }
         let last = since + shared.times.last;
         let ticket = match &reading.outgoing_id {
-            Some(id) => match shared.seen.see(&delivery.context.connector, id) {
+            Some(id) => match shared.seen.see(&delivery.context.connector, id, &delivery.body) {
                 Sight::First(ticket) => Some(ticket),
                 Sight::Twin(pending) => {
                     metrics::delivery_repeated();
@@ -272,6 +279,12 @@ impl<S: Sinks> Intake<S> {
     #[must_use]
     pub fn behind(&self) -> usize {
         read(&self.0.lines).values().filter(|line| line.lane.is_behind()).count()
+    }
+
+    /// What Kafka does not take at the moment.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.0.troubles.all()
     }
 
     /// Bytes of deliveries in memory.
@@ -389,55 +402,6 @@ impl<S: Sinks> Shared<S> {
         answer.give(if item.published.initialized() { Outcome::Durable } else { Outcome::Full });
     }
 
-    /// What a report means for its record, its lane and its sender.
-    async fn reported(
-        self: &Arc<Self>,
-        line: &Arc<Line>,
-        item: &Arc<Item>,
-        report: Report,
-        since: Instant,
-        mut answer: Answer,
-    ) {
-        match report {
-            Report::Landed => {
-                self.published(line, item);
-                answer.give(Outcome::Durable);
-                line.lane.landed(item.sequence);
-            }
-            Report::Refused(error) => {
-                line.lane.landed(item.sequence);
-                self.bury(line, item, &error, since, answer).await;
-            }
-            Report::Again(error) => {
-                tracing::warn!(topic = &*line.id.topic, error = %Chain(&error), "a delivery has to be published again");
-                self.doubt(&item.delivery, &error);
-                line.lane.failed(item.sequence, Arc::clone(item));
-                self.ensure_drain(line);
-                self.secure(line, item, since, &mut answer).await;
-            }
-        }
-    }
-
-    /// What was relied on may not be there any more: the producer, or the topic.
-    fn doubt(&self, delivery: &Delivery, error: &kafka::Error) {
-        self.sinks.replace_if_over();
-        if error.lacks_topic() {
-            self.openings.doubt(&delivery.context);
-        }
-    }
-
-    /// Waits until Kafka has the record or its time is over, and then stores it.
-    async fn secure(&self, line: &Line, item: &Arc<Item>, since: Instant, answer: &mut Answer) {
-        tokio::select! {
-            _ = item.published.wait() => answer.give(Outcome::Durable),
-            () = self.due(since) => {
-                if answer.is_open() {
-                    self.store_or_wait(line, item, since, answer).await;
-                }
-            }
-        }
-    }
-
     /// Hands a part to the producer as it would be read now, to this producer where one is named. `None` where that cannot
     /// be done yet.
     fn send(&self, delivery: &Delivery, positions: &[u16], through: Option<u64>) -> Option<Sending<S::Sink>> {
@@ -466,15 +430,6 @@ impl<S: Sinks> Shared<S> {
         });
     }
 
-    /// Kafka has it: whoever waits for that is told, and a copy in the spool is not needed any more.
-    fn published(&self, line: &Line, item: &Item) {
-        // A second time would say the same.
-        item.published.set(()).ok();
-        if item.copied.load(Ordering::Acquire) {
-            self.spool.remove(&line.id, item.sequence);
-        }
-    }
-
     fn ensure_drain(self: &Arc<Self>, line: &Arc<Line>) {
         if line.lane.wants_drain() {
             self.spawn(drain::run(Arc::clone(self), Arc::clone(line)));
@@ -490,11 +445,10 @@ impl<S: Sinks> Shared<S> {
     }
 }
 
-/// Microseconds since 1970. Numbers begin there: above all that were ever given out, also in databases that could not be opened,
+/// Numbers begin at the microseconds since 1970: above all that were ever given out, also in databases that could not be opened,
 /// since nobody takes a delivery every microsecond.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or_default()
+fn first_number() -> u64 {
+    u64::try_from(Moment::now().micros()).unwrap_or_default()
 }
 
 fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {

@@ -53,8 +53,8 @@ pub(super) struct Prepared {
 pub(super) enum Kind {
     /// An event.
     Value,
-    /// A dead letter, or the first piece of one.
-    Letter(Stage),
+    /// A dead letter, or the first piece of one; for an error of this class.
+    Letter(Stage, &'static str),
     /// Another piece.
     Piece,
 }
@@ -133,9 +133,13 @@ pub(super) fn letters(
         headers.extend(of_piece.iter().flat_map(|of_piece| of_piece(number)));
         let edge = |number: usize| body.len() * number / pieces;
         let value = body.slice(edge(number - 1)..edge(number));
-        let original = Original { key: Bytes::from(context.connector.clone()), value, place: None };
+        let original =
+            Original { key: Bytes::copy_from_slice(context.connector.as_bytes()), value, place: None };
         let record = ready.dead_letters.record(&original, meant.map(|meant| meant.topic), failure, &headers);
-        Prepared { record, kind: if number == 1 { Kind::Letter(failure.stage) } else { Kind::Piece } }
+        Prepared {
+            record,
+            kind: if number == 1 { Kind::Letter(failure.stage, failure.class) } else { Kind::Piece },
+        }
     };
     (1..=pieces).map(piece).collect()
 }

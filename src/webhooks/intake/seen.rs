@@ -1,7 +1,8 @@
 //! Deliveries that came before: an id is remembered once its delivery is durable; a twin in flight awaits the same outcome.
 //!
 //! The window is bounded by count. Ids of deliveries that were not stored are forgotten at once, so that the sender's next
-//! try is taken. Ids are kept as hashes: 128 bits, of which two do not meet by chance.
+//! try is taken. What is remembered is a hash of id and body, 128 bits, of which two do not meet by chance: another body under
+//! an id that was seen is another delivery, whatever the provider promises.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -59,8 +60,8 @@ impl Seen {
     }
 
     /// Looks a delivery up and, if it is the first, enters it.
-    pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str) -> Sight {
-        let id = self.hash(connector, id);
+    pub(super) fn see(self: &Arc<Self>, connector: &str, id: &str, body: &[u8]) -> Sight {
+        let id = self.hash(connector, id, body);
         let mut window = self.lock();
         match window.ids.get(&id) {
             Some(Some(pending)) => Sight::Twin(Arc::clone(pending)),
@@ -74,8 +75,8 @@ impl Seen {
     }
 
     /// Remembers a delivery that is durable already.
-    pub(super) fn remember(&self, connector: &str, id: &str) {
-        let id = self.hash(connector, id);
+    pub(super) fn remember(&self, connector: &str, id: &str, body: &[u8]) {
+        let id = self.hash(connector, id, body);
         self.store(id);
     }
 
@@ -91,9 +92,11 @@ impl Seen {
         }
     }
 
-    fn hash(&self, connector: &str, id: &str) -> u128 {
-        let half = |state: &std::hash::RandomState| u128::from(state.hash_one((connector, id)));
-        half(&self.hashers[0]) << 64 | half(&self.hashers[1])
+    fn hash(&self, connector: &str, id: &str, body: &[u8]) -> u128 {
+        let [first, second] = &self.hashers;
+        // The body in one half is enough, and costs half as much.
+        let halves = (first.hash_one((connector, id)), second.hash_one((connector, id, body)));
+        u128::from(halves.0) << 64 | u128::from(halves.1)
     }
 
     fn lock(&self) -> MutexGuard<'_, Window> {
@@ -132,7 +135,7 @@ mod tests {
     use super::*;
 
     fn first(seen: &Arc<Seen>, id: &str) -> Ticket {
-        match seen.see("hooks", id) {
+        match seen.see("hooks", id, b"body") {
             Sight::First(ticket) => ticket,
             other => panic!("{id}: {other:?}"),
         }
@@ -143,13 +146,13 @@ mod tests {
         let seen = Seen::new(10);
         for outcome in [Outcome::Full, Outcome::Late, Outcome::Durable] {
             let ticket = first(&seen, "a");
-            let Sight::Twin(twin) = seen.see("hooks", "a") else { panic!("no twin") };
+            let Sight::Twin(twin) = seen.see("hooks", "a", b"body") else { panic!("no twin") };
 
             ticket.end(outcome);
 
             assert_eq!(twin.wait().await, &outcome);
         }
-        assert!(matches!(seen.see("hooks", "a"), Sight::Before));
+        assert!(matches!(seen.see("hooks", "a", b"body"), Sight::Before));
     }
 
     #[test]
@@ -160,8 +163,15 @@ mod tests {
 
         first(&seen, "a").end(Outcome::Durable);
 
-        assert!(matches!(seen.see("hooks", "a"), Sight::Before));
-        assert!(matches!(seen.see("other", "a"), Sight::First(_)), "ids of another connector are its own");
+        assert!(matches!(seen.see("hooks", "a", b"body"), Sight::Before));
+        assert!(
+            matches!(seen.see("other", "a", b"body"), Sight::First(_)),
+            "ids of another connector are its own"
+        );
+        assert!(
+            matches!(seen.see("hooks", "a", b"bodies"), Sight::First(_)),
+            "another body is another delivery"
+        );
     }
 
     #[test]
@@ -170,10 +180,10 @@ mod tests {
         for id in ["a", "b", "c", "d"] {
             first(&seen, id).end(Outcome::Durable);
         }
-        seen.remember("hooks", "d");
+        seen.remember("hooks", "d", b"body");
 
-        assert!(matches!(seen.see("hooks", "b"), Sight::Before));
-        assert!(matches!(seen.see("hooks", "d"), Sight::Before));
+        assert!(matches!(seen.see("hooks", "b", b"body"), Sight::Before));
+        assert!(matches!(seen.see("hooks", "d", b"body"), Sight::Before));
         drop(first(&seen, "a"));
         let window = seen.lock();
         assert_eq!((window.ids.len(), window.order.len()), (3, 3));

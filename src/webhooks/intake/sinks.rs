@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
@@ -15,6 +15,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
+    AGAIN,
     lane::{Handed, NotSent},
     prepare::{Kind, Prepared},
 };
@@ -24,6 +25,7 @@ use crate::{
     metrics,
     model::Origin,
     pipeline::{RecordSink, Stage},
+    retry::{Backoff, Chain, Retry},
 };
 
 /// Makes producers. Kafka's, or those of a test.
@@ -82,6 +84,8 @@ impl Sinks for Producers {
 pub(super) struct Current<S: Sinks> {
     sinks: S,
     current: RwLock<Option<Built<S::Sink>>>,
+    /// When the next is tried after one that could not be made, and how long to wait if it cannot be either.
+    failed: Mutex<Option<(Instant, Backoff)>>,
     /// How many were built.
     count: AtomicU64,
 }
@@ -101,25 +105,37 @@ impl<K> Clone for Built<K> {
 
 impl<S: Sinks> Current<S> {
     pub(super) fn new(sinks: S) -> Self {
-        let current = Self { sinks, current: RwLock::new(None), count: AtomicU64::new(0) };
+        let (current, failed) = (RwLock::new(None), Mutex::new(None));
+        let current = Self { sinks, current, failed, count: AtomicU64::new(0) };
         // At once: the first record of a fresh producer waits for its connection.
         current.get();
         current
     }
 
-    /// The producer; `None` where none can be made now.
+    /// The producer; `None` where none can be made now. That is tried and told after growing waits, however many ask.
     pub(super) fn get(&self) -> Option<Built<S::Sink>> {
         if let Some(built) = &*self.current.read().unwrap_or_else(PoisonError::into_inner) {
             return Some(built.clone());
+        }
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed.as_ref().is_some_and(|(again, _)| Instant::now() < *again) {
+            return None;
         }
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if current.is_none() {
             match self.sinks.build() {
                 Ok(sink) => {
+                    *failed = None;
                     let number = self.count.fetch_add(1, Ordering::Relaxed);
                     *current = Some(Built { number, sink: Arc::new(sink) });
                 }
-                Err(error) => tracing::error!(%error, "no producer can be made"),
+                Err(error) => {
+                    let mut backoff =
+                        failed.take().map_or_else(|| Backoff::new(AGAIN, 0), |(_, backoff)| backoff);
+                    let wait = backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest);
+                    *failed = Some((Instant::now() + wait, backoff));
+                    tracing::error!(error = %Chain(&error), ?wait, "no producer can be made; deliveries are kept in the spool");
+                }
             }
         }
         current.clone()
@@ -227,7 +243,7 @@ impl<K: RecordSink> Future for Reports<K> {
 fn landed(kind: Kind, sent_at: Instant) {
     match kind {
         Kind::Value => metrics::records_published(Origin::Webhook.name(), 1),
-        Kind::Letter(stage) => metrics::dead_letter_written(stage),
+        Kind::Letter(stage, class) => metrics::dead_letter_written(stage, class),
         Kind::Piece => return,
     }
     metrics::published_after(sent_at.elapsed());

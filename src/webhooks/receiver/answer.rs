@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::{body::Body, response::Response};
 use http::{HeaderValue, StatusCode, Version, header};
 
-use crate::metrics::Refusal;
+use crate::{metrics::Refusal, server::Last};
 
 /// Most that is added to `Retry-After`, in seconds.
 const SPREAD: u64 = 2;
@@ -34,19 +34,28 @@ pub(super) fn echo(guid: &str) -> Response {
     response
 }
 
-/// Not at all. Where a rest of the body was left unread, the connection ends with the answer: nothing after it could be told
-/// from that rest.
-pub(super) fn refused(refusal: Refusal, version: Version, rest: bool, retry_after: Duration) -> Response {
+/// Not at all. The connection ends with the answer where `ends` says so, and where a rest of the body was left unread: nothing
+/// after it could be told from that rest.
+pub(super) fn refused(
+    refusal: Refusal,
+    version: Version,
+    rest: bool,
+    ends: bool,
+    retry_after: Duration,
+) -> Response {
     let mut response = match refusal {
         Refusal::Route => empty(StatusCode::NOT_FOUND),
-        Refusal::Starting | Refusal::Stopped | Refusal::Shed => later(retry_after),
-        Refusal::Source | Refusal::Signature => empty(StatusCode::UNAUTHORIZED),
+        Refusal::Starting | Refusal::Faulty | Refusal::Stopped | Refusal::Shed => later(retry_after),
+        Refusal::Unknown | Refusal::Source | Refusal::Signature => empty(StatusCode::UNAUTHORIZED),
         Refusal::Echo | Refusal::Broken => empty(StatusCode::BAD_REQUEST),
         Refusal::Oversized | Refusal::OversizedVerified => empty(StatusCode::PAYLOAD_TOO_LARGE),
         Refusal::Slow => empty(StatusCode::REQUEST_TIMEOUT),
     };
-    // HTTP/2 ends the stream; a connection has others.
-    if rest && version < Version::HTTP_2 {
+    if ends {
+        response.extensions_mut().insert(Last);
+    }
+    // HTTP/2 has no such header; there a rest ends its stream.
+    if (rest || ends) && version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -112,8 +112,12 @@ async fn read_on(
 
 /// Lets the short body of a refused request come in, so that the answer is read. Whether that was all of it.
 pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> bool {
+    // A stream of HTTP/2 can end without its body, and is not to hold its head for it.
+    if head.version >= Version::HTTP_2 {
+        return body.is_end_stream();
+    }
     // Whoever waits for leave to send has sent nothing yet.
-    let waits = head.version < Version::HTTP_2 && head.headers.contains_key(header::EXPECT);
+    let waits = head.headers.contains_key(header::EXPECT);
     if waits || announced(&body).is_some_and(|length| length > COURTESY as u64) {
         return body.is_end_stream();
     }

@@ -1,9 +1,8 @@
 //! One request, from its head to its answer: admitted, read, verified, taken.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
@@ -12,7 +11,7 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
-use http::{HeaderMap, Method, request::Parts};
+use http::{HeaderMap, HeaderName, Method, request::Parts};
 use http_body::Body as _;
 use tokio::time::Instant;
 
@@ -20,8 +19,8 @@ use super::{
     super::{
         delivery::{Context, Delivery, Family, Reading},
         intake::Outcome,
-        receivers::{Receiver, Taking, Trust},
-        signature::{ACCOUNTING_HEADER, Presented, Scheme},
+        receivers::{Found, Receiver, Taking, Trust},
+        signature::{ACCOUNTING_HEADER, Keys, Presented, Scheme},
     },
     Acknowledged, Oversized, Shared, Take, answer,
     body::{self, Limits, Read},
@@ -30,95 +29,104 @@ use super::{
 };
 use crate::{
     metrics::{self, DeliveryEnd, DeliveryFamily, Refusal},
-    model::{AccountingResource, Traceparent},
+    model::{AccountingResource, Moment, Traceparent},
     server::Arrived,
 };
+
+/// What a header takes in memory beside its name and value.
+const HEADER: usize = 128;
+/// Largest body that is read for nobody: as for connectors that set no other limit.
+pub(super) const NOBODYS_LIMIT: usize = 8 << 20;
+/// The same, for invoicing deliveries.
+pub(super) const NOBODYS_INVOICING_LIMIT: usize = 256 << 10;
+/// The header that is looked for then.
+pub(super) const NOBODYS_HEADER: &str = "ms-signature";
 
 impl<T: Take> Shared<T> {
     /// A request to the accounting route of this receiver, or of nobody.
     pub(super) async fn accounting(
         &self,
-        receiver: Option<Arc<Receiver>>,
+        found: Found,
         resource: Option<AccountingResource>,
         request: Request,
     ) -> Response {
         let (head, body) = request.into_parts();
-        let Some((receiver, accounting)) =
-            posted(&head, receiver.as_deref().map(|it| (it, it.accounting.as_ref())))
-        else {
-            return self.refuse(self.unknown(&head), &head, body).await;
+        let receiver = match posted(&head, found) {
+            Ok(receiver) => receiver,
+            Err(refusal) => return self.refuse(refusal, &head, body).await,
         };
-        let verification = self.admit(&head, receiver).and_then(|()| {
+        let accounting = receiver.as_ref().and_then(|receiver| receiver.accounting.as_ref());
+        let (keys, limit) =
+            accounting.map_or((&self.nobody, NOBODYS_LIMIT), |ours| (&ours.keys, ours.body_limit));
+        let verification = self.admit(&head, receiver.as_deref()).and_then(|()| {
             let presented = Presented::of(&head.headers, &ACCOUNTING_HEADER, Scheme::Required);
-            presented.map(|presented| Check::signature(&accounting.keys, presented)).ok_or(Refusal::Signature)
+            presented.map(|presented| Check::signature(keys, presented)).ok_or(unsigned(receiver.as_ref()))
         });
         let check = match verification {
             Ok(check) => check,
             Err(refusal) => return self.refuse(refusal, &head, body).await,
         };
-        let asked = Asked { receiver, limit: accounting.body_limit, resource };
+        let asked = Asked { receiver: receiver.as_deref(), limit, resource };
         self.deliver(&head, body, asked, check, |_| Family::Accounting { resource }).await
     }
 
     /// A request to the invoicing route of this receiver, or of nobody, that asks for no echo.
-    pub(super) async fn invoicing(&self, receiver: Option<Arc<Receiver>>, request: Request) -> Response {
+    pub(super) async fn invoicing(&self, found: Found, request: Request) -> Response {
         let (head, body) = request.into_parts();
-        let Some((receiver, invoicing)) =
-            posted(&head, receiver.as_deref().map(|it| (it, it.invoicing.as_ref())))
-        else {
-            return self.refuse(self.unknown(&head), &head, body).await;
+        let receiver = match posted(&head, found) {
+            Ok(receiver) => receiver,
+            Err(refusal) => return self.refuse(refusal, &head, body).await,
         };
-        let verification = self.admit(&head, receiver).and_then(|()| match &invoicing.trust {
-            Trust::Addresses => Ok(Check::Source),
-            Trust::Signed { header, keys, .. } => {
-                let presented = Presented::of(&head.headers, header, Scheme::Optional);
-                presented.map(|presented| Check::signature(keys, presented)).ok_or(Refusal::Signature)
-            }
+        let invoicing = receiver.as_ref().and_then(|receiver| receiver.invoicing.as_ref());
+        let trust = invoicing.map(|invoicing| &invoicing.trust);
+        let signed = |header: &HeaderName, keys: &Keys| {
+            let presented = Presented::of(&head.headers, header, Scheme::Optional);
+            presented.map(|presented| Check::signature(keys, presented)).ok_or(unsigned(receiver.as_ref()))
+        };
+        let verification = self.admit(&head, receiver.as_deref()).and_then(|()| match trust {
+            Some(Trust::Addresses) => Ok(Check::Source),
+            Some(Trust::Signed { header, keys, .. }) => signed(header, keys),
+            None => signed(&HeaderName::from_static(NOBODYS_HEADER), &self.nobody),
         });
         let check = match verification {
             Ok(check) => check,
             Err(refusal) => return self.refuse(refusal, &head, body).await,
         };
-        let asked = Asked { receiver, limit: invoicing.body_limit, resource: None };
+        let limit = invoicing.map_or(NOBODYS_INVOICING_LIMIT, |invoicing| invoicing.body_limit);
+        let asked = Asked { receiver: receiver.as_deref(), limit, resource: None };
         let family = |place: usize| {
-            let hook = match &invoicing.trust {
+            let hook = match trust {
                 // The secrets before these stand behind them, in the same order.
-                Trust::Signed { hooks, .. } => {
+                Some(Trust::Signed { hooks, .. }) => {
                     place.checked_rem(hooks.len()).map(|place| hooks[place].into())
                 }
-                Trust::Addresses => None,
+                Some(Trust::Addresses) | None => None,
             };
-            Family::Invoicing { hook, tenants: Arc::clone(&invoicing.tenants) }
+            let tenants = invoicing.map(|invoicing| Arc::clone(&invoicing.tenants)).unwrap_or_default();
+            Family::Invoicing { hook, tenants }
         };
         self.deliver(&head, body, asked, check, family).await
     }
 
     /// Says that the address is the receiver's.
-    pub(super) async fn echo(&self, receiver: &Receiver, request: Request) -> Response {
+    pub(super) async fn echo(&self, found: Found, request: Request) -> Response {
         let (head, body) = request.into_parts();
-        if receiver.state == Taking::Nothing {
-            return self.refuse(Refusal::Stopped, &head, body).await;
-        }
-        match echo::asked(head.uri.query()) {
-            Some(guid) => answer::echo(guid),
-            None => self.refuse(Refusal::Echo, &head, body).await,
-        }
-    }
-
-    /// Why nothing is received there: nobody is, or it is not known yet who is.
-    fn unknown(&self, head: &Parts) -> Refusal {
-        let may_come = head.method == Method::POST && self.receivers.is_partial();
-        if may_come { Refusal::Starting } else { Refusal::Route }
+        let refusal = match (found, echo::asked(head.uri.query())) {
+            (Found::Received(receiver), _) if receiver.state == Taking::Nothing => Refusal::Stopped,
+            (Found::Received(_), Some(guid)) => return answer::echo(guid),
+            (Found::Received(_), None) => Refusal::Echo,
+            (Found::Faulty, _) => Refusal::Faulty,
+            (Found::Unknown, _) => Refusal::Starting,
+            (Found::Nobody, _) => Refusal::Route,
+        };
+        self.refuse(refusal, &head, body).await
     }
 
     /// Whether a delivery may be read at all.
-    fn admit(&self, head: &Parts, receiver: &Receiver) -> Result<(), Refusal> {
-        if receiver.state == Taking::Nothing {
-            return Err(Refusal::Stopped);
-        }
+    fn admit(&self, head: &Parts, receiver: Option<&Receiver>) -> Result<(), Refusal> {
+        let Some(receiver) = receiver else { return Ok(()) };
         // A request without a peer comes from nowhere, which no list names.
-        let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-        let accepted = match peer {
+        let accepted = match peer(head) {
             Some(peer) => receiver.accepts_from(origin::of(peer, &head.headers, &self.options.proxies)),
             None => receiver.sources.is_empty(),
         };
@@ -142,22 +150,29 @@ impl<T: Take> Shared<T> {
         else {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         };
+        // The head is held as long as the body, and may be the larger of the two.
+        if !held.grow(weight(&head.headers)) {
+            return self.refused(Refusal::Shed, head, !body.is_end_stream());
+        }
         let limits = Limits { bytes: asked.limit, until: since + self.options.body_time };
         let read = match body::read(body, limits, &mut check, &mut held).await {
             Ok(read) => read,
             Err(refusal) => return self.refused(refusal, head, true),
         };
-        let Some(place) = check.finish() else {
-            return self.refused(Refusal::Signature, head, false);
+        let (Some(place), Some(receiver)) = (check.finish(), asked.receiver) else {
+            return self.refused(unsigned(asked.receiver), head, false);
         };
         // The place tells whether the secret before this one is still in use; it is no secret.
-        tracing::debug!(connector = &*asked.receiver.connector, secret = place, "a delivery was verified");
+        tracing::debug!(connector = &*receiver.connector, secret = place, "a delivery was verified");
+        if receiver.state == Taking::Nothing {
+            return self.refused(Refusal::Stopped, head, false);
+        }
         let Read::Whole(body) = read else {
-            self.oversized(&asked);
+            self.oversized(receiver, &asked);
             return self.refused(Refusal::OversizedVerified, head, false);
         };
         let _held = held.verified();
-        self.take(asked.receiver, head, family(place), body, since).await
+        self.take(receiver, head, family(place), body, since).await
     }
 
     /// Hands a verified body on and answers with what became of it.
@@ -174,10 +189,10 @@ impl<T: Take> Shared<T> {
             Family::Invoicing { .. } => DeliveryFamily::Invoicing,
         };
         let context = Context {
-            connector: receiver.connector.to_string(),
-            prefix: receiver.prefix.clone(),
-            dead_letters: receiver.dead_letters.clone(),
-            received_at: now(),
+            connector: Arc::clone(&receiver.connector),
+            prefix: Arc::clone(&receiver.prefix),
+            dead_letters: Arc::clone(&receiver.dead_letters),
+            received_at: Moment::now().micros(),
             traceparent: traceparent(&head.headers),
             family,
         };
@@ -217,8 +232,8 @@ impl<T: Take> Shared<T> {
     }
 
     /// The provider's own, and lost: somebody has to raise the limit.
-    fn oversized(&self, asked: &Asked<'_>) {
-        let (connector, limit) = (&asked.receiver.connector, asked.limit);
+    fn oversized(&self, receiver: &Receiver, asked: &Asked<'_>) {
+        let (connector, limit) = (&receiver.connector, asked.limit);
         tracing::error!(
             connector = &**connector,
             limit,
@@ -228,7 +243,7 @@ impl<T: Take> Shared<T> {
             connector: Arc::clone(connector),
             resource: asked.resource,
             limit,
-            received_at: now(),
+            received_at: Moment::now().micros(),
         };
         if let Some(told) = &self.options.oversized
             && told.try_send(oversized).is_err()
@@ -247,24 +262,43 @@ impl<T: Take> Shared<T> {
     fn refused(&self, refusal: Refusal, head: &Parts, rest: bool) -> Response {
         metrics::delivery_refused(refusal);
         tracing::debug!(?refusal, "a request was refused");
-        answer::refused(refusal, head.version, rest, self.options.retry_after)
+        // Nobody keeps its place without ever delivering anything. But who is turned away for want of room may: to make another
+        // connection costs us more; and so may a proxy, whose connections are everybody's.
+        let proxied = peer(head).is_some_and(|peer| origin::is_proxy(peer, &self.options.proxies));
+        let ends = refusal != Refusal::Shed && !proxied;
+        answer::refused(refusal, head.version, rest, ends, self.options.retry_after)
     }
 }
 
 /// Whose delivery is to be read, and how.
 struct Asked<'a> {
-    receiver: &'a Receiver,
+    /// `None` for nobody's: it is read as any other and refused as one that nobody signed.
+    receiver: Option<&'a Receiver>,
     limit: usize,
     resource: Option<AccountingResource>,
 }
 
-/// Deliveries are posted, to a receiver that takes such.
-fn posted<'a, F>(
-    head: &Parts,
-    receiver: Option<(&'a Receiver, Option<&'a F>)>,
-) -> Option<(&'a Receiver, &'a F)> {
-    let (receiver, family) = receiver.filter(|_| head.method == Method::POST)?;
-    Some((receiver, family?))
+/// Deliveries are posted; whose this one is.
+fn posted(head: &Parts, found: Found) -> Result<Option<Arc<Receiver>>, Refusal> {
+    if head.method != Method::POST {
+        return Err(Refusal::Route);
+    }
+    match found {
+        Found::Received(receiver) => Ok(Some(receiver)),
+        Found::Nobody => Ok(None),
+        Found::Faulty => Err(Refusal::Faulty),
+        Found::Unknown => Err(Refusal::Starting),
+    }
+}
+
+/// What a delivery without a valid signature counts as; to its sender that is no difference.
+fn unsigned<T>(receiver: Option<T>) -> Refusal {
+    if receiver.is_some() { Refusal::Signature } else { Refusal::Unknown }
+}
+
+/// The other end of the connection.
+fn peer(head: &Parts) -> Option<IpAddr> {
+    head.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
 /// When the head of a request was there.
@@ -272,9 +306,9 @@ fn since(head: &Parts) -> Instant {
     head.extensions.get::<Arrived>().map_or_else(Instant::now, |Arrived(since)| *since)
 }
 
-fn now() -> i64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
+/// Bytes that headers take in memory, roughly.
+fn weight(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER).sum()
 }
 
 /// The trace a request belongs to, where it names exactly one.

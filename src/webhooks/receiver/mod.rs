@@ -10,11 +10,13 @@
 //! | `POST /webhooks/accounting/{connector}`, also with `/{resource}` behind it | as drawn |
 //! | `POST /api/webhooks/incoming/{segment}` | as drawn |
 //! | `GET /api/webhooks/incoming/{segment}?echo=GUID` | the GUID, and never anything but a GUID |
-//! | anything else | 404 |
+//! | `GET` to a segment of nobody's, anything else | 404 |
 //!
 //! - Nothing looks into a body that was not verified: not its type, not its encoding. What is verified are the raw bytes.
 //! - No answer has a body, but for the echo's; none sets a cookie or tells why. Whoever may not deliver gets 401, whatever
-//!   the reason.
+//!   the reason: also where no connector has that name, and only after the same work, so that nobody learns which there are.
+//!   A connector that is stopped says so to those alone who have its secret. One that cannot be received, since its secret is
+//!   not to be had, is the exception: 503 to everybody, or the provider would give it up.
 //! - Memory is bounded: bytes of bodies that are not verified yet by [`Options::unverified_bytes`], of which a quarter is
 //!   kept for small bodies; those of deliveries on their way by [`Options::verified_bytes`]. Above either, new requests are
 //!   answered 503 before their body is read; who has been read is never turned away.
@@ -38,7 +40,8 @@ use self::budget::Budget;
 use super::{
     delivery::{Delivery, Reading},
     intake::{Intake, Outcome, Sinks},
-    receivers::Receivers,
+    receivers::{Found, Receivers},
+    signature::Keys,
 };
 use crate::{metrics::Refusal, model::AccountingResource};
 
@@ -137,7 +140,8 @@ pub fn router<T: Take>(
     options: Options,
 ) -> Router {
     let budget = Budget::new(options.unverified_bytes, options.verified_bytes);
-    let shared = Arc::new(Shared { receivers, take, acknowledged, budget, options });
+    let nobody = Keys::new([&b"in the place of a secret"[..]]);
+    let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, options });
     Router::new()
         .route("/webhooks/accounting/{connector}", any(accounting::<T>))
         .route("/webhooks/accounting/{connector}/{resource}", any(accounting_resource::<T>))
@@ -152,6 +156,8 @@ struct Shared<T> {
     take: Arc<T>,
     acknowledged: mpsc::Sender<Acknowledged>,
     budget: Arc<Budget>,
+    /// What deliveries to nobody are hashed with; what comes of it is not looked at.
+    nobody: Keys,
     options: Options,
 }
 
@@ -162,8 +168,8 @@ async fn accounting<T: Take>(
     segments: Segments<String>,
     request: Request,
 ) -> Response {
-    let receiver = segments.ok().and_then(|Path(connector)| shared.receivers.accounting(&connector));
-    shared.accounting(receiver, None, request).await
+    let found = segments.map_or(Found::Nobody, |Path(connector)| shared.receivers.accounting(&connector));
+    shared.accounting(found, None, request).await
 }
 
 async fn accounting_resource<T: Take>(
@@ -174,10 +180,10 @@ async fn accounting_resource<T: Take>(
     let named = segments.ok().and_then(|Path((connector, name))| {
         let resource = AccountingResource::all().find(|resource| resource.name() == name);
         let resource = resource.or_else(|| AccountingResource::from_provider(&name))?;
-        Some((shared.receivers.accounting(&connector)?, resource))
+        Some((shared.receivers.accounting(&connector), resource))
     });
-    let (receiver, resource) = named.unzip();
-    shared.accounting(receiver, resource, request).await
+    let (found, resource) = named.unzip();
+    shared.accounting(found.unwrap_or(Found::Nobody), resource, request).await
 }
 
 async fn incoming<T: Take>(
@@ -185,14 +191,11 @@ async fn incoming<T: Take>(
     segments: Segments<String>,
     request: Request,
 ) -> Response {
-    let receiver = segments.ok().and_then(|Path(segment)| shared.receivers.invoicing(&segment));
-    match receiver {
-        Some(receiver) if request.method() == Method::GET => shared.echo(&receiver, request).await,
-        None if request.method() == Method::GET && shared.receivers.is_partial() => {
-            let (head, body) = request.into_parts();
-            shared.refuse(Refusal::Starting, &head, body).await
-        }
-        receiver => shared.invoicing(receiver, request).await,
+    let found = segments.map_or(Found::Nobody, |Path(segment)| shared.receivers.invoicing(&segment));
+    if request.method() == Method::GET {
+        shared.echo(found, request).await
+    } else {
+        shared.invoicing(found, request).await
     }
 }
 

@@ -11,11 +11,10 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// proxies append whom they saw, so only what stands right of the first stranger is to be believed. Where that is no address,
 /// it is the proxy's own.
 pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
-    let ours = |address: IpAddr| proxies.iter().any(|network| network.contains(&address));
     let mut nearest = peer.to_canonical();
     let values: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
     for text in values.into_iter().rev().flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b',')) {
-        if !ours(nearest) {
+        if !is_proxy(nearest, proxies) {
             break;
         }
         match address(text) {
@@ -24,6 +23,12 @@ pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr
         }
     }
     nearest
+}
+
+/// Whether the address is one of our proxies.
+pub(super) fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
+    let address = address.to_canonical();
+    proxies.iter().any(|network| network.contains(&address))
 }
 
 /// An address, as some write it with its port.

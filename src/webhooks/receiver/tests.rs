@@ -19,7 +19,7 @@ use crate::{
     config::{Providers, WebhookSource},
     secret::Secret,
     webhooks::{
-        receivers::{Receiver, Taking},
+        receivers::{Receiver, Taking, Trust},
         signature,
     },
 };
@@ -38,19 +38,25 @@ impl Take for Counting {
     }
 }
 
-fn routes(options: Options) -> (Router, Arc<Counting>) {
+fn receiver() -> Receiver {
     let config: BTreeMap<String, String> = [
         ("connector.class", "WebhookSource"),
         ("topic.prefix", "acme"),
         ("accounting.resources", "all"),
         ("accounting.secret", SECRET),
+        ("invoicing.hooks", "Customer:Created"),
+        ("invoicing.secret", "another-secret-of-another-api-0123456789"),
         ("subscriptions.manage", "false"),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();
     let (source, _) = WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
+    Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap()
+}
+
+fn routes(options: Options) -> (Router, Arc<Counting>) {
     let receivers = Receivers::new();
-    receivers.set(vec![Arc::new(Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap())]);
+    receivers.set(vec![Arc::new(receiver())]);
     let take = Arc::new(Counting::default());
     (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
 }
@@ -74,8 +80,31 @@ impl io::Write for Lines {
     }
 }
 
+#[test]
+fn what_is_read_for_nobody_is_what_a_connector_takes_that_sets_no_limits() {
+    let receiver = receiver();
+    let (accounting, invoicing) = (receiver.accounting.unwrap(), receiver.invoicing.unwrap());
+    let Trust::Signed { header, .. } = invoicing.trust else { panic!("nothing is signed") };
+
+    assert_eq!(accounting.body_limit, deliver::NOBODYS_LIMIT);
+    assert_eq!(invoicing.body_limit, deliver::NOBODYS_INVOICING_LIMIT);
+    assert_eq!(header, deliver::NOBODYS_HEADER);
+}
+
+const ACKNOWLEDGE: &[u8] = br#"{"EventType":{"EventType":"Acknowledge"},"WebhookId":"a name"}"#;
+
 #[tokio::test]
 async fn no_secret_signature_or_body_is_in_any_log_line() {
+    // A line that another test's thread comes to first, just while this one begins to listen, may stay silent for good: each is
+    // come to once before.
+    let (unheard, _) = routes(Options::default());
+    for body in [&b"{}"[..], ACKNOWLEDGE] {
+        for signed in
+            [signature::sign(&Secret::new(SECRET), body), signature::sign(&Secret::new(SECRET), b"other")]
+        {
+            post(&unheard, &signed, Body::from(body)).await;
+        }
+    }
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -86,14 +115,14 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
     let _default = tracing::subscriber::set_default(subscriber);
     let (router, take) = routes(Options::default());
     let good = br#"{"OutgoingId":"1","EventType":{"EventType":"CustomerUpdated"},"JsonData":"a name"}"#;
-    let acknowledge = br#"{"EventType":{"EventType":"Acknowledge"},"WebhookId":"a name"}"#;
+    let acknowledge = ACKNOWLEDGE;
     let signed = signature::sign(&Secret::new(SECRET), good);
 
     let taken = post(&router, &signed, Body::from(&good[..])).await;
     let forged = post(&router, &signed, Body::from("a name")).await;
     let acknowledged = signature::sign(&Secret::new(SECRET), acknowledge);
     // Nobody listens, which is worth a line.
-    let dropped = post(&router, &acknowledged, Body::from(&acknowledge[..])).await;
+    let dropped = post(&router, &acknowledged, Body::from(acknowledge)).await;
 
     assert_eq!([taken, forged, dropped], [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::OK]);
     assert_eq!(take.0.load(Ordering::Relaxed), 1);
@@ -106,7 +135,7 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
 
 #[tokio::test]
 async fn a_body_that_is_not_read_to_its_end_gives_back_what_it_held() {
-    let (router, take) = routes(Options { unverified_bytes: 1_000, ..Options::default() });
+    let (router, take) = routes(Options { unverified_bytes: 1_300, ..Options::default() });
     const BODY: &[u8] = &[b' '; 900];
     let signed = signature::sign(&Secret::new(SECRET), BODY);
     let pieces = |ends: bool| {
@@ -161,7 +190,9 @@ async fn nobody_is_told_that_a_connector_is_not_there_before_that_is_known() {
 
     receivers.set_partial(false);
 
-    for (method, path) in paths {
-        assert_eq!(ask(method, path).await, (StatusCode::NOT_FOUND, false), "{method} {path}");
+    for ((method, path), expected) in
+        paths.into_iter().zip([StatusCode::UNAUTHORIZED, StatusCode::UNAUTHORIZED, StatusCode::NOT_FOUND])
+    {
+        assert_eq!(ask(method, path).await, (expected, false), "{method} {path}");
     }
 }

@@ -33,9 +33,9 @@ pub struct Receiver {
     /// Its name, which is in the path of accounting deliveries.
     pub connector: Arc<str>,
     /// `topic.prefix`.
-    pub prefix: String,
+    pub prefix: Arc<str>,
     /// Topic of its dead letters.
-    pub dead_letters: String,
+    pub dead_letters: Arc<str>,
     /// What becomes of its deliveries.
     pub state: Taking,
     /// Accounting deliveries, where it takes any.
@@ -149,8 +149,8 @@ impl Receiver {
         });
         Ok(Self {
             connector: source.common.name.as_str().into(),
-            prefix: source.common.topic_prefix.to_string(),
-            dead_letters,
+            prefix: source.common.topic_prefix.as_str().into(),
+            dead_letters: dead_letters.into(),
             state,
             accounting: accounting.transpose()?,
             invoicing: invoicing.transpose()?,
@@ -162,6 +162,39 @@ impl Receiver {
     #[must_use]
     pub fn accepts_from(&self, address: IpAddr) -> bool {
         self.sources.is_empty() || self.sources.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// A connector that is configured and cannot be received: what would verify its deliveries is not to be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faulty {
+    /// Its name.
+    pub connector: String,
+    /// Last segment of the path of its invoicing deliveries, where it takes any.
+    pub segment: Option<String>,
+}
+
+/// Whose deliveries come to an address.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// This one's.
+    Received(Arc<Receiver>),
+    /// A [`Faulty`] one's.
+    Faulty,
+    /// That is not known yet.
+    Unknown,
+    /// Nobody's.
+    Nobody,
+}
+
+impl Found {
+    /// Whose they are, where somebody takes them.
+    #[must_use]
+    pub fn receiver(self) -> Option<Arc<Receiver>> {
+        match self {
+            Self::Received(receiver) => Some(receiver),
+            Self::Faulty | Self::Unknown | Self::Nobody => None,
+        }
     }
 }
 
@@ -180,6 +213,7 @@ struct Shared {
 struct Table {
     by_connector: HashMap<Arc<str>, Arc<Receiver>>,
     by_segment: HashMap<String, Arc<Receiver>>,
+    faulty: Vec<Faulty>,
 }
 
 impl Receivers {
@@ -191,7 +225,12 @@ impl Receivers {
 
     /// Receives these from now on, and nobody else. Of two with one invoicing segment the first gets its deliveries.
     pub fn set(&self, table: Vec<Arc<Receiver>>) {
-        let mut new = Table::default();
+        self.set_beside(table, Vec::new());
+    }
+
+    /// The same, where there are others that cannot be received now: the provider is to try those again later.
+    pub fn set_beside(&self, table: Vec<Arc<Receiver>>, faulty: Vec<Faulty>) {
+        let mut new = Table { faulty, ..Table::default() };
         for receiver in table {
             if let Some(invoicing) = &receiver.invoicing {
                 let segment = invoicing.segment.clone();
@@ -216,14 +255,19 @@ impl Receivers {
 
     /// Whose accounting deliveries have this connector's name in their path.
     #[must_use]
-    pub fn accounting(&self, connector: &str) -> Option<Arc<Receiver>> {
-        self.table().by_connector.get(connector).filter(|receiver| receiver.accounting.is_some()).cloned()
+    pub fn accounting(&self, connector: &str) -> Found {
+        let table = self.table();
+        let receiver = table.by_connector.get(connector).filter(|receiver| receiver.accounting.is_some());
+        self.found(receiver, || table.faulty.iter().any(|faulty| faulty.connector == connector))
     }
 
     /// Whose invoicing deliveries have this last segment in their path.
     #[must_use]
-    pub fn invoicing(&self, segment: &str) -> Option<Arc<Receiver>> {
-        self.table().by_segment.get(segment).cloned()
+    pub fn invoicing(&self, segment: &str) -> Found {
+        let table = self.table();
+        self.found(table.by_segment.get(segment), || {
+            table.faulty.iter().any(|faulty| faulty.segment.as_deref() == Some(segment))
+        })
     }
 
     /// All of them, by name.
@@ -232,6 +276,15 @@ impl Receivers {
         let mut all: Vec<_> = self.table().by_connector.values().cloned().collect();
         all.sort_by(|one, other| one.connector.cmp(&other.connector));
         all
+    }
+
+    fn found(&self, receiver: Option<&Arc<Receiver>>, is_faulty: impl FnOnce() -> bool) -> Found {
+        match receiver {
+            Some(receiver) => Found::Received(Arc::clone(receiver)),
+            None if is_faulty() => Found::Faulty,
+            None if self.is_partial() => Found::Unknown,
+            None => Found::Nobody,
+        }
     }
 
     /// The lock is held for a copy of a pointer, so that readers and writers wait for nothing.

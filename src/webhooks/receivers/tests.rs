@@ -108,20 +108,29 @@ fn deliveries_that_nobody_signs_need_addresses() {
 fn a_new_table_replaces_the_old_one_whole() {
     let receivers = Receivers::new();
     let seen_elsewhere = receivers.clone();
-    assert!(receivers.all().is_empty() && receivers.accounting("a").is_none());
+    assert!(receivers.all().is_empty() && receivers.accounting("a").receiver().is_none());
 
     receivers.set(vec![
         receiver("b", &[("accounting.resources", ""), ("invoicing.segment", "Here")]),
         receiver("a", &[("invoicing.hooks", "")]),
     ]);
 
-    assert!(seen_elsewhere.accounting("a").is_some() && seen_elsewhere.invoicing("Here").is_some());
-    assert!(receivers.accounting("b").is_none() && receivers.accounting("A").is_none());
-    assert!(receivers.invoicing("Invoicing").is_none() && receivers.invoicing("here").is_none());
+    assert!(
+        seen_elsewhere.accounting("a").receiver().is_some()
+            && seen_elsewhere.invoicing("Here").receiver().is_some()
+    );
+    assert!(receivers.accounting("b").receiver().is_none() && receivers.accounting("A").receiver().is_none());
+    assert!(
+        receivers.invoicing("Invoicing").receiver().is_none()
+            && receivers.invoicing("here").receiver().is_none()
+    );
     let names: Vec<_> = receivers.all().iter().map(|receiver| receiver.connector.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
     receivers.set(vec![receiver("c", &[])]);
-    assert!(seen_elsewhere.accounting("a").is_none() && seen_elsewhere.invoicing("Here").is_none());
+    assert!(
+        seen_elsewhere.accounting("a").receiver().is_none()
+            && seen_elsewhere.invoicing("Here").receiver().is_none()
+    );
 }
 
 #[test]
@@ -130,7 +139,7 @@ fn the_first_of_two_with_one_segment_gets_its_deliveries() {
 
     receivers.set(vec![receiver("first", &[]), receiver("second", &[])]);
 
-    assert_eq!(&*receivers.invoicing("Invoicing").unwrap().connector, "first");
+    assert_eq!(&*receivers.invoicing("Invoicing").receiver().unwrap().connector, "first");
 }
 
 #[test]
@@ -139,4 +148,37 @@ fn nothing_of_a_secret_is_shown() {
         format!("{:?}", receiver("hooks", &[("accounting.secret.previous", "hunter2-before-that-one")]));
 
     assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn an_address_of_a_connector_at_fault_is_told_from_one_of_nobody() {
+    let receivers = Receivers::new();
+    let faulty = |connector: &str, segment: Option<&str>| Faulty {
+        connector: connector.into(),
+        segment: segment.map(Into::into),
+    };
+
+    receivers.set_beside(
+        vec![receiver("a", &[])],
+        vec![faulty("b", Some("There")), faulty("c", Some("Invoicing")), faulty("d", None)],
+    );
+
+    for name in ["b", "c", "d"] {
+        assert!(matches!(receivers.accounting(name), Found::Faulty), "{name}");
+    }
+    assert!(matches!(receivers.invoicing("There"), Found::Faulty));
+    assert!(matches!(receivers.accounting("a"), Found::Received(_)));
+    assert!(
+        matches!(receivers.invoicing("Invoicing"), Found::Received(_)),
+        "it is the one's that is received"
+    );
+    assert!(matches!((receivers.accounting("e"), receivers.invoicing("E")), (Found::Nobody, Found::Nobody)));
+    receivers.set_partial(true);
+    assert!(matches!(
+        (receivers.accounting("e"), receivers.accounting("b")),
+        (Found::Unknown, Found::Faulty)
+    ));
+    receivers.set(Vec::new());
+    receivers.set_partial(false);
+    assert!(matches!(receivers.accounting("b"), Found::Nobody));
 }

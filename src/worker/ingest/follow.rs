@@ -1,7 +1,7 @@
 //! Keeps the receivers what the config topic says they are, and keeps them for a start without it.
 //!
 //! cache ─▶ table ─▶ openings, receivers, the spool's limit; then the same for every change of the config topic, which is kept
-//! in the cache again.
+//! in the cache again. What configurations refer to is looked at every so often, and counts as a change of them does.
 //!
 //! Topics are opened before receivers change, so that no delivery is taken for topics nobody knows of.
 
@@ -15,19 +15,20 @@ use std::{
 use tokio::{
     sync::watch,
     task::{JoinError, spawn_blocking},
-    time::sleep,
+    time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Faults,
     cache::Cache,
-    gaps::{self, Cause, Gaps},
+    gaps::Gaps,
     openings::{Prefixes, Want},
-    table::{Listed, Table, listed},
+    table::{Listed, Looked, Table, listed, stopped_at},
 };
 use crate::{
     config::{Providers, connector::TargetState},
+    model::Moment,
     spool::Spool,
     webhooks::receivers::Receivers,
     worker::state::{Tail, configs::Configs},
@@ -35,6 +36,8 @@ use crate::{
 
 /// How long after a failure (a reference that does not resolve, a file that cannot be written) the next try is.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How long after a reference has changed the second look is that confirms it: longer than it takes to write a file.
+const SETTLED: Duration = Duration::from_secs(1);
 /// What the spool may hold for connectors that are gone, where there is none that says so.
 const NOBODYS: u64 = 64 << 20;
 
@@ -44,6 +47,8 @@ pub(super) type Source = watch::Receiver<Option<Tail<Configs>>>;
 /// What it keeps in step.
 pub(super) struct Parts {
     pub(super) providers: Providers,
+    /// `secrets.reload.interval.ms`.
+    pub(super) look_every: Duration,
     /// `topic.creation.enable`.
     pub(super) create: bool,
     pub(super) receivers: Receivers,
@@ -67,7 +72,7 @@ impl Follower {
         let state_dir = state_dir.to_owned();
         let (cache, listed) = spawn_blocking(move || Cache::load(&state_dir)).await?;
         let mut follower = Self { parts, cache, table: Table::default(), listed: BTreeMap::new() };
-        follower.show(listed).await?;
+        follower.show(listed, &BTreeMap::new()).await?;
         Ok(follower)
     }
 
@@ -80,18 +85,33 @@ impl Follower {
 
     async fn follow(&mut self, mut source: Source) -> Result<(), JoinError> {
         let mut kept = true;
+        let mut look_at = Instant::now() + self.parts.look_every;
         loop {
+            let mut looked = Looked::default();
+            if Instant::now() >= look_at {
+                looked = self.look().await?;
+                let every = self.parts.look_every;
+                look_at = Instant::now() + if looked.unsettled { every.min(SETTLED) } else { every };
+            }
             let tail = source.borrow_and_update().clone();
             let mut changes = tail.as_ref().map(Tail::changes);
             if let Some(changes) = &mut changes {
                 changes.borrow_and_update();
             }
-            let wanted = tail.as_ref().map(|tail| tail.read(listed));
-            let has_faults = !self.parts.faults.borrow().is_empty();
+            let wanted =
+                tail.as_ref().map(|tail| tail.read(|configs| (listed(configs), stopped_at(configs))));
+            let anew = !looked.stale.is_empty() || !self.parts.faults.borrow().is_empty();
             match wanted {
-                Some(wanted) if wanted != self.listed || has_faults => self.show(wanted).await?,
-                None if has_faults => self.show(self.listed.clone()).await?,
+                Some((wanted, stopped_at)) if wanted != self.listed || anew => {
+                    self.show(wanted, &stopped_at).await?;
+                }
+                None if anew => self.show(self.listed.clone(), &BTreeMap::new()).await?,
                 _ => {}
+            }
+            for connector in
+                looked.stale.iter().filter(|name| !self.parts.faults.borrow().contains_key(*name))
+            {
+                tracing::info!(connector, "what it refers to has changed, and counts from now on");
             }
             if tail.is_some() {
                 self.parts.receivers.set_partial(false);
@@ -103,19 +123,42 @@ impl Follower {
                 _ = source.changed() => {}
                 () = changed(changes) => {}
                 () = sleep(AGAIN), if again => {}
+                () = sleep_until(look_at) => {}
             }
         }
     }
 
-    /// Makes these the ones that are received.
-    async fn show(&mut self, listed: BTreeMap<String, Listed>) -> Result<(), JoinError> {
+    /// Finds out whose references have changed.
+    async fn look(&mut self) -> Result<Looked, JoinError> {
+        self.on_table(Table::look).await
+    }
+
+    /// Does what may block with the table.
+    async fn on_table<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Table, &Providers) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
         let (mut table, providers) = (std::mem::take(&mut self.table), self.parts.providers.clone());
-        let (table, listed) = spawn_blocking(move || {
-            table.apply(&listed, &providers);
-            (table, listed)
+        let (table, done) = spawn_blocking(move || {
+            let done = work(&mut table, &providers);
+            (table, done)
         })
         .await?;
         self.table = table;
+        Ok(done)
+    }
+
+    /// Makes these the ones that are received.
+    async fn show(
+        &mut self,
+        listed: BTreeMap<String, Listed>,
+        stopped_at: &BTreeMap<String, i64>,
+    ) -> Result<(), JoinError> {
+        let apply = |table: &mut Table, providers: &Providers| {
+            table.apply(&listed, providers);
+            listed
+        };
+        let listed = self.on_table(apply).await?;
         let Parts { receivers, prefixes, spool, gaps, create, .. } = &self.parts;
         let received: Vec<_> = self.table.received().collect();
         let want = |(name, one): &(&str, &super::table::Received)| Want {
@@ -125,12 +168,15 @@ impl Follower {
             paused: one.target == TargetState::Paused,
         };
         prefixes.set(received.iter().map(want).collect());
-        receivers.set(received.iter().map(|(_, one)| Arc::clone(&one.receiver)).collect());
+        let table = received.iter().map(|(_, one)| Arc::clone(&one.receiver)).collect();
+        receivers.set_beside(table, self.table.faulty());
         let limit = received.iter().map(|(_, one)| one.spool_limit()).reduce(u64::saturating_add);
         spool.set_limit(limit.unwrap_or(NOBODYS));
 
-        let places: Vec<(String, String)> =
-            received.iter().map(|(name, one)| ((*name).to_owned(), one.receiver.prefix.clone())).collect();
+        let places: Vec<(String, String)> = received
+            .iter()
+            .map(|(name, one)| ((*name).to_owned(), one.receiver.prefix.to_string()))
+            .collect();
         gaps.assign(&places).await;
         let stopped: BTreeSet<&String> = listed
             .iter()
@@ -141,8 +187,9 @@ impl Follower {
             .map(|(name, _)| name)
             .collect();
         for (name, prefix) in places.iter().filter(|(name, _)| stopped.contains(name)) {
-            let detail = "the connector was stopped: its deliveries are answered 503 until it runs again";
-            gaps.open(name, prefix, Cause::Stopped, gaps::now(), detail).await;
+            // Every worker opens it, under the one name that they all know.
+            let at = stopped_at.get(name).copied().unwrap_or_else(|| Moment::now().micros());
+            gaps.stopped(name, prefix, at).await;
         }
         self.tell_faults();
         if listed != self.listed {

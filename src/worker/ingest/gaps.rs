@@ -6,9 +6,11 @@
 //!
 //! | Cause | What has happened |
 //! |---|---|
-//! | `spool` | a database of the spool was moved aside, or part of it cannot be read: acknowledged deliveries may be in it |
+//! | `spool` | a database of the spool was moved aside, part of it cannot be read, or this version cannot read it: acknowledged deliveries may be in it |
 //! | `stopped` | the connector was stopped: its deliveries are answered 503, and the provider gives up on them in time |
 //! | `oversized` | a verified delivery was larger than `body.limit.bytes` |
+//!
+//! A stop is one gap, whoever tells of it: all workers know when it was ordered, and that is its name.
 //!
 //! A gap survives a crash until Kafka has it. What is lost of the spool is every connector's that the worker receives, and is
 //! kept until it knows one. Whoever closes gaps finds them in the state topic.
@@ -18,7 +20,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
+    time::SystemTime,
 };
 
 use serde::{Deserialize, Serialize};
@@ -26,14 +28,17 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, task::spawn_blocking};
 
 pub(super) use crate::metrics::GapCause as Cause;
-use crate::{durable, metrics, model::Key};
+use crate::{
+    durable, metrics,
+    model::{Key, Moment},
+};
 
 const FILE: &str = "gaps.json";
 const LARGEST: u64 = 16 << 20;
 /// Gaps that wait to be written. Beyond it nothing new is told by a further one.
 const MOST: usize = 1_000;
 /// One gap of a connector and cause covers what happens so soon after it, in microseconds.
-const SOON: i64 = 60_000_000;
+const SOON: u64 = 60_000_000;
 
 /// Deliveries of a connector that may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,14 +72,35 @@ struct Content {
 /// Connector, prefix and cause.
 type Kind = (String, String, Cause);
 
+/// The last gap of a kind.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    from: i64,
+    opened_at: i64,
+}
+
+impl Last {
+    /// Whether it tells all that another one would.
+    fn covers(self, gap: &Gap) -> bool {
+        let is_near = match gap.cause {
+            // Each is known by the moment it was ordered.
+            Cause::Stopped => self.opened_at == gap.opened_at,
+            Cause::Spool | Cause::Oversized => self.opened_at.abs_diff(gap.opened_at) < SOON,
+        };
+        is_near && self.from <= gap.from
+    }
+}
+
 /// The gaps that are not in Kafka yet.
 #[derive(Debug)]
 pub(super) struct Gaps {
     path: PathBuf,
     worker: Arc<str>,
     content: Mutex<Content>,
-    /// When the last of each kind was opened, also of those that Kafka has by now.
-    last: Mutex<BTreeMap<Kind, i64>>,
+    /// The last of each kind, also of those that Kafka has by now.
+    last: Mutex<BTreeMap<Kind, Last>>,
+    /// The connectors that are received, by name with their prefix.
+    received: Mutex<Vec<(String, String)>>,
     /// One writer at a time.
     writing: tokio::sync::Mutex<()>,
     changed: watch::Sender<()>,
@@ -109,46 +135,66 @@ impl Gaps {
             Content::default()
         });
         let (writing, changed) = (tokio::sync::Mutex::default(), watch::Sender::new(()));
-        let gaps =
-            Self { path, worker, content: Mutex::new(content), last: Mutex::default(), writing, changed };
+        let (content, last, received) = (Mutex::new(content), Mutex::default(), Mutex::default());
+        let gaps = Self { path, worker, content, last, received, writing, changed };
         metrics::gaps_unwritten(gaps.lock().gaps.len());
         gaps
     }
 
     /// Deliveries of this connector may be missing from then on.
     pub(super) async fn open(&self, connector: &str, prefix: &str, cause: Cause, from: i64, detail: &str) {
-        if self.add(connector, prefix, cause, from, detail, now()) {
+        if self.add(connector, prefix, cause, from, detail, Moment::now().micros()) {
             self.save().await;
         }
     }
 
-    /// Acknowledged deliveries of any connector may be missing from then on.
-    pub(super) async fn lost(&self, from: Option<SystemTime>, detail: String) {
-        let found_at = now();
-        let from = from.map_or(found_at, micros);
-        let loss = Loss { from, detail, found_at };
+    /// The connector was told to stop at this moment.
+    pub(super) async fn stopped(&self, connector: &str, prefix: &str, at: i64) {
+        let detail = "the connector was stopped: its deliveries are answered 503 until it runs again";
+        if self.add(connector, prefix, Cause::Stopped, at, detail, at) {
+            self.save().await;
+        }
+    }
+
+    /// Acknowledged deliveries of any connector may be missing from then on. Whether a crash would not forget that.
+    pub(super) async fn lost(&self, from: SystemTime, detail: String) -> bool {
+        self.lose(Loss { from: Moment::from(from).micros(), detail, found_at: Moment::now().micros() }).await
+    }
+
+    /// Acknowledged deliveries of any connector, the oldest of this moment, wait for another version of the program. However
+    /// often that is found, it is the same gap.
+    pub(super) async fn unusable(&self, since: SystemTime, detail: String) {
+        let since = Moment::from(since).micros();
+        self.lose(Loss { from: since, detail, found_at: since }).await;
+    }
+
+    async fn lose(&self, loss: Loss) -> bool {
         {
             let mut content = self.lock();
             if content.losses.len() >= MOST {
-                return;
+                return false;
             }
             content.losses.push(loss);
         }
-        self.save().await;
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if received.is_empty() { self.save().await } else { self.assign(&received).await }
     }
 
-    /// These are the connectors that are received, by name with their prefix: what is lost of the spool may be theirs.
-    pub(super) async fn assign(&self, connectors: &[(String, String)]) {
+    /// These are the connectors that are received, by name with their prefix: what is lost of the spool may be theirs. Whether
+    /// what was lost until now is kept.
+    pub(super) async fn assign(&self, connectors: &[(String, String)]) -> bool {
+        *self.received.lock().unwrap_or_else(PoisonError::into_inner) = connectors.to_vec();
         let losses = if connectors.is_empty() { Vec::new() } else { self.lock().losses.clone() };
         for loss in &losses {
             for (connector, prefix) in connectors {
                 self.add(connector, prefix, Cause::Spool, loss.from, &loss.detail, loss.found_at);
             }
         }
-        if !losses.is_empty() {
-            self.lock().losses.retain(|loss| !losses.contains(loss));
-            self.save().await;
+        if losses.is_empty() {
+            return true;
         }
+        self.lock().losses.retain(|loss| !losses.contains(loss));
+        self.save().await
     }
 
     /// Those that Kafka has not got yet.
@@ -191,13 +237,16 @@ impl Gaps {
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             let kind = (gap.connector.clone(), gap.prefix.clone(), cause);
-            if last.get(&kind).is_some_and(|last| opened_at.saturating_sub(*last) < SOON) {
+            if last.get(&kind).is_some_and(|last| last.covers(&gap)) {
                 return false;
             }
-            last.insert(kind, opened_at);
+            last.insert(kind, Last { from, opened_at });
         }
         let mut content = self.lock();
-        if content.gaps.len() >= MOST {
+        // One that an earlier run has found may wait still.
+        let is_known =
+            content.gaps.iter().any(|known| known.prefix == gap.prefix && known.key() == gap.key());
+        if is_known || content.gaps.len() >= MOST {
             return false;
         }
         tracing::error!(connector, cause = cause.label(), detail, "deliveries may be missing: a gap is open");
@@ -205,8 +254,8 @@ impl Gaps {
         true
     }
 
-    /// Keeps them until they are written. Where that fails they are still in memory.
-    async fn save(&self) {
+    /// Keeps them until they are written. Where that fails, which it tells, they are still in memory.
+    async fn save(&self) -> bool {
         let writing = self.writing.lock().await;
         let content = self.lock().clone();
         metrics::gaps_unwritten(content.gaps.len());
@@ -214,26 +263,18 @@ impl Gaps {
         let written =
             spawn_blocking(move || durable::replace(&path, &serde_json::to_vec_pretty(&content)?)).await;
         drop(writing);
-        if let Err(error) = written.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
+        if let Err(error) = &written {
             let path = self.path.display();
             tracing::error!(%path, %error, "gaps are not kept: a crash before Kafka has them would forget them");
         }
         self.changed.send_replace(());
+        written.is_ok()
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Microseconds since 1970.
-pub(super) fn now() -> i64 {
-    micros(SystemTime::now())
-}
-
-fn micros(time: SystemTime) -> i64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -266,7 +307,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_lost_of_the_spool_is_every_connectors_once_one_is_known() {
         let directory = tempfile::tempdir().unwrap();
-        gaps(directory.path()).lost(None, "moved aside".to_owned()).await;
+        gaps(directory.path()).lost(SystemTime::now(), "moved aside".to_owned()).await;
         let gaps = gaps(directory.path());
 
         gaps.assign(&[]).await;
@@ -278,6 +319,48 @@ mod tests {
         assert!(unknown.is_empty());
         let found: Vec<_> = gaps.unwritten().into_iter().map(|gap| (gap.connector, gap.prefix)).collect();
         assert_eq!(found, both);
+    }
+
+    #[tokio::test]
+    async fn what_is_lost_while_running_is_a_gap_at_once_and_one_that_began_earlier_is_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let gaps = gaps(directory.path());
+        gaps.assign(&[("hooks".to_owned(), "acme".to_owned())]).await;
+        let moment = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(5);
+
+        gaps.lost(SystemTime::now(), "damaged".to_owned()).await;
+        for _ in 0..3 {
+            gaps.unusable(moment, "of another version".to_owned()).await;
+        }
+        let again = Gaps::load(directory.path(), "worker:1".into());
+        again.assign(&[("hooks".to_owned(), "acme".to_owned())]).await;
+        again.unusable(moment, "of another version".to_owned()).await;
+
+        for found in [gaps.unwritten(), again.unwritten()] {
+            assert_eq!(found.len(), 2, "{found:?}");
+            assert_eq!(found[1].key().as_str(), "gap/hooks/spool/5000000");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stop_is_one_gap_whichever_workers_tell_of_it_and_the_next_stop_another() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let workers = [(here.path(), "worker:1"), (there.path(), "worker:2")];
+        let mut keys = std::collections::BTreeSet::new();
+
+        for (directory, name) in workers {
+            let gaps = Gaps::load(directory, name.into());
+            for at in [7_000, 7_000, 9_000] {
+                gaps.stopped("hooks", "acme", at).await;
+            }
+            keys.extend(gaps.unwritten().iter().map(|gap| gap.key().as_str().to_owned()));
+            assert_eq!(gaps.unwritten().len(), 2);
+        }
+
+        assert_eq!(
+            keys.into_iter().collect::<Vec<_>>(),
+            ["gap/hooks/stopped/7000", "gap/hooks/stopped/9000"]
+        );
     }
 
     #[tokio::test]

@@ -1,14 +1,17 @@
 //! What `/health` says of ingest: who is received, what waits in the spool, and whether anybody is turned away.
 
+use std::{collections::BTreeSet, path::PathBuf};
+
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{Faults, openings::Prefixes};
 use crate::{
+    model::Moment,
     retry::Chain,
-    spool::Spool,
+    spool::{Outside, Spool},
     webhooks::{
-        intake::{Intake, Producers},
+        intake::{Intake, Producers, Trouble},
         receivers::{Receivers, Taking},
     },
 };
@@ -38,6 +41,19 @@ impl Watch {
             .then(|| format!("Deliveries are answered 503: {}, {entries} wait in it", Chain(&refusal)))
     }
 
+    /// What Kafka does not take, by connector. Of those that are gone only as long as something of anybody waits.
+    fn troubles(&self) -> impl Iterator<Item = (String, String)> {
+        let known: BTreeSet<String> =
+            self.receivers.all().iter().map(|receiver| receiver.connector.to_string()).collect();
+        let waits = self.spool.totals().entries > 0;
+        let troubles = self.intake.troubles().into_iter();
+        let troubles = troubles.filter(move |trouble| waits || known.contains(&trouble.connector));
+        troubles.map(|Trouble { connector, topic, since, cause }| {
+            let since = Moment::from(since);
+            (connector, format!("{topic} is not published to since {since} because: {cause}"))
+        })
+    }
+
     /// All there is to say.
     pub(in crate::worker) fn report(&self) -> Value {
         let receivers: serde_json::Map<String, Value> = self
@@ -54,8 +70,15 @@ impl Watch {
             })
             .collect();
         let totals = self.spool.totals();
+        let Outside { unopened, aside } = self.spool.outside();
         let mut faults: serde_json::Map<String, Value> =
             self.prefixes.faults().into_iter().map(|(name, fault)| (name, fault.into())).collect();
+        for (name, told) in self.troubles() {
+            match faults.get_mut(&name) {
+                Some(Value::String(fault)) => *fault = format!("{fault}; {told}"),
+                _ => drop(faults.insert(name, told.into())),
+            }
+        }
         faults.extend(self.faults.borrow().iter().map(|(name, fault)| (name.clone(), fault.clone().into())));
         json!({
             "receivers": receivers,
@@ -65,8 +88,16 @@ impl Watch {
                 "entries": totals.entries,
                 "bytes": totals.bytes,
                 "oldest_seconds": totals.oldest_age.map(|age| age.as_secs()),
+                // Taken up by a restart; counted above by nothing.
+                "unopened": folders(&unopened),
+                "moved_aside": folders(&aside),
+                "of_other_versions": { "entries": totals.foreign.entries, "bytes": totals.foreign.bytes },
                 "refuses": self.spool.refuses().map(|error| Chain(&error).to_string()),
             },
         })
     }
+}
+
+fn folders(folders: &[PathBuf]) -> Vec<String> {
+    folders.iter().map(|folder| folder.display().to_string()).collect()
 }

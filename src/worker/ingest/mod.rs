@@ -10,7 +10,7 @@
 //! - Every worker with `webhook.listeners` receives every `WebhookSource`, whoever runs its task. One without serves none and
 //!   publishes what its spool holds.
 //! - The listeners open before Kafka is asked for anything, with what was received last; what the config topic says replaces
-//!   that, and every change of it counts within a moment.
+//!   that, and every change of it counts within a moment. What configurations refer to is looked at every so often.
 //! - RUNNING is received and published, PAUSED received and kept in the spool, STOPPED answered 503. One that is deleted is not
 //!   received any more; what was is published.
 //!
@@ -31,11 +31,11 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, io,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures::future::join_all;
@@ -59,7 +59,7 @@ use crate::{
     kafka::{Admin, ProducerOptions},
     retry::Retry,
     server::Server,
-    spool::{self, Opened, Spool},
+    spool::{self, Missing, Opened, Spool},
     webhooks::{
         intake::{Intake, Producers, Times},
         receiver::{self, Acknowledged, Oversized},
@@ -151,12 +151,23 @@ impl Ingest {
         worker_id: &Arc<str>,
         admin: Admin,
     ) -> Result<Option<Self>, Error> {
+        let options = spool::Options::new(worker.state_dir.join(SPOOL), UNTIL_KNOWN);
+        Self::start_on(options, worker, worker_id, admin).await
+    }
+
+    /// The same with a spool that is told how to be.
+    async fn start_on(
+        options: spool::Options,
+        worker: &config::Worker,
+        worker_id: &Arc<str>,
+        admin: Admin,
+    ) -> Result<Option<Self>, Error> {
         let receives = !worker.webhook.listeners.is_empty();
-        let directory = worker.state_dir.join(SPOOL);
+        let directory = options.directory.clone();
         if !receives && !directory.exists() {
             return Ok(None);
         }
-        let opened = match open(&directory).await {
+        let opened = match open(options).await {
             Ok(opened) => opened,
             Err(error) if !receives => {
                 let error = crate::retry::Chain(&error).to_string();
@@ -173,19 +184,7 @@ impl Ingest {
         let gaps = spawn_blocking(move || Arc::new(Gaps::load(&state_dir, worker_name)))
             .await
             .map_err(Error::Read)?;
-        for aside in &moved_aside {
-            gaps.lost(
-                ready_since(aside),
-                format!("a database of the spool was moved to {}", aside.display()),
-            )
-            .await;
-        }
-
-        for missing in &unopened {
-            let detail =
-                format!("{} of the spool could not be opened; the next start tries again", missing.display());
-            gaps.lost(ready_since(missing), detail).await;
-        }
+        tell_missing(&gaps, moved_aside, unopened).await;
 
         let receivers = Receivers::new();
         receivers.set_partial(true);
@@ -193,6 +192,7 @@ impl Ingest {
         let told_faults = faults.subscribe();
         let parts = Parts {
             providers: worker.providers.clone(),
+            look_every: worker.secrets_reload_interval,
             create: worker.topic_creation,
             receivers: receivers.clone(),
             prefixes: prefixes.clone(),
@@ -316,8 +316,8 @@ impl fmt::Debug for Ingest {
 
 const START_AGAIN: &str = "start the worker again";
 
-async fn open(directory: &Path) -> Result<Opened, Error> {
-    let options = spool::Options::new(directory, UNTIL_KNOWN);
+async fn open(options: spool::Options) -> Result<Opened, Error> {
+    let directory = options.directory.clone();
     let opened = spawn_blocking(move || Spool::open(options)).await.map_err(Error::Read)?;
     opened.map_err(|source| {
         let remedy = match &source {
@@ -325,26 +325,48 @@ async fn open(directory: &Path) -> Result<Opened, Error> {
             spool::Error::Directory { .. } => "make state.dir a directory that this worker may write to",
             _ => START_AGAIN,
         };
-        Error::Spool { directory: directory.to_owned(), remedy, source }
+        Error::Spool { directory, remedy, source }
     })
 }
 
-/// When the database began to take entries, as far as its files tell.
-fn ready_since(aside: &Path) -> Option<std::time::SystemTime> {
-    std::fs::metadata(aside.join("ready")).and_then(|file| file.modified()).ok()
+/// Opens a gap for each database of the spool that takes no part. One that lies aside is told of by every start until its gap is
+/// kept.
+async fn tell_missing(gaps: &Gaps, moved_aside: Vec<Missing>, unopened: Vec<Missing>) {
+    for missing in moved_aside {
+        let folder = missing.folder.display().to_string();
+        if !gaps.lost(missing.since, format!("a database of the spool was moved to {folder}")).await {
+            continue;
+        }
+        let marked = spawn_blocking(move || missing.told()).await;
+        if let Err(error) = marked.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            tracing::warn!(folder, %error, "the next start tells of this database of the spool once more");
+        }
+    }
+    for Missing { folder, since } in unopened {
+        let folder = folder.display();
+        let detail = format!("{folder} of the spool could not be opened; the next start tries again");
+        gaps.lost(since, detail).await;
+    }
 }
 
-/// Opens a gap for what the spool finds that it cannot read.
+/// Opens a gap for what the spool finds that it cannot read, and for what it keeps for another version.
 async fn watch_spool(spool: Spool, gaps: Arc<Gaps>, cancel: CancellationToken) {
     let mut failures = spool.failures();
-    let mut known = 0;
+    let (mut known, mut since) = (0, None);
     let watching = async {
         loop {
-            let found = failures.borrow_and_update().unreadable;
-            if found > known {
-                let detail = format!("{} stretches of the spool cannot be read", found - known);
-                gaps.lost(None, detail).await;
-                known = found;
+            let spool::Failures { unreadable, unreadable_since, foreign, .. } =
+                failures.borrow_and_update().clone();
+            if unreadable > known {
+                let detail = format!("{} stretches of the spool cannot be read", unreadable - known);
+                gaps.lost(unreadable_since.unwrap_or_else(SystemTime::now), detail).await;
+                known = unreadable;
+            }
+            if let Some(oldest) = foreign.since.filter(|oldest| since.is_none_or(|since| *oldest < since)) {
+                let detail = "deliveries in the spool are of a format that this version does not know; they stay there, and \
+                              the version that wrote them publishes them";
+                gaps.unusable(oldest, detail.to_owned()).await;
+                since = Some(oldest);
             }
             if failures.changed().await.is_err() {
                 return;

@@ -132,7 +132,9 @@ impl Notes {
 
     fn prefix(&self, connector: &str) -> Option<String> {
         let all = self.receivers.all();
-        all.iter().find(|receiver| &*receiver.connector == connector).map(|receiver| receiver.prefix.clone())
+        all.iter()
+            .find(|receiver| &*receiver.connector == connector)
+            .map(|receiver| receiver.prefix.to_string())
     }
 
     /// Writes what can be written now.

@@ -162,14 +162,14 @@ impl Prefixes {
 
     /// Opens for a connector that is gone, or that had another prefix when it received this.
     fn open_former(&self, context: &Context) {
-        let Ok(prefix) = TopicPrefix::new(context.prefix.as_str()) else { return };
+        let Ok(prefix) = TopicPrefix::new(&*context.prefix) else { return };
         let layout = Layout {
-            dead_letters: context.dead_letters.clone(),
+            dead_letters: context.dead_letters.to_string(),
             create: self.0.create,
             ..Layout::new(prefix, [])
         };
         let mut state = self.write();
-        let slots = state.slots.entry(context.connector.clone()).or_default();
+        let slots = state.slots.entry(context.connector.to_string()).or_default();
         // Another thread may have been here first.
         if !slots.iter().any(|slot| slot.is_for(context)) {
             slots.push(self.slot(&context.connector, layout, true, Kind::Former));
@@ -203,10 +203,10 @@ impl Openings for Prefixes {
     fn ready(&self, context: &Context) -> Option<Arc<Ready>> {
         {
             let state = self.read();
-            if state.paused.contains(&context.connector) {
+            if state.paused.contains(&*context.connector) {
                 return None;
             }
-            let mut slots = state.slots.get(&context.connector).into_iter().flatten();
+            let mut slots = state.slots.get(&*context.connector).into_iter().flatten();
             if let Some(slot) = slots.find(|slot| slot.is_for(context)) {
                 return slot.ready.clone();
             }
@@ -217,11 +217,11 @@ impl Openings for Prefixes {
 
     fn doubt(&self, context: &Context) {
         let mut state = self.write();
-        let slots = state.slots.get_mut(&context.connector).into_iter().flatten();
+        let slots = state.slots.get_mut(&*context.connector).into_iter().flatten();
         // One that is being opened is in doubt already.
         for slot in slots.filter(|slot| slot.is_for(context) && slot.ready.is_some()) {
             tracing::warn!(
-                connector = context.connector,
+                connector = &*context.connector,
                 "topics of the connector are gone, and are opened again"
             );
             let kind = slot.kind;
@@ -240,7 +240,7 @@ impl Openings for Prefixes {
 
 impl Slot {
     fn is_for(&self, context: &Context) -> bool {
-        self.layout.prefix.as_str() == context.prefix && self.layout.dead_letters == context.dead_letters
+        self.layout.prefix.as_str() == &*context.prefix && self.layout.dead_letters == *context.dead_letters
     }
 }
 
@@ -390,9 +390,9 @@ mod tests {
 
     fn context(connector: &str) -> Context {
         Context {
-            connector: connector.to_owned(),
-            prefix: "p".to_owned(),
-            dead_letters: "p.dead-letters".to_owned(),
+            connector: connector.into(),
+            prefix: "p".into(),
+            dead_letters: "p.dead-letters".into(),
             received_at: 1,
             traceparent: None,
             family: Family::Accounting { resource: None },

@@ -31,6 +31,7 @@ pub use self::{
     webhook::WebhookSource,
 };
 use super::{
+    access::Access,
     ingest::Faults,
     state::{
         Tail,
@@ -187,6 +188,8 @@ pub struct Tools {
     pub offsets: Tail<Offsets>,
     /// What keeps connectors from being received on this worker, by name.
     pub faults: watch::Receiver<Faults>,
+    /// The provider's APIs, and the grants that they take.
+    pub access: Access,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
     /// What the task tells its measurements to, for the metrics of Kafka Connect.

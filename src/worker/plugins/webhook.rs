@@ -1,18 +1,23 @@
 //! `WebhookSource`: receives deliveries and keeps the provider's subscriptions alive.
 //!
 //! Deliveries are received by every worker, whoever runs the task ([`ingest`](crate::worker::ingest)). The task says whether the
-//! worker it runs on receives them as the connector is configured; keeping subscriptions alive is not there yet.
+//! worker it runs on receives them as the connector is configured, and whether there is a login for the subscriptions that it is
+//! to keep; keeping them alive is not there yet.
+//!
+//! On failure the receiver goes on: a lost login fails the task, with the command that mends it, and no delivery.
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::{Edit, Failure, Past, Plugin, Properties, Task};
 use crate::{
+    auth::{self, Area},
     config::{
         self, KeyDef, Providers, Validation,
         connector::{Class, definitions},
     },
-    worker::ingest::Faults,
+    retry::Retry,
+    worker::{grants::Watch, ingest::Faults},
 };
 
 /// See the module's head.
@@ -51,13 +56,22 @@ impl Plugin for WebhookSource {
 
     async fn run(&self, task: Task) -> Result<(), Failure> {
         let (mut paused, mut faults) = (task.paused.clone(), task.tools.faults.clone());
+        let mut login = self.login(&task)?;
+        if let Some(login) = &mut login
+            && login.problem().is_some()
+            && task.cancel.run_until_cancelled(login.catch_up()).await.is_none()
+        {
+            return Ok(());
+        }
         loop {
             if let Some(fault) = faults.borrow_and_update().get(&*task.connector) {
                 return Err(not_received(fault));
             }
             if *paused.borrow_and_update() {
                 task.rests();
-            } else {
+            } else if let Some(error) = login.as_mut().and_then(Watch::problem) {
+                return Err(no_access(&error));
+            } else if login.as_ref().is_none_or(Watch::is_known) {
                 task.started();
             }
             tokio::select! {
@@ -65,6 +79,7 @@ impl Plugin for WebhookSource {
                 // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
                 changed = paused.changed() => if changed.is_err() { return Ok(()) },
                 () = changed(&mut faults) => {}
+                () = logged_in(&mut login) => {}
             }
         }
     }
@@ -83,6 +98,58 @@ impl Plugin for WebhookSource {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl WebhookSource {
+    /// How the grant stands that subscriptions need, where this connector keeps any.
+    fn login(&self, task: &Task) -> Result<Option<Watch>, Failure> {
+        let parsed = config::WebhookSource::parse(&task.connector, &task.config, &self.providers);
+        let (source, _) = parsed.map_err(super::unusable)?;
+        let needed = source.manage_subscriptions && source.accounting.is_some();
+        let provider = source.provider.filter(|_| needed);
+        let grants = task.tools.access.grants();
+        Ok(provider.map(|provider| grants.watch(&provider, Area::Accounting, &task.connector)))
+    }
+}
+
+/// What people are told depends on who can mend it: whoever may log in, whoever configures the connector or the workers, or
+/// nobody, since it passes.
+fn no_access(error: &auth::Error) -> Failure {
+    let message = format!("subscriptions cannot be kept: {error}");
+    let told = |remedy: &str| format!("deliveries are received all the same; {remedy}");
+    match error {
+        auth::Error::Absent { .. } | auth::Error::LoggedOut { .. } | auth::Error::Lost { .. } => {
+            Failure::permanent(
+                "LoginNeeded",
+                message,
+                told("after the login its task begins again by itself"),
+            )
+        }
+        // It is tried again by itself, and may have been the provider's fault.
+        auth::Error::Client { .. } => {
+            let remedy =
+                told("correct the client, here or at the provider: the refresh is tried again by itself");
+            Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
+        }
+        auth::Error::NoKey | auth::Error::Foreign { .. } => {
+            let remedy = told("correct the configuration of the workers and start them again");
+            Failure::permanent("GrantsUnavailable", message, remedy)
+        }
+        other if other.retry() == Retry::Never => {
+            let remedy =
+                told("correct the setting, or what the provider has on record, then restart the task");
+            Failure::permanent("AccessRefused", message, remedy)
+        }
+        _ => Failure::passing("NoAccess", message),
+    }
+}
+
+/// Returns when the grant stands otherwise; never where none is needed.
+async fn logged_in(login: &mut Option<Watch>) {
+    match login {
+        Some(login) => login.changed().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -132,6 +199,40 @@ mod tests {
         assert_eq!(failure.kind, "InvalidConfiguration");
         let told = format!("{failure} {:?}", failure.source);
         assert!(told.contains("accounting.secret") && !told.contains("hunter2"), "{told}");
+    }
+
+    #[test]
+    fn a_login_that_is_missing_needs_a_person_and_one_that_cannot_be_read_here_does_not() {
+        let (grant, command) = ("accounting".to_owned(), "tributary auth login accounting".to_owned());
+
+        let absent = no_access(&auth::Error::Absent { grant: grant.clone(), command });
+        let unreadable = no_access(&auth::Error::Unreadable { grant, key: "0011223344556677".into() });
+
+        assert_eq!((absent.kind, absent.retry), ("LoginNeeded", Retry::Never));
+        assert!(absent.message.contains("run `tributary auth login accounting`"), "{}", absent.message);
+        assert_eq!((unreadable.kind, unreadable.retry), ("NoAccess", Retry::Later));
+    }
+
+    #[test]
+    fn nobody_is_told_to_log_in_where_a_login_does_not_help() {
+        let grant = || "accounting".to_owned();
+        let failures = [
+            (
+                auth::Error::Client { grant: grant(), code: "invalid_client".into() },
+                "ClientRefused",
+                Retry::Later,
+            ),
+            (auth::Error::Distrusted { grant: grant(), rule: "iss".into() }, "AccessRefused", Retry::Never),
+            (auth::Error::Setup { grant: grant(), what: "read".into() }, "NoAccess", Retry::Later),
+            (auth::Error::Foreign { group: "theirs".into() }, "GrantsUnavailable", Retry::Never),
+            (auth::Error::NoKey, "GrantsUnavailable", Retry::Never),
+        ];
+        for (error, kind, retry) in failures {
+            let failure = no_access(&error);
+            assert_eq!((failure.kind, failure.retry), (kind, retry), "{error}");
+            let remedy = failure.remedy.unwrap_or_default();
+            assert!(!remedy.contains("login"), "{error}: {remedy}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //!   nobody takes over what is still being written.
 //!
 //! On failure of a part it cannot do without (supervisor, membership, the topics' ownership, the watch over connector files,
-//! the follower of log levels) a worker is unhealthy, stops in the same order, and ends with the reason.
+//! the follower of log levels, the keeper of grants) a worker is unhealthy, stops in the same order, and ends with the reason.
 
 mod listen;
 mod start;
@@ -36,6 +36,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     cluster::{self, Foreign},
+    grants::Grants,
     health::{Health, Phase},
     herder::Loggers,
     ingest::{self, Feed, Ingest},
@@ -172,6 +173,8 @@ struct Running {
     supervising: JoinHandle<Result<(), supervisor::Error>>,
     /// What else ends only when it is told to, by name.
     upkeep: Vec<(&'static str, JoinHandle<()>)>,
+    /// What may be under way when it stops.
+    grants: Grants,
 }
 
 impl Service {
@@ -311,7 +314,18 @@ impl Service {
         step("tasks and their producers and offsets");
         self.cancel.cancel();
         self.tasks.close();
-        if timeout(left(), self.tasks.wait()).await.is_err() {
+        let mut is_ended = timeout(left(), self.tasks.wait()).await.is_ok();
+        if let Some(running) = running.as_ref().filter(|_| !is_ended) {
+            // The answer to a refresh that is under way is one that nobody else will get: it has a limit of its own.
+            let refreshes = (begun + Grants::AT_STOP).saturating_duration_since(Instant::now());
+            if timeout(refreshes, running.grants.at_rest()).await.is_err() {
+                tracing::error!(
+                    "a refresh of a token was left behind: if it is answered, somebody may have to log in again"
+                );
+            }
+            is_ended = self.tasks.is_empty();
+        }
+        if !is_ended {
             tracing::warn!("tasks did not end in time and were left behind");
         }
         if let Some(running) = running {

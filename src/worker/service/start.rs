@@ -10,10 +10,12 @@ use crate::{
     kafka::{self, Admin, GroupOptions, Membership, Shards, TransactionOptions},
     retry::{Backoff, Chain, Policy, Retry},
     worker::{
+        access::Access,
         arbiter::Arbiter,
         cluster::Claim,
         declared,
         fresh::read_configs,
+        grants::{Grants, Hosts, Parts as GrantParts, Services},
         health::{Parts as HealthParts, Phase},
         herder::{Herder, Parts as HerderParts},
         rest,
@@ -90,6 +92,21 @@ impl Service {
         };
         let (membership, cluster_id) =
             tokio::try_join!(Membership::join(&worker.kafka, options), admin.cluster_id())?;
+        let hosts = Arc::new(Hosts::new(worker.clock_skew_max));
+        let grant_parts = GrantParts {
+            worker: Arc::clone(worker),
+            partitions: partitions.grant,
+            membership: membership.clone(),
+            work_partitions: cluster.work_partitions,
+            configs: state.configs.clone(),
+            worker_id: Arc::clone(&self.worker_id),
+            issuers: Arc::new(Services { hosts: Arc::clone(&hosts) }),
+            adopt: process.adopt,
+        };
+        let grants = Grants::start(&grant_parts).await?;
+        let configs = state.configs.clone();
+        let exists = move |name: &str| configs.read(|configs| configs.connectors().contains_key(name));
+        let access = Access::new(grants.clone(), hosts, exists);
         let supervisor = Supervisor::new(Parts {
             plugins: process.plugins.clone(),
             state: state.clone(),
@@ -100,6 +117,7 @@ impl Service {
             worker_id: Arc::clone(&self.worker_id),
             worker: Arc::clone(worker),
             faults: self.faults.clone(),
+            access: access.clone(),
             settings: Settings::default(),
         });
         let handle = supervisor.handle();
@@ -120,7 +138,14 @@ impl Service {
         });
         let (follower, cancel) = (herder.clone(), self.cancel.clone());
         let following = self.tasks.spawn(async move { follower.follow_loggers(cancel).await });
-        let mut upkeep = vec![("follower of log levels", following)];
+        let keeping = self.tasks.spawn(grants.clone().run(grant_parts, self.cancel.clone()));
+        let sharing = access.clone().run(membership.owned(), cluster.work_partitions, self.cancel.clone());
+        let sharing = self.tasks.spawn(sharing);
+        let mut upkeep = vec![
+            ("follower of log levels", following),
+            ("keeper of grants", keeping),
+            ("keeper of budgets", sharing),
+        ];
         let supervising =
             self.tasks.spawn(supervisor.run(self.cancel.clone(), grace(worker.shutdown_timeout)));
         self.health.measure(Scrape {
@@ -128,15 +153,21 @@ impl Service {
             state: state.clone(),
             membership: membership.clone(),
             plugins: process.plugins.clone(),
+            access,
         });
         let api = rest::router(herder.clone());
-        self.health.serve(HealthParts { api, state: state.clone(), membership: membership.clone() });
+        self.health.serve(HealthParts {
+            api,
+            state: state.clone(),
+            membership: membership.clone(),
+            grants: grants.clone(),
+        });
         if let Some(options) = declared::Options::of(worker) {
             let watching = self.tasks.spawn(declared::Watch::new(herder, options).run(self.cancel.clone()));
             upkeep.push(("watch over connector files", watching));
         }
         tracing::info!(worker_id = &*self.worker_id, group = worker.group.id, "worker started");
-        Ok(Running { state, statuses, membership, cluster, supervising, upkeep })
+        Ok(Running { state, statuses, membership, cluster, supervising, upkeep, grants })
     }
 
     /// Makes sure that the topics are there and this cluster's, and reads them. Where the config topic is somebody else's

@@ -101,8 +101,9 @@ impl Handle {
         self.shared.tasks.get()
     }
 
-    /// Whether a status is the last word of an instance of this worker that it has ended since then without being able to
-    /// say so, as it does when its lease runs out. Nobody runs it, or somebody whose word has not come yet.
+    /// Whether a status is the word of an instance of this worker that it has ended since then without being able to say
+    /// so, as it does when its lease runs out. Nobody runs it, or somebody whose word has not come yet. The last word may
+    /// not have reached the topic, which then shows an earlier one: that instance has ended all the more.
     #[must_use]
     pub fn ended(&self, connector: &str, task: Option<u32>, shown: &Status) -> bool {
         let known = self.known();
@@ -112,7 +113,7 @@ impl Handle {
             known
                 .ended
                 .get(&id)
-                .is_some_and(|end| end.generation == shown.generation && *end.worker_id == *shown.worker_id)
+                .is_some_and(|end| shown.generation <= end.generation && *end.worker_id == *shown.worker_id)
         }
     }
 
@@ -346,6 +347,10 @@ mod tests {
 
         assert!(handle.running().is_empty());
         assert!(handle.ended("c", Some(0), &status(5)));
+        assert!(
+            handle.ended("c", Some(0), &status(4)),
+            "the word of its own before that, which had no end either"
+        );
         assert!(!handle.ended("c", Some(0), &status(6)), "a successor has spoken");
         assert!(!handle.ended("c", Some(0), &Status { worker_id: "w:2".into(), ..status(5) }));
         assert!(!handle.ended("c", Some(1), &status(5)) && !handle.ended("c", None, &status(5)));

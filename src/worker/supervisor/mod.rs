@@ -52,6 +52,7 @@ pub use self::{
     place::Id,
 };
 use super::{
+    access::Access,
     arbiter::Arbiter,
     ingest::Faults,
     plugins::Plugins,
@@ -107,6 +108,8 @@ pub struct Parts {
     pub worker: Arc<config::Worker>,
     /// What keeps connectors from being received on this worker, by name.
     pub faults: watch::Receiver<Faults>,
+    /// The provider's APIs.
+    pub access: Access,
     /// How patient it is.
     pub settings: Settings,
 }

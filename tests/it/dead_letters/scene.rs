@@ -81,9 +81,9 @@ impl Scene {
 
     fn context(&self, family: Family) -> Headers {
         let context = Context {
-            connector: "hooks".to_owned(),
-            prefix: self.place.prefix.to_string(),
-            dead_letters: self.letters.topic.to_string(),
+            connector: "hooks".into(),
+            prefix: self.place.prefix.to_string().into(),
+            dead_letters: self.letters.topic.to_string().into(),
             received_at: 1_790_000_000_000_000,
             traceparent: None,
             family,

@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 /// A change of a customer, or the question whether the address takes deliveries.
 #[derive(Debug, Clone)]
-pub(super) struct Delivery {
+pub(crate) struct Delivery {
     pub(super) id: String,
     pub(super) company: &'static str,
     event: &'static str,
@@ -13,7 +13,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    pub(super) fn change(id: &str, company: &'static str, sequence: u32) -> Self {
+    pub(crate) fn change(id: &str, company: &'static str, sequence: u32) -> Self {
         Self { id: id.to_owned(), company, event: "CustomerUpdated", sequence }
     }
 
@@ -21,7 +21,7 @@ impl Delivery {
         Self { id: id.to_owned(), company: "", event: "Acknowledge", sequence: 0 }
     }
 
-    pub(super) fn body(&self) -> String {
+    pub(crate) fn body(&self) -> String {
         let Self { id, company, event, sequence } = self;
         let asks = *event == "Acknowledge";
         let data = if asks {
@@ -51,14 +51,17 @@ impl Delivery {
 }
 
 /// What the header of an accounting delivery has to say.
-pub(super) fn signature(secret: &str, body: &str) -> String {
-    let hex: String =
-        hmac(secret.as_bytes(), body.as_bytes()).iter().map(|byte| format!("{byte:02X}")).collect();
-    format!("sha256={hex}")
+pub(crate) fn signature(secret: &str, body: &str) -> String {
+    format!("sha256={}", hex(&hmac(secret.as_bytes(), body.as_bytes())).to_uppercase())
+}
+
+/// In small letters.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// RFC 2104 with SHA-256, for keys no longer than a block.
-fn hmac(key: &[u8], text: &[u8]) -> [u8; 32] {
+pub(super) fn hmac(key: &[u8], text: &[u8]) -> [u8; 32] {
     let mut block = [0_u8; 64];
     block[..key.len()].copy_from_slice(key);
     let inner = Sha256::new().chain_update(block.map(|byte| byte ^ 0x36)).chain_update(text).finalize();

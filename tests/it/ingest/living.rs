@@ -1,5 +1,9 @@
 //! Connectors that come, change and go while deliveries come in.
 
+use std::fs;
+
+use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::client::DefaultClientContext;
 use serde_json::json;
 use tributary::kafka::partition_of;
 use tributary::model::{AccountingResource, SchemaKind, Topic, Value};
@@ -13,7 +17,11 @@ crate::tests! {
     real a_delivery_over_https_is_in_its_topic_as_it_was_sent within 120;
     real a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_deleted_one_is_gone within 180;
     real a_rotated_secret_counts_at_once_and_the_one_before_until_it_is_removed within 120;
+    real a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_changes_nothing within 120;
+    real a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_later within 180;
     real every_worker_receives_whoever_runs_the_task within 180;
+    real a_paused_connector_holds_up_no_other_of_the_same_prefix within 120;
+    real topics_that_are_deleted_under_a_running_connector_are_made_again_and_nothing_is_lost within 180;
 }
 
 const COMPANY: &str = "company:1:CM:a";
@@ -98,7 +106,7 @@ async fn a_paused_connector_keeps_deliveries_a_stopped_one_refuses_them_and_a_de
     assert_eq!(deliver("before the end").await, 200);
     worker.change("DELETE", "", None).await;
     worker.until_received(None).await;
-    assert_eq!(deliver("after the end").await, 404);
+    assert_eq!(deliver("after the end").await, 401);
     place.until_published(&["running", "paused", "before the end"]).await;
     Ok(())
 }
@@ -132,6 +140,92 @@ async fn a_rotated_secret_counts_at_once_and_the_one_before_until_it_is_removed(
     Ok(())
 }
 
+async fn a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_changes_nothing(
+    shared: &'static Shared,
+) -> Result<()> {
+    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-file")?;
+    let worker = place.start().await?;
+    let file = worker.directory.join("secrets.properties");
+    let write = |secret: &str| fs::write(&file, format!("other=1\nhooks={secret}\n")).unwrap();
+    let (second, third) = ("0123456789abcdef-second", "0123456789abcdef-third");
+    write(SECRET);
+    let mut config = place.connector();
+    config["accounting.secret"] = format!("${{file:{}:hooks}}", file.display()).into();
+    worker.change("PUT", "/config", Some(&config)).await;
+    worker.until_received(Some("RUNNING")).await;
+    let mut taken = Vec::new();
+    let mut count = 0;
+    let mut status = async |secret: &str| {
+        count += 1;
+        let id = format!("{count}");
+        let status = worker.send(&Delivery::change(&id, COMPANY, 1), secret).await.status().as_u16();
+        if status == 200 {
+            taken.push(id);
+        }
+        status
+    };
+    let fault = async || worker.health().await.1["ingest"]["faults"][CONNECTOR].as_str().map(str::to_owned);
+    assert_eq!((status(SECRET).await, status(second).await), (200, 401));
+
+    write(second);
+    assert!(until(async || status(second).await == 200).await, "{}", worker.said());
+    assert_eq!(status(SECRET).await, 401, "the secret before still counts");
+
+    fs::remove_file(&file).unwrap();
+    let mut told = None;
+    let tells = until(async || {
+        told = fault().await;
+        told.is_some()
+    });
+    assert!(tells.await, "{}", worker.said());
+    assert_eq!(status(second).await, 200, "the secret went with its file");
+    write(third);
+    assert!(until(async || status(third).await == 200).await, "{}", worker.said());
+
+    assert!(told.unwrap().contains("accounting.secret"));
+    assert_eq!((status(second).await, fault().await), (401, None));
+    let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
+    place.until_published(&taken).await;
+    let said = worker.stop().await?;
+    assert_eq!(said.matches("cannot be received as it is configured").count(), 1, "{said}");
+    assert!(!said.contains(second) && !said.contains(third), "{said}");
+    Ok(())
+}
+
+async fn a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_later(
+    shared: &'static Shared,
+) -> Result<()> {
+    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-late")?;
+    let worker = place.start().await?;
+    let directory = worker.directory.clone();
+    let file = directory.join("secrets.properties");
+    let write = || fs::write(&file, format!("hooks={SECRET}\n")).unwrap();
+    write();
+    let mut config = place.connector();
+    config["accounting.secret"] = format!("${{file:{}:hooks}}", file.display()).into();
+    worker.change("PUT", "/config", Some(&config)).await;
+    worker.until_received(Some("RUNNING")).await;
+    worker.stop().await?;
+    fs::remove_file(&file).unwrap();
+
+    let worker = place.spawn(&directory).await?;
+    let early = worker.send(&Delivery::change("early", COMPANY, 1), SECRET).await;
+    // Nobody is told that a connector is not there before the config topic is read.
+    let others = async || worker.post("/webhooks/accounting/others").send().await.unwrap().status() == 401;
+    assert!(until(others).await, "{}", worker.said());
+    let known = worker.send(&Delivery::change("early", COMPANY, 1), SECRET).await;
+    write();
+
+    for answer in [early, known] {
+        assert_eq!(answer.status(), 503);
+        assert!(answer.headers().contains_key("retry-after"));
+    }
+    let taken = until(async || worker.deliver(&Delivery::change("later", COMPANY, 2)).await == 200);
+    assert!(taken.await, "{}", worker.said());
+    place.until_published(&["later"]).await;
+    Ok(())
+}
+
 async fn every_worker_receives_whoever_runs_the_task(shared: &'static Shared) -> Result<()> {
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-both")?;
     let first = place.start().await?;
@@ -152,5 +246,86 @@ async fn every_worker_receives_whoever_runs_the_task(shared: &'static Shared) ->
     let said = second.stop().await?;
     assert!(said.contains("deliveries are in Kafka or in the spool"), "{said}");
     assert_eq!(first.deliver(&Delivery::change("at-the-one-left", COMPANY, 1)).await, 200);
+    Ok(())
+}
+
+async fn a_paused_connector_holds_up_no_other_of_the_same_prefix(shared: &'static Shared) -> Result<()> {
+    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-beside")?;
+    let worker = place.start().await?;
+    worker.change("PUT", "/config", Some(&place.connector())).await;
+    let other = worker.ask("PUT", "/connectors/other/config", Some(&place.connector())).await;
+    assert_eq!(other.0, 201, "{other:?}");
+    worker.change("PUT", "/pause", None).await;
+    worker.until_received(Some("PAUSED")).await;
+    let running = async || worker.health().await.1["ingest"]["receivers"]["other"] == "RUNNING";
+    assert!(until(running).await, "the other is not received");
+
+    // Of one company: nothing but their connectors tells them apart.
+    for number in 0..10 {
+        for connector in [CONNECTOR, "other"] {
+            let delivery = Delivery::change(&format!("{connector}-{number}"), COMPANY, number);
+            let answer = worker.request(connector, &delivery, SECRET).send().await.unwrap();
+            assert_eq!(answer.status(), 200);
+        }
+    }
+
+    let of = |connector: &str| (0..10).map(|number| format!("{connector}-{number}")).collect::<Vec<_>>();
+    let mut found = Vec::new();
+    let published = until(async || {
+        found = place.published().await;
+        found.len() >= 10
+    });
+    assert!(published.await, "{found:?}");
+    assert_eq!(found, of("other"));
+    let (_, health) = worker.health().await;
+    assert_eq!(health["ingest"]["spool"]["entries"], 10, "{health}");
+    worker.change("PUT", "/resume", None).await;
+    assert!(until(async || place.published().await.len() >= 20).await, "{:?}", place.published().await);
+    assert_eq!(place.published().await[10..], of(CONNECTOR));
+    Ok(())
+}
+
+async fn topics_that_are_deleted_under_a_running_connector_are_made_again_and_nothing_is_lost(
+    shared: &'static Shared,
+) -> Result<()> {
+    let mut place = Place::at(shared.bootstrap(), shared.registry(), "ingest-deleted")?;
+    // How long librdkafka takes a topic that it has just come to know for one that is only not known everywhere yet.
+    place.set("producer.topic.metadata.propagation.max.ms", "500");
+    let worker = place.start().await?;
+    worker.change("PUT", "/config", Some(&place.connector())).await;
+    worker.until_received(Some("RUNNING")).await;
+    assert_eq!(worker.deliver(&Delivery::change("before", COMPANY, 1)).await, 200);
+    place.until_published(&["before"]).await;
+
+    let topic = place.topics.name(Topic::AccountingEvents(AccountingResource::Customers));
+    let mut config = rdkafka::ClientConfig::new();
+    let admin: AdminClient<DefaultClientContext> =
+        config.set("bootstrap.servers", shared.bootstrap()).create().unwrap();
+    admin.delete_topics(&[&topic], &AdminOptions::new()).await.unwrap().pop().unwrap().unwrap();
+    // The controller has deleted it before the broker has: what that takes until then goes with it, and is nobody's loss.
+    let gone = until(async || {
+        let is_gone = place.topics.admin.partition_counts(&[&topic]).await.unwrap().is_empty();
+        is_gone || worker.said().contains("topics of the connector are gone")
+    });
+    assert!(gone.await, "{}", worker.said());
+    // One after the other: where the first waits for a topic that is gone, the others are behind it.
+    for number in 0..5 {
+        let id = format!("after-{number}");
+        assert_eq!(worker.deliver(&Delivery::change(&id, COMPANY, 2 + number)).await, 200);
+    }
+
+    let expected: Vec<_> = (0..5).map(|number| format!("after-{number}")).collect();
+    let mut found = Vec::new();
+    let published = until(async || {
+        found = place.published().await;
+        found.len() >= 5
+    });
+    assert!(published.await, "{found:?}\n{}", worker.health().await.1);
+    assert_eq!(found, expected);
+    let faultless = async || {
+        let ingest = worker.health().await.1["ingest"].take();
+        ingest["faults"] == json!({}) && ingest["spool"]["entries"] == 0
+    };
+    assert!(until(faultless).await, "{}", worker.health().await.1);
     Ok(())
 }

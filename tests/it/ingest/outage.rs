@@ -1,11 +1,16 @@
-//! Workers that start while Kafka and the registry are away.
+//! Workers that start and end while Kafka and the registry are away.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
 
 use super::delivery::Delivery;
-use super::place::Place;
+use super::place::{CONNECTOR, Place, SECRET, until};
 use crate::support::{Registry, Result, breakable};
 
 crate::tests! {
     disturbing a_worker_that_starts_without_kafka_and_registry_receives_what_it_received_before within 240;
+    disturbing a_stop_while_kafka_is_frozen_answers_what_waits_for_it_at_once within 240;
 }
 
 const COMPANY: &str = "company:1:CM:a";
@@ -40,4 +45,53 @@ async fn a_worker_that_starts_without_kafka_and_registry_receives_what_it_receiv
     // The registry stays away: the ids it gave are known.
     place.until_published(&["before", "during", "after a crash"]).await;
     Ok(())
+}
+
+/// Without a stop they would be answered 2.5 s after they came. A machine that is so busy that these are over before the stop
+/// is taken up proves nothing, and is asked again.
+async fn a_stop_while_kafka_is_frozen_answers_what_waits_for_it_at_once() -> Result<()> {
+    const COUNT: u32 = 8;
+    let broker = breakable::take().await?;
+    let registry = Registry::start().await?;
+    let place = Place::at(&broker.bootstrap(), &registry.url(), "ingest-hurry")?;
+    let mut longest = Vec::new();
+    for round in 0..3 {
+        let worker = place.start().await?;
+        worker.change("PUT", "/config", Some(&place.connector())).await;
+        worker.until_received(Some("RUNNING")).await;
+        let first = format!("round-{round}");
+        assert_eq!(worker.deliver(&Delivery::change(&first, COMPANY, 1)).await, 200);
+        let published = until(async || place.published().await.contains(&first));
+        assert!(published.await, "{:?}", place.published().await);
+
+        broker.pause()?;
+        let deliveries =
+            (0..COUNT).map(|number| Delivery::change(&format!("{round}-{number}"), COMPANY, number));
+        let sending = deliveries.map(|delivery| {
+            let request = worker.request(CONNECTOR, &delivery, SECRET);
+            tokio::spawn(async move {
+                let begun = Instant::now();
+                (request.send().await.map(|answer| answer.status().as_u16()), begun.elapsed())
+            })
+        });
+        let sending: Vec<_> = sending.collect();
+        let waits = async || {
+            let used = worker.health().await.1["ingest"]["intake"]["memory_bytes"].as_u64();
+            used.is_some_and(|bytes| bytes > u64::from(COUNT) * 512)
+        };
+        let waited = until(waits).await;
+        let stopping = worker.stop().await;
+        broker.resume()?;
+
+        assert!(waited, "they are not on their way to Kafka");
+        stopping?;
+        let answers: Vec<_> = join_all(sending).await.into_iter().map(std::result::Result::unwrap).collect();
+        assert!(answers.iter().all(|(status, _)| matches!(status, Ok(200))), "{answers:?}");
+        let last = answers.iter().map(|(_, took)| *took).max().unwrap();
+        longest.push(last);
+        if last < Duration::from_millis(2_400) {
+            return Ok(());
+        }
+    }
+    panic!("answered only by their deadline: {longest:?}");
 }

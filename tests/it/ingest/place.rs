@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use reqwest::{Certificate, Client, Response};
+use reqwest::{Certificate, Client, RequestBuilder, Response};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tributary::config::Kafka;
@@ -14,7 +14,7 @@ use tributary::model::{AccountingResource, Topic};
 
 use super::delivery::{Delivery, signature};
 use crate::support::process::Process;
-use crate::support::{Result, place, run_directory};
+use crate::support::{Result, place, run_directory, traced};
 
 /// What a busy machine may need; nothing waits this long when all is well.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
@@ -32,6 +32,8 @@ pub(super) struct Place {
     registry: String,
     certificate: PathBuf,
     key: PathBuf,
+    /// Lines of the workers' properties, over those they need.
+    more: String,
 }
 
 impl Place {
@@ -43,7 +45,13 @@ impl Place {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         fs::write(&certificate, made.cert.pem()).unwrap();
         fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        Ok(Self { topics, bootstrap: bootstrap.to_owned(), registry: registry.to_owned(), certificate, key })
+        let (bootstrap, registry, more) = (bootstrap.to_owned(), registry.to_owned(), String::new());
+        Ok(Self { topics, bootstrap, registry, certificate, key, more })
+    }
+
+    /// Workers that are started from here on have this setting too.
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        self.more += &format!("{key}={value}\n");
     }
 
     /// A worker that is healthy, with a disk of its own.
@@ -76,6 +84,7 @@ impl Place {
 
     /// A connector that receives changes of customers.
     pub(super) fn connector(&self) -> Value {
+        traced::hide("the accounting secret", SECRET);
         json!({
             "connector.class": "WebhookSource",
             "topic.prefix": self.topics.prefix.as_str(),
@@ -129,7 +138,7 @@ impl Place {
             "bootstrap.servers={}\ngroup.id={group}\nlisteners=http://127.0.0.1:0\nstate.dir={}\n\
              value.converter.schema.registry.url={}\nvalue.converter.schema.registry.request.timeout.ms=2000\n\
              webhook.listeners=https://127.0.0.1:0\nwebhook.ssl.certificate.location={}\n\
-             webhook.ssl.key.location={}\nshutdown.timeout.ms=8000\n",
+             webhook.ssl.key.location={}\nshutdown.timeout.ms=8000\nsecrets.reload.interval.ms=200\n",
             self.bootstrap,
             directory.join("state").display(),
             self.registry,
@@ -142,7 +151,7 @@ impl Place {
                  {topic}.storage.replication.factor=1\n"
             );
         }
-        lines
+        lines + &self.more
     }
 }
 
@@ -184,6 +193,20 @@ impl Worker {
         (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or(Value::Null))
     }
 
+    /// What the REST API answers, as it is.
+    pub(super) async fn text(&self, method: &str, path: &str, body: Option<&Value>) -> String {
+        let mut request = self.http.request(method.parse().unwrap(), format!("{}{path}", self.rest));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        request.send().await.unwrap().text().await.unwrap()
+    }
+
+    /// A request to the public listener that is still to be sent.
+    pub(super) fn post(&self, path: &str) -> RequestBuilder {
+        self.http.post(format!("{}{path}", self.hooks))
+    }
+
     /// Asks for a change, which must be taken.
     pub(super) async fn change(&self, method: &str, path: &str, body: Option<&Value>) {
         let (status, answer) = self.ask(method, &format!("/connectors/{CONNECTOR}{path}"), body).await;
@@ -192,18 +215,27 @@ impl Worker {
 
     /// Sends a delivery with this secret and gives the answer, which must be in time.
     pub(super) async fn send(&self, delivery: &Delivery, secret: &str) -> Response {
-        let body = delivery.body();
         let begun = Instant::now();
-        let request = self.http.post(format!("{}/webhooks/accounting/{CONNECTOR}/customers", self.hooks));
-        let request = request.header("svc-webhook-signature", signature(secret, &body)).body(body);
-        let answer = request.send().await.unwrap();
+        let answer = self.request(CONNECTOR, delivery, secret).send().await.unwrap();
         assert!(begun.elapsed() < PROVIDER_WAITS, "answered after {:?}", begun.elapsed());
         answer
+    }
+
+    /// A delivery to this connector that is still to be sent.
+    pub(super) fn request(&self, connector: &str, delivery: &Delivery, secret: &str) -> RequestBuilder {
+        let body = delivery.body();
+        let request = self.http.post(format!("{}/webhooks/accounting/{connector}/customers", self.hooks));
+        request.header("svc-webhook-signature", signature(secret, &body)).body(body)
     }
 
     /// The same, for the status alone.
     pub(super) async fn deliver(&self, delivery: &Delivery) -> u16 {
         self.send(delivery, SECRET).await.status().as_u16()
+    }
+
+    /// What it has said until now.
+    pub(super) fn said(&self) -> String {
+        self.process.said()
     }
 
     pub(super) fn kill(&self) {

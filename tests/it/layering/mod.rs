@@ -21,7 +21,7 @@ crate::tests! {
 }
 
 /// A module may name those of lower levels, never one of its own.
-const LEVELS: [(&str, u8); 23] = [
+const LEVELS: [(&str, u8); 25] = [
     ("main", 7),
     ("lib", 7),
     ("cli", 6),
@@ -39,8 +39,10 @@ const LEVELS: [(&str, u8); 23] = [
     ("server", 2),
     ("spool", 2),
     ("telemetry", 2),
+    ("circuit", 1),
     ("config", 1),
     ("durable", 0),
+    ("lapse", 0),
     ("metrics", 0),
     ("model", 0),
     ("retry", 0),

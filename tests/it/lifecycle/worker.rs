@@ -14,7 +14,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tributary::config;
 use tributary::kafka::{Admin, GroupOptions, Membership};
+use tributary::worker::access::Access;
 use tributary::worker::arbiter::Arbiter;
+use tributary::worker::grants::{Grants, Hosts};
 use tributary::worker::plugins::Plugins;
 use tributary::worker::state::State;
 use tributary::worker::state::statuses::RunState;
@@ -99,6 +101,7 @@ impl Local {
             worker_id: id.into(),
             worker: Arc::clone(config),
             faults: tokio::sync::watch::Sender::default().subscribe(),
+            access: Access::new(Grants::default(), Arc::new(Hosts::new(config.clock_skew_max)), |_| true),
             settings,
         });
         let (handle, cancel) = (supervisor.handle(), CancellationToken::new());

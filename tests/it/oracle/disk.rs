@@ -144,8 +144,8 @@ impl Place {
         let receivers = Receivers::new();
         receivers.set(vec![Arc::new(Receiver {
             connector: "hooks".into(),
-            prefix: "p".to_owned(),
-            dead_letters: "p.dead-letters".to_owned(),
+            prefix: "p".into(),
+            dead_letters: "p.dead-letters".into(),
             state: Taking::All,
             accounting: Some(Accounting { keys: Keys::new([SECRET.as_bytes()]), body_limit: 1 << 20 }),
             invoicing: None,

@@ -17,11 +17,14 @@ crate::tests! {
     plain what_nobody_sent_is_foreign;
     plain a_record_under_another_key_or_with_another_content_or_elsewhere_is_found;
     plain an_answer_after_five_seconds_acknowledges_nothing;
+    plain what_is_not_answered_while_somebody_listens_is_found;
     plain a_delivery_tells_its_company_number_and_signature;
 }
 
 const A: Id = Id(1);
 const B: Id = Id(2);
+/// Longer than any of these tests has taken so far.
+const LATER: Duration = Duration::from_secs(3600);
 
 /// Sent and acknowledged at these seconds.
 fn entry(id: u128, company: Id, sent: u64, acknowledged: impl Into<Option<u64>>) -> Entry {
@@ -144,7 +147,7 @@ async fn an_answer_after_five_seconds_acknowledges_nothing() {
 
     assert!(!ledger.answered(late, status(200, 5)));
     assert!(!ledger.answered(refused, status(503, 1)));
-    assert!(!ledger.answered(taken, Answer::Broken));
+    assert!(!ledger.answered(taken, Answer::Broken(Duration::ZERO)));
     assert!(ledger.answered(taken, status(200, 4)));
 
     let acknowledged: Vec<bool> = ledger.entries().iter().map(|entry| entry.acknowledged.is_some()).collect();
@@ -152,6 +155,26 @@ async fn an_answer_after_five_seconds_acknowledges_nothing() {
     let figures = ledger.figures();
     assert_eq!((figures.late, figures.broken, figures.status(200), figures.status(503)), (1, 1, 2, 1));
     assert_eq!(figures.worst(), Duration::from_secs(5));
+}
+
+async fn what_is_not_answered_while_somebody_listens_is_found() {
+    let ledger = Ledger::new();
+    let unanswered = |answer| {
+        let before = ledger.figures().unanswered;
+        ledger.answered(ledger.sent(Id(1), A), answer);
+        ledger.figures().unanswered - before
+    };
+    let none = Duration::ZERO;
+
+    assert_eq!([unanswered(Answer::Refused(none)), unanswered(Answer::Broken(none))], [1, 1]);
+    ledger.nobody_listens();
+    assert_eq!([unanswered(Answer::Refused(none)), unanswered(Answer::Broken(LATER))], [0, 0]);
+    ledger.somebody_listens();
+    // Sent while nobody listened, then after that.
+    assert_eq!([unanswered(Answer::Broken(LATER)), unanswered(Answer::Refused(LATER))], [0, 0]);
+    assert_eq!([unanswered(Answer::Broken(none)), unanswered(Answer::Refused(none))], [1, 1]);
+    let figures = ledger.figures();
+    assert_eq!((figures.refused, figures.broken, figures.unanswered), (4, 4, 4));
 }
 
 /// The signature was computed by `openssl dgst -sha256 -hmac`.

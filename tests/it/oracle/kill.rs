@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::stage::Stage;
+use crate::support::dice::{Dice, seed};
 use crate::support::harness::Test;
 use crate::support::{Result, cycles};
 
@@ -108,21 +109,4 @@ async fn end(trouble: Trouble, stage: &mut Stage) -> Result<()> {
         Trouble::Slow | Trouble::Cut | Trouble::Mute => stage.broker.proxy()?.heal(),
     }
     Ok(())
-}
-
-fn seed() -> u64 {
-    std::env::var("TRIBUTARY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7)
-}
-
-/// SplitMix64: the same numbers for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut drawn = self.0;
-        drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (drawn ^ (drawn >> 31)) % bound
-    }
 }

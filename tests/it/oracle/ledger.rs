@@ -1,7 +1,8 @@
 //! What was sent, what was answered, and when: the senders' side of the story.
 //!
 //! A delivery is one [`Entry`], however often it was sent: a repetition has the same id. Times are those of one clock, so
-//! that whoever judges knows which of two deliveries was acknowledged before the other was sent at all.
+//! that whoever judges knows which of two deliveries was acknowledged before the other was sent at all. Whoever ends a receiver
+//! says so before ([`Ledger::nobody_listens`]), and when it is back: every sending between those times must be answered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,10 +30,10 @@ pub(crate) struct Entry {
 pub(crate) enum Answer {
     /// This status, after this time; proper as [`Figures::improper`] means it.
     Status { status: u16, took: Duration, proper: bool },
-    /// Nobody listened.
-    Refused,
-    /// The connection broke before an answer.
-    Broken,
+    /// Nobody listened, which was known after this time.
+    Refused(Duration),
+    /// The connection broke before an answer, after this time.
+    Broken(Duration),
     /// No answer came for this long.
     Silent(Duration),
 }
@@ -48,6 +49,8 @@ pub(crate) struct Ledger {
 struct Pages {
     entries: Vec<Entry>,
     figures: Figures,
+    /// When nobody listened, from and to; the last may go on.
+    away: Vec<(Duration, Option<Duration>)>,
 }
 
 /// Answers by kind.
@@ -61,6 +64,8 @@ pub(crate) struct Figures {
     pub(crate) refused: u64,
     /// Sendings whose connection broke.
     pub(crate) broken: u64,
+    /// Those of both kinds that began and ended while somebody listened.
+    pub(crate) unanswered: u64,
     /// Sendings that were answered too late for the provider, or not at all.
     pub(crate) late: u64,
     /// Answers with a body or a cookie, and 503 without Retry-After.
@@ -85,10 +90,31 @@ impl Ledger {
         let now = self.began.elapsed();
         let mut pages = self.pages();
         let done = pages.figures.count(answer);
+        if let Answer::Refused(took) | Answer::Broken(took) = answer {
+            let overlaps = |(from, to): &(Duration, Option<Duration>)| {
+                *from <= now && to.is_none_or(|to| now.saturating_sub(took) < to)
+            };
+            let excused = pages.away.iter().any(overlaps);
+            pages.figures.unanswered += u64::from(!excused);
+        }
         if done {
             pages.entries[place].acknowledged.get_or_insert(now);
         }
         done
+    }
+
+    /// The receiver is about to end: nobody has to answer what is on its way now, or is sent from here on.
+    pub(crate) fn nobody_listens(&self) {
+        let now = self.began.elapsed();
+        self.pages().away.push((now, None));
+    }
+
+    /// The receiver listens again.
+    pub(crate) fn somebody_listens(&self) {
+        let now = self.began.elapsed();
+        if let Some((_, to)) = self.pages().away.last_mut() {
+            to.get_or_insert(now);
+        }
     }
 
     /// Answers so far.
@@ -122,8 +148,8 @@ impl Figures {
                 self.improper += u64::from(!proper);
                 return (200..300).contains(&status) && took < LIMIT;
             }
-            Answer::Refused => self.refused += 1,
-            Answer::Broken => self.broken += 1,
+            Answer::Refused(_) => self.refused += 1,
+            Answer::Broken(_) => self.broken += 1,
             Answer::Silent(_) => self.late += 1,
         }
         false
@@ -151,7 +177,11 @@ impl fmt::Display for Figures {
             let worst = self.worst.get(status).copied().unwrap_or_default();
             write!(f, "{count} answered {status} (worst {:.0} ms), ", worst.as_secs_f64() * 1000.0)?;
         }
-        let Self { refused, broken, late, improper, .. } = self;
-        write!(f, "{refused} found nobody, {broken} cut off, {late} late or silent, {improper} improper")
+        let Self { refused, broken, unanswered, late, improper, .. } = self;
+        write!(
+            f,
+            "{refused} found nobody, {broken} cut off, {unanswered} of these while somebody listened, {late} late or silent, \
+             {improper} improper"
+        )
     }
 }

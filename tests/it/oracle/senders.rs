@@ -115,8 +115,8 @@ pub(crate) async fn send(client: &Client, url: &str, delivery: &Delivery) -> Ans
     match answered.await {
         Ok((status, proper)) => Answer::Status { status, took: began.elapsed(), proper },
         Err(error) if error.is_timeout() => Answer::Silent(began.elapsed()),
-        Err(error) if error.is_connect() => Answer::Refused,
-        Err(_) => Answer::Broken,
+        Err(error) if error.is_connect() => Answer::Refused(began.elapsed()),
+        Err(_) => Answer::Broken(began.elapsed()),
     }
 }
 

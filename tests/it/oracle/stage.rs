@@ -57,12 +57,20 @@ impl Stage {
             connector,
         };
         let worker = Worker::start(name, settings)?;
-        // Whoever is received is asked for a signature.
-        let (client, url) = (client(worker.target(), true), &worker.target().url);
-        let asked = async || client.post(url).send().await.is_ok_and(|answer| answer.status() == 401);
-        worker.until("a receiver", asked).await?;
+        until_received(&worker).await?;
         let (ledger, maker) = (Arc::new(Ledger::new()), Maker::new(SECRET, std::process::id()));
         Ok(Self { broker, registry, worker, ledger, maker, _registry: server })
+    }
+
+    /// The worker's next life, after its present one was ended this way; returns when it receives. What is sent meanwhile need
+    /// not be answered.
+    pub(super) async fn restart(&mut self, end: impl AsyncFnOnce(&Worker) -> Result<()>) -> Result<()> {
+        self.ledger.nobody_listens();
+        end(&self.worker).await?;
+        self.worker.start_again()?;
+        until_received(&self.worker).await?;
+        self.ledger.somebody_listens();
+        Ok(())
     }
 
     /// So many companies begin to send.
@@ -111,4 +119,13 @@ impl Stage {
         drained.and(stopped).map_err(|error| Error(format!("{verdict}: {error}")))?;
         Ok(verdict)
     }
+}
+
+/// Waits until the worker knows its connector and asks whoever delivers for a signature.
+async fn until_received(worker: &Worker) -> Result<()> {
+    let (client, url) = (client(worker.target(), true), &worker.target().url);
+    let asked = async || {
+        worker.is_received().await && client.post(url).send().await.is_ok_and(|answer| answer.status() == 401)
+    };
+    worker.until("a receiver", asked).await
 }

@@ -114,6 +114,15 @@ impl Worker {
         values.reduce(|sum, one| Some(sum? + one?)).flatten()
     }
 
+    /// Whether its connector is received, by its own word.
+    #[allow(dead_code, reason = "the benchmark sends until it is answered")]
+    pub(crate) async fn is_received(&self) -> bool {
+        let Ok(answer) = reqwest::get(format!("{}/health", self.rest)).await else { return false };
+        let health: serde_json::Value =
+            answer.text().await.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        health["ingest"]["receivers"][CONNECTOR].is_string()
+    }
+
     /// SIGKILL.
     pub(crate) fn kill(&self) {
         self.process.kill();

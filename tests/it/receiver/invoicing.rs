@@ -127,7 +127,7 @@ async fn the_signature_is_read_from_the_header_that_is_configured_and_no_other()
 
     assert_eq!(rig.ask(&send("x-proof", "Here")).await.status, 200);
     assert_eq!(rig.ask(&send("ms-signature", "Here")).await.status, 401);
-    assert_eq!(rig.ask(&send("x-proof", "Invoicing")).await.status, 404);
+    assert_eq!(rig.ask(&send("x-proof", "Invoicing")).await.status, 401);
     assert_eq!(rig.taken.drain().len(), 1);
 }
 

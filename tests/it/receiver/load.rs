@@ -1,6 +1,6 @@
 //! Too much at once: bytes, connections, streams. What is too much is turned away, and who is not part of it gets through.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{cell::Cell, net::Ipv4Addr, time::Duration};
 
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    sync::{Mutex, MutexGuard, Notify},
     time::{Instant, timeout},
 };
 
@@ -18,12 +19,15 @@ use super::rig::{ACCOUNTING, PATIENCE, Rig, SECRET, event, exchange, sign, signe
 crate::tests! {
     plain strangers_with_large_bodies_keep_no_small_delivery_out;
     plain new_requests_are_turned_away_while_too_many_verified_bytes_wait;
-    plain ten_thousand_idle_connections_keep_nobody_else_out;
-    plain connections_beyond_the_limit_get_their_turn_when_idle_ones_are_let_go;
+    plain ten_thousand_idle_connections_of_one_address_keep_nobody_else_out;
+    plain ten_thousand_idle_connections_of_many_addresses_keep_nobody_out;
+    plain idle_connections_make_room_for_a_delivery_and_deliveries_at_work_do_not;
     plain a_flood_of_resets_ends_its_own_connection_alone;
     plain a_head_without_end_is_refused;
 }
 
+/// No sender waits longer for an answer.
+const PROVIDER_WAITS: Duration = Duration::from_secs(5);
 /// Another sender than everybody else here.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -98,14 +102,30 @@ async fn new_requests_are_turned_away_while_too_many_verified_bytes_wait() {
     assert_eq!(rig.taken.drain().len(), 2);
 }
 
-async fn ten_thousand_idle_connections_keep_nobody_else_out() {
-    const MANY: u64 = 10_000;
-    const ALLOWED: usize = 100;
+/// Of ten thousand idle connections as many as the machine allows beside those that are `served`, with some left for the tests
+/// beside this one. One such crowd at a time: it lasts as long as what is given with it.
+async fn crowd(served: usize) -> (usize, MutexGuard<'static, ()>) {
+    static CROWD: Mutex<()> = Mutex::const_new(());
+    let alone = CROWD.lock().await;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).unwrap();
-    // Where the machine allows fewer, as many as it does, with some left for the tests beside this one.
-    let many = limit.maximum.map_or(MANY, |most| MANY.min(most.saturating_sub(4_000))) as usize;
-    assert!(many > 2 * ALLOWED, "{limit:?}");
+    let left = limit.maximum.map_or(u64::MAX, |most| most.saturating_sub(served as u64 + 3_000));
+    let many = left.min(10_000) as usize;
+    assert!(many > served + served / 8, "{limit:?}");
+    (many, alone)
+}
+
+/// A connection from this address that begins a head and does not go on.
+async fn idle(rig: &Rig, from: Ipv4Addr) -> TcpStream {
+    let mut stream = rig.connect_from(from).await;
+    // A byte, since a connection beyond the kernel's queue of a busy listener is only made by what is sent on it.
+    stream.write_all(b"P").await.ok();
+    stream
+}
+
+async fn ten_thousand_idle_connections_of_one_address_keep_nobody_else_out() {
+    const ALLOWED: usize = 100;
+    let (many, _alone) = crowd(ALLOWED).await;
     let rig = Rig::with(|setup| {
         setup.server.per_address = ALLOWED;
         // Those that may stay do, however long the others take on a busy machine.
@@ -114,20 +134,14 @@ async fn ten_thousand_idle_connections_keep_nobody_else_out() {
     .await;
     let delivery = signed(&event("1"));
 
-    let address = rig.address;
-    let connect = |_| async move {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        // A byte, since a connection beyond the kernel's queue of a busy listener is only made by what is sent on it.
-        stream.write_all(b"P").await.ok();
-        stream
-    };
+    let connect = |_| idle(&rig, Ipv4Addr::LOCALHOST);
     let mut idle: Vec<_> = stream::iter(0..many).map(connect).buffer_unordered(256).collect().await;
     let began = Instant::now();
     let answers = exchange(rig.connect_from(ELSEWHERE).await, &delivery).await;
     let elapsed = began.elapsed();
 
     assert_eq!(answers[0].status, 200);
-    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+    assert!(elapsed < PROVIDER_WAITS, "{elapsed:?}");
     // All but those that one address may have are told so.
     let reading = idle.iter_mut().map(|stream| async move { stream.read(&mut [0; 1]).await.is_ok() });
     let mut ended = reading.collect::<FuturesUnordered<_>>();
@@ -136,20 +150,100 @@ async fn ten_thousand_idle_connections_keep_nobody_else_out() {
     assert!(ended.next().now_or_never().is_none(), "more than all but {ALLOWED}");
 }
 
-async fn connections_beyond_the_limit_get_their_turn_when_idle_ones_are_let_go() {
+async fn ten_thousand_idle_connections_of_many_addresses_keep_nobody_out() {
+    const PER_ADDRESS: usize = 512;
+    const CONNECTIONS: usize = 4_096;
+    let (many, _alone) = crowd(CONNECTIONS).await;
+    // As a worker has them that is told nothing else.
     let rig = Rig::with(|setup| {
-        setup.server.connections = 4;
-        setup.server.head = Duration::from_millis(250);
+        setup.server.connections = CONNECTIONS;
+        setup.server.per_address = PER_ADDRESS;
+        setup.server.head = Duration::from_secs(15);
     })
     .await;
-    let mut idle = Vec::new();
-    for host in 10..20 {
-        idle.push(rig.connect_from(Ipv4Addr::new(127, 0, 0, host)).await);
-    }
+    // No address has as many as it may, and together they want more than twice what there is.
+    let sender = |number: usize| Ipv4Addr::new(127, 0, 1, (number / (PER_ADDRESS - 12)) as u8);
 
-    let answers = exchange(rig.connect_from(ELSEWHERE).await, &signed(&event("1"))).await;
+    let (full, done) = (Notify::new(), Cell::new(false));
+    let crowding = async {
+        let connecting = stream::iter(0..many).map(|number| idle(&rig, sender(number)));
+        let mut connecting = connecting.buffer_unordered(256);
+        let mut held = Vec::new();
+        while let Some(stream) = connecting.next().await {
+            held.push(stream);
+            if held.len() == CONNECTIONS {
+                full.notify_one();
+            }
+        }
+        done.set(true);
+        held
+    };
+    let delivering = async {
+        full.notified().await;
+        let mut answered = Vec::new();
+        let mut last = false;
+        while !last {
+            last = done.get();
+            let delivery = signed(&event(&answered.len().to_string()));
+            let began = Instant::now();
+            let answers = exchange(rig.connect_from(ELSEWHERE).await, &delivery).await;
+            answered.push((answers.first().map(|answer| answer.status), began.elapsed()));
+        }
+        answered
+    };
+    let (_held, answered) = tokio::join!(crowding, delivering);
 
-    assert_eq!(answers[0].status, 200);
+    let in_time =
+        |(status, elapsed): &(Option<u16>, Duration)| *status == Some(200) && *elapsed < PROVIDER_WAITS;
+    assert!(answered.iter().all(in_time), "{answered:?}");
+    let longest = answered.iter().map(|(_, elapsed)| *elapsed).max().unwrap();
+    println!(
+        "receiver: {many} idle connections, {} deliveries among them, longest {longest:?}",
+        answered.len()
+    );
+}
+
+async fn idle_connections_make_room_for_a_delivery_and_deliveries_at_work_do_not() {
+    let rig = Rig::with(|setup| {
+        setup.server.connections = 4;
+        // Nobody is let go for being idle alone.
+        setup.server.head = Duration::from_secs(600);
+    })
+    .await;
+    rig.taken.hold(true);
+    let (first, second) = (signed(&event("1")), signed(&event("2")));
+    let begun = Notify::new();
+    let at_work = async {
+        let second = async {
+            begun.notified().await;
+            rig.ask(&second).await
+        };
+        let (first, second) = tokio::join!(rig.ask(&first), second);
+        [first.status, second.status]
+    };
+    let others = async {
+        rig.taken.came().await;
+        begun.notify_one();
+        rig.taken.came().await;
+        rig.taken.hold(false);
+        let mut waiting = Vec::new();
+        for host in 10..20 {
+            waiting.push(idle(&rig, Ipv4Addr::new(127, 0, 0, host)).await);
+        }
+        let mut answered = Vec::new();
+        for number in 3..6 {
+            let delivery = signed(&event(&number.to_string()));
+            let answers = exchange(rig.connect_from(ELSEWHERE).await, &delivery).await;
+            answered.extend(answers.iter().map(|answer| answer.status));
+        }
+        rig.taken.release();
+        rig.taken.release();
+        answered
+    };
+
+    let (at_work, answered) = timeout(PATIENCE, async { tokio::join!(at_work, others) }).await.unwrap();
+
+    assert_eq!((at_work, answered.as_slice()), ([200; 2], &[200; 3][..]));
 }
 
 async fn a_flood_of_resets_ends_its_own_connection_alone() {

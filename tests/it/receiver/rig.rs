@@ -21,7 +21,7 @@ use tributary::{
         delivery::{Delivery, Reading},
         intake::Outcome,
         receiver::{self, Acknowledged, Oversized, Take},
-        receivers::{Receiver, Receivers, Taking},
+        receivers::{Faulty, Receiver, Receivers, Taking},
     },
 };
 
@@ -115,6 +115,9 @@ impl Rig {
     }
 
     pub(super) async fn with(change: impl FnOnce(&mut Setup)) -> Self {
+        for secret in [SECRET, PREVIOUS, MASTER, PREVIOUS_MASTER] {
+            crate::support::traced::hide("a secret of a receiver", secret);
+        }
         let config = [
             ("connector.class", "WebhookSource"),
             ("topic.prefix", "acme"),
@@ -170,6 +173,12 @@ impl Rig {
     pub(super) fn become_(&self, state: Taking) {
         let receiver = Receiver::of(&self.source, "acme.dead-letters".to_owned(), state).unwrap();
         self.receivers.set(vec![Arc::new(receiver)]);
+    }
+
+    /// From now on the connector cannot be received.
+    pub(super) fn fail(&self) {
+        let segment = Some("Invoicing".to_owned());
+        self.receivers.set_beside(Vec::new(), vec![Faulty { connector: "hooks".to_owned(), segment }]);
     }
 
     /// Sends bytes that are one request, and reads the one answer.

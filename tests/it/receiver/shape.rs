@@ -127,7 +127,9 @@ async fn odd_but_lawful_requests_are_taken_once() {
 }
 
 async fn requests_that_follow_each_other_are_answered_one_by_one_and_in_order() {
-    let rig = Rig::start().await;
+    // By a proxy, whose connection a refusal does not end.
+    let rig = Rig::with(|setup| setup.receiver.proxies = vec!["127.0.0.0/8".parse().unwrap()]).await;
+    let alone = Rig::start().await;
     let mut bytes = Vec::new();
     for (number, good) in [(1, true), (2, false), (3, true), (4, false), (5, true)] {
         let body = event(&number.to_string());
@@ -144,4 +146,7 @@ async fn requests_that_follow_each_other_are_answered_one_by_one_and_in_order() 
     let taken = rig.taken.drain();
     let ids: Vec<_> = taken.iter().filter_map(|(_, reading)| reading.outgoing_id.as_deref()).collect();
     assert_eq!(ids, ["1", "3", "5"]);
+    let answers = alone.send(&bytes).await;
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [200, 401], "a stranger's connection ends with its refusal");
 }

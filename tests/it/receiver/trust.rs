@@ -19,7 +19,9 @@ use super::rig::{
 crate::tests! {
     plain a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_with_nothing_but_200;
     plain whatever_is_wrong_with_a_signature_the_answer_is_the_same_and_nothing_is_taken;
+    plain only_the_routes_of_deliveries_are_there;
     plain nobody_learns_which_connectors_there_are;
+    plain a_connector_at_fault_is_to_be_tried_again_later;
     plain what_is_verified_are_the_raw_bytes_whatever_their_encoding;
     plain a_resource_in_the_path_is_taken_in_our_words_and_in_the_provider_s;
     plain a_stopped_connector_refuses_and_a_paused_one_takes;
@@ -44,7 +46,7 @@ async fn a_delivery_signed_with_either_secret_is_taken_as_it_is_and_answered_wit
         let [(delivery, reading)] = taken.as_slice() else { panic!("{taken:?}") };
         assert_eq!(delivery.body, body);
         assert_eq!((&*delivery.context.connector, &*delivery.context.prefix), ("hooks", "acme"));
-        assert_eq!(delivery.context.dead_letters, "acme.dead-letters");
+        assert_eq!(&*delivery.context.dead_letters, "acme.dead-letters");
         assert_eq!(reading.outgoing_id.as_deref(), Some("1"));
         assert!(reading.parts.len() == 1 && reading.parts[0].content.is_ok());
     }
@@ -117,7 +119,7 @@ async fn whatever_is_wrong_with_a_signature_the_answer_is_the_same_and_nothing_i
     assert_eq!(rig.taken.drain().len() + elsewhere.taken.drain().len(), 0);
 }
 
-async fn nobody_learns_which_connectors_there_are() {
+async fn only_the_routes_of_deliveries_are_there() {
     let rig = Rig::start().await;
     let body = event("1");
     let good = sign(SECRET, &body);
@@ -128,25 +130,18 @@ async fn nobody_learns_which_connectors_there_are() {
     assert_eq!((nowhere.status, nowhere.body.len()), (404, 0));
     assert_eq!(nowhere.headers, ["connection: close", "content-length: 0"]);
     for (method, path) in [
-        ("POST", "/webhooks/accounting/others"),
-        ("POST", "/webhooks/accounting/HOOKS"),
         ("POST", "/webhooks/accounting/"),
         ("POST", "/webhooks/accounting"),
         ("POST", "/webhooks/accounting/hooks/"),
-        ("POST", "/webhooks/accounting/hooks/nothings"),
         ("POST", "/webhooks/accounting/hooks/customers/1"),
-        ("POST", "/webhooks/accounting/hooks%2Fcustomers"),
-        ("POST", "/webhooks/accounting/%ff"),
-        ("POST", "/webhooks/accounting/%"),
         ("POST", "//webhooks/accounting/hooks"),
         ("POST", "/webhooks/../webhooks/accounting/hooks"),
         ("GET", "/webhooks/accounting/hooks"),
+        ("GET", "/webhooks/accounting/others"),
         ("PUT", "/webhooks/accounting/hooks"),
         ("DELETE", "/webhooks/accounting/hooks/customers"),
         ("OPTIONS", "/webhooks/accounting/hooks"),
         ("TRACE", "/webhooks/accounting/hooks"),
-        ("POST", "/api/webhooks/incoming/Others"),
-        ("POST", "/api/webhooks/incoming/hooks"),
         ("PUT", INVOICING),
         ("GET", "/metrics"),
         ("GET", "/connectors"),
@@ -156,6 +151,80 @@ async fn nobody_learns_which_connectors_there_are() {
         assert_eq!(rig.ask(&request(method, path, &signed, &body)).await, nowhere, "{method} {path}");
     }
     assert_eq!(rig.taken.drain().len(), 0);
+}
+
+/// A known address and unknown ones, asked the same: without a signature, with a wrong one, and with a body that is too long to
+/// be read by anybody but who is about to verify it.
+async fn nobody_learns_which_connectors_there_are() {
+    let rig = Rig::with(|setup| drop(setup.config.remove("body.limit.bytes"))).await;
+    let body = event("1");
+    let (good, wrong) = (sign(SECRET, &body), sign("the accounting secret of tomorrow", &body));
+    let long = vec![b' '; 200 << 10];
+    let both = [("svc-webhook-signature", wrong.as_str()), ("ms-signature", wrong.as_str())];
+    let questions = [
+        ("no signature", &both[..0], &body),
+        ("a wrong signature", &both[..1], &body),
+        ("a wrong invoicing signature", &both[1..], &body),
+        ("wrong signatures of a long body", &both[..], &long),
+    ];
+
+    for state in [Taking::All, Taking::SpoolOnly, Taking::Nothing] {
+        rig.become_(state);
+        for (known, unknown) in [
+            (
+                ACCOUNTING,
+                &[
+                    "/webhooks/accounting/others",
+                    "/webhooks/accounting/HOOKS",
+                    "/webhooks/accounting/hooks/nothings",
+                    "/webhooks/accounting/hooks%2Fcustomers",
+                    "/webhooks/accounting/%ff",
+                    "/webhooks/accounting/%",
+                ][..],
+            ),
+            (INVOICING, &["/api/webhooks/incoming/Others", "/api/webhooks/incoming/hooks"]),
+        ] {
+            for (what, headers, body) in questions {
+                let expected = rig.ask(&request("POST", known, headers, body)).await;
+                assert_eq!((expected.status, expected.body.len()), (401, 0), "{what}: {known}, {state:?}");
+                for path in unknown {
+                    let answer = rig.ask(&request("POST", path, headers, body)).await;
+
+                    assert_eq!(answer, expected, "{what}: {path} beside {known}, {state:?}");
+                }
+            }
+            // Nor does the secret of one open another.
+            for path in unknown {
+                let signed = [("svc-webhook-signature", good.as_str())];
+
+                assert_eq!(rig.ask(&request("POST", path, &signed, &body)).await.status, 401, "{path}");
+            }
+        }
+    }
+    assert_eq!(rig.taken.drain().len(), 0);
+    assert_eq!(rig.ask(&signed(&body)).await.status, 503, "who has the secret is told that it is stopped");
+}
+
+/// Its secret is not to be had, so nobody can be verified; 401 or 404 would have the provider give up.
+async fn a_connector_at_fault_is_to_be_tried_again_later() {
+    let rig = Rig::start().await;
+    rig.fail();
+    let echo = format!("{INVOICING}?echo={}", "a".repeat(32));
+
+    for question in [
+        signed(&event("1")),
+        request("POST", ACCOUNTING, &[], &event("1")),
+        request("POST", &format!("{ACCOUNTING}/customers"), &[], b""),
+        request("POST", INVOICING, &[], b"{}"),
+        request("GET", &echo, &[], b""),
+    ] {
+        let answer = rig.ask(&question).await;
+
+        assert_eq!((answer.status, answer.body.len()), (503, 0), "{}", String::from_utf8_lossy(&question));
+        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+    }
+    let other = rig.ask(&request("POST", "/webhooks/accounting/others", &[], b"")).await;
+    assert_eq!((other.status, rig.taken.drain().len()), (401, 0));
 }
 
 async fn what_is_verified_are_the_raw_bytes_whatever_their_encoding() {

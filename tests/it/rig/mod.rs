@@ -5,11 +5,15 @@ mod client;
 mod harness;
 mod processes;
 mod proxy;
+mod secrets;
 
 pub(crate) use processes::{SLEEPER, sleeper};
 
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [harness::tests(), processes::tests(), proxy::tests(), brokers::tests()].into_iter().flatten().collect()
+    [harness::tests(), processes::tests(), proxy::tests(), secrets::tests(), brokers::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -19,7 +19,7 @@ mod tokens;
 mod webhooks;
 mod world;
 
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use reqwest::{Method, header::HeaderMap, redirect};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ use tributary::simulator::{
 
 use url::form_urlencoded;
 
-use crate::support::harness::Test;
+use crate::support::{harness::Test, traced};
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
@@ -107,7 +107,16 @@ pub(crate) async fn start(adjust: impl FnOnce(&mut Settings)) -> Simulator {
     };
     let mut settings = Settings { world, frozen_at: Some(noon()), ..Settings::default() };
     adjust(&mut settings);
-    Simulator::start(settings).await.unwrap()
+    let client_secret = settings.client.secret.clone();
+    let simulator = Simulator::start(settings).await.unwrap();
+    traced::hide("the subscription key", KEY);
+    traced::hide("the client secret", &client_secret);
+    let provider = Arc::clone(simulator.provider());
+    traced::hide_later(move || {
+        let issued = provider.identity.issued().into_iter();
+        issued.map(|one| (format!("a {} token or code", one.kind), one.token)).collect()
+    });
+    simulator
 }
 
 /// Moves the provider's clock ahead.

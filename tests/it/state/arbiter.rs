@@ -1,5 +1,6 @@
 //! Edits of connectors by several workers at once: one wins, the other knows it, nothing is lost, doubled or halved.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -11,7 +12,7 @@ use tributary::worker::state::configs::{self, Configs, Properties, Write};
 
 use super::editor::die_before_commit;
 use super::ground::{Ground, LIMIT, Worker, create};
-use crate::support::gate::gate;
+use crate::support::gate::{Gate, gate};
 use crate::support::{Result, Shared, breakable, cycles};
 
 crate::tests! {
@@ -134,23 +135,10 @@ fn add_one(configs: &Configs) -> std::result::Result<((), Vec<Write>), ()> {
 
 async fn edits_that_wait_together_are_one_transaction_and_each_sees_those_before_it(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-together").await;
-    let (hook, held) = gate();
-    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let worker = ground.worker_with(options).await;
-    let arbiter = worker.arbiter.clone();
-    let first = tokio::spawn(async move { arbiter.write(LIMIT, create("first", "me")).await });
-    held.reached().await;
-
-    // Each has asked for its turn before the next does: this is their order.
+    let (worker, held) = gated(&ground).await;
     let names = ["a", "b", "a", "c", "first", "d"];
-    let mut waiting: Vec<_> =
-        names.iter().map(|name| Box::pin(worker.arbiter.write(LIMIT, create(name, "me")))).collect();
-    for one in &mut waiting {
-        assert!(poll!(one).is_pending());
-    }
-    held.open();
-    first.await.unwrap().unwrap();
-    let outcomes = join_all(waiting).await;
+
+    let outcomes = behind_a_held_write(&worker, &held, &names.map(|name| (name, "me"))).await;
 
     for (name, (outcome, done)) in
         names.iter().zip(outcomes.iter().zip([true, true, false, true, false, true]))
@@ -222,25 +210,13 @@ async fn a_refusal_is_about_what_stands_in_the_topic_now(shared: &'static Shared
 
 async fn an_edit_that_kafka_refuses_fails_alone(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-refused").await;
-    let (hook, held) = gate();
-    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let worker = ground.worker_with(options).await;
-    let arbiter = worker.arbiter.clone();
-    let first = tokio::spawn(async move { arbiter.write(LIMIT, create("first", "me")).await });
-    held.reached().await;
-
+    let (worker, held) = gated(&ground).await;
     // No two lines alike: it must be too large also when it is compressed.
     let large: String =
         (0..1u64 << 17).map(|n| format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+
     let edits = [("a", "me"), ("large", &*large), ("b", "me"), ("a", "again")];
-    let mut waiting: Vec<_> =
-        edits.iter().map(|(name, by)| Box::pin(worker.arbiter.write(LIMIT, create(name, by)))).collect();
-    for one in &mut waiting {
-        assert!(poll!(one).is_pending());
-    }
-    held.open();
-    first.await.unwrap().unwrap();
-    let outcomes = join_all(waiting).await;
+    let outcomes = behind_a_held_write(&worker, &held, &edits).await;
 
     assert!(
         matches!(
@@ -256,9 +232,7 @@ async fn an_edit_that_kafka_refuses_fails_alone(shared: &'static Shared) {
 
 async fn an_edit_with_time_left_outlives_the_one_it_is_written_with(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-outlives").await;
-    let (hook, held) = gate();
-    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let worker = ground.worker_with(options).await;
+    let (worker, held) = gated(&ground).await;
 
     // The second comes while the id is taken for the first, into the same transaction.
     let mut short = Box::pin(worker.arbiter.write(Duration::from_secs(2), create("short", "me")));
@@ -278,9 +252,7 @@ async fn a_writer_that_loses_its_turn_inside_its_write_leaves_nothing_and_decide
     shared: &'static Shared,
 ) {
     let ground = Ground::create(shared.bootstrap(), "state-turn").await;
-    let (hook, held) = gate();
-    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
-    let (slow, rival) = (ground.worker_with(options).await, ground.worker().await);
+    let ((slow, held), rival) = (gated(&ground).await, ground.worker().await);
 
     let arbiter = slow.arbiter.clone();
     let writing = tokio::spawn(async move { arbiter.write(LIMIT, create("c", "slow")).await });
@@ -373,6 +345,33 @@ async fn a_write_whose_answer_was_lost_is_found_and_made_once() -> Result<()> {
         ]
     );
     Ok(())
+}
+
+/// A worker whose first write is held before its commit, until it is let through.
+async fn gated(ground: &Ground) -> (Worker, Arc<Gate>) {
+    let (hook, held) = gate();
+    let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
+    (ground.worker_with(options).await, held)
+}
+
+/// Creates `first` and holds that write until these wait behind it, connectors with what they say. How those end.
+async fn behind_a_held_write(
+    worker: &Worker,
+    held: &Gate,
+    edits: &[(&str, &str)],
+) -> Vec<std::result::Result<(), Error<&'static str>>> {
+    let arbiter = worker.arbiter.clone();
+    let first = tokio::spawn(async move { arbiter.write(LIMIT, create("first", "me")).await });
+    held.reached().await;
+    let mut waiting: Vec<_> =
+        edits.iter().map(|(name, by)| Box::pin(worker.arbiter.write(LIMIT, create(name, by)))).collect();
+    // Each has asked for its turn before the next does: this is their order.
+    for one in &mut waiting {
+        assert!(poll!(one).is_pending());
+    }
+    held.open();
+    first.await.unwrap().unwrap();
+    join_all(waiting).await
 }
 
 fn has(worker: &Worker, name: &str) -> bool {

@@ -4,13 +4,23 @@
 //! Each test finds its own healed and running, whatever the one before left behind. They live on runtimes of their own, since
 //! that of the first test ends with the test.
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::{Broker, Error, Options, Result};
+use tributary::config::Kafka;
+use tributary::kafka::{Admin, TopicSpec};
+use tributary::model::Cleanup;
+
+use super::place::chain;
+use super::{Broker, Error, Options, Result, prefix};
+
+/// What a broker may need to come back to its senses on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 
 struct Breakable {
     broker: Mutex<Broker>,
@@ -58,10 +68,35 @@ pub(crate) async fn take() -> Result<Taken> {
     let started = started.map_err(|error| Error(format!("start the breakable broker: {error}")))?;
     let mut broker = started.as_ref().map_err(Clone::clone)?.broker.lock().await;
     broker.proxy()?.heal();
-    if broker.resume().is_err() {
+    if broker.was_paused() || broker.resume().is_err() {
         broker.restart().await?;
     }
+    creates_topics(&broker).await?;
     Ok(Taken { broker, _slot })
+}
+
+/// Waits until it does what most tests begin with: one that has just come back may know itself and still be fenced.
+async fn creates_topics(broker: &Broker) -> Result<()> {
+    let spec = TopicSpec {
+        // Once there it would be found there.
+        name: prefix("is-anybody-there"),
+        partitions: 1,
+        replication_factor: -1,
+        min_message_bytes: 0,
+        cleanup: Cleanup::Compact,
+        configs: BTreeMap::new(),
+    };
+    let admin = Admin::Real(Kafka::plaintext(broker.bootstrap_past_proxy()));
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match admin.ensure(std::slice::from_ref(&spec)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() > deadline => {
+                return Err(Error(format!("the breakable broker creates no topics: {}", chain(&error))));
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 fn start() -> Result<Breakable> {

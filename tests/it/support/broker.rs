@@ -9,6 +9,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
@@ -72,6 +73,8 @@ pub(crate) struct Broker {
     listeners: Vec<(String, u16)>,
     proxy: Option<Proxy>,
     process: Process,
+    /// Whether it was paused since it was started.
+    was_paused: AtomicBool,
 }
 
 impl Broker {
@@ -114,6 +117,7 @@ impl Broker {
 
     /// SIGSTOP: connections stay open and nothing answers.
     pub(crate) fn pause(&self) -> Result<()> {
+        self.was_paused.store(true, Ordering::Relaxed);
         self.process.signal(Signal::STOP)
     }
 
@@ -156,7 +160,13 @@ impl Broker {
     pub(crate) async fn restart(&mut self) -> Result<()> {
         self.process.kill();
         self.process = spawn(self.jars, &self.name, &self.directory)?;
+        self.was_paused.store(false, Ordering::Relaxed);
         self.ready(1).await
+    }
+
+    /// Whether it was paused since it was started: it may have missed its own heartbeats, and be fenced for a while.
+    pub(crate) fn was_paused(&self) -> bool {
+        self.was_paused.load(Ordering::Relaxed)
     }
 
     async fn ready(&self, cluster_size: usize) -> Result<()> {
@@ -344,7 +354,16 @@ impl Node {
         let Self { id, directory, ports, listeners, proxy } = self;
         let name = format!("kafka-{id}");
         let process = spawn(jars, &name, &directory)?;
-        Ok(Broker { name, jars, directory, ports, listeners, proxy, process })
+        Ok(Broker {
+            name,
+            jars,
+            directory,
+            ports,
+            listeners,
+            proxy,
+            process,
+            was_paused: AtomicBool::new(false),
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
-use super::{Error, Shared, breakable, jars, process, run_directory, shared};
+use super::{Error, Shared, breakable, jars, process, run_directory, shared, traced};
 
 /// For tests that name no other limit.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -223,18 +223,36 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
         tests.into_iter().partition(|test| test.kind == Kind::Disturbing);
     let trials = beside.into_iter().chain(disturbing).map(Test::into_trial).collect();
 
+    if let Err(error) = traced::begin() {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
 
     process::kill_all();
+    let leaks = leaks();
     if !arguments.list {
         let closing = format!("{}{}", slowest(), shared::closing(conclusion.has_failed()));
         // Standard output is the report's, unless a program reads it.
         if arguments.format == Some(FormatSetting::Json) { eprint!("{closing}") } else { print!("{closing}") }
     }
+    if leaks {
+        return ExitCode::FAILURE;
+    }
     if !conclusion.has_failed() {
         run_directory::remove();
     }
     conclusion.exit_code()
+}
+
+/// Whether secrets were found in what the run has written, which is then told.
+fn leaks() -> bool {
+    let Some((found, looked)) = traced::found() else { return false };
+    eprint!("{looked}");
+    for leak in &found {
+        eprintln!("found: {leak}");
+    }
+    !found.is_empty()
 }
 
 /// Where the time of the run went, for whoever wants to shorten it.

@@ -4,24 +4,31 @@
 //! [`Broker`], [`Cluster`] and [`Registry`] are for tests that break what they use ([`breakable`] has a broker for
 //! those that mend it again), [`command`] runs our binary, [`connect`] has a real Kafka Connect to compare with, [`tributary`] our own worker; [`Proxy`] breaks only the
 //! network between. Every child is started by [`process`] and dies with the test run, however that ends.
+//! [`login`] is `tributary auth login` and a person who plays along, [`browser`] a real browser without a window; [`secrets`] searches
+//! what was written for what must not be, [`traced`] does so over a whole run. [`dice`] has the numbers of tests that draw.
 //! [`place`] is where a test publishes through the product, [`examples`] is what.
 
 pub(crate) mod breakable;
 pub(crate) mod broker;
+pub(crate) mod browser;
 pub(crate) mod command;
 pub(crate) mod connect;
+pub(crate) mod dice;
 pub(crate) mod examples;
 pub(crate) mod gate;
 pub(crate) mod harness;
 pub(crate) mod jars;
+pub(crate) mod login;
 pub(crate) mod place;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod run_directory;
+pub(crate) mod secrets;
 pub(crate) mod shared;
 pub(crate) mod topics;
+pub(crate) mod traced;
 pub(crate) mod tributary;
 pub(crate) mod visit;
 

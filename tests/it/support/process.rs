@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Error, Result};
+use super::{Error, Result, traced};
 
 /// How many of a log's last lines go into an error.
 const TAIL: usize = 25;
@@ -49,6 +49,7 @@ impl Process {
         let errors =
             output.try_clone().map_err(|error| Error(format!("open log {}: {error}", log.display())))?;
         command.stdin(input).stdout(output).stderr(errors);
+        traced::follow(&mut command, log);
         let program = command.get_program().to_string_lossy().into_owned();
         let child = spawn_on_the_lasting_thread(command)
             .map_err(|error| Error(format!("start {name} with {program}: {error}")))?;

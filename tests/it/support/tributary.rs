@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::process::Process;
 use super::{Error, Result, prefix, run_directory};
 
@@ -13,24 +15,57 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// One worker, killed when dropped.
 pub(crate) struct Tributary {
+    name: String,
     url: String,
     config: PathBuf,
+    directory: PathBuf,
     process: Process,
+    /// How often it was started; each life has a log of its own.
+    lives: u32,
 }
 
 impl Tributary {
     /// A worker that is healthy, with these lines of properties over those it needs.
     pub(crate) async fn start(bootstrap: &str, name: &str, properties: &[(&str, &str)]) -> Result<Self> {
-        let (directory, group) = (run_directory::create(name)?, prefix(name));
-        let file = directory.join("worker.properties");
-        let text = text(bootstrap, &group, &directory.join("state").display().to_string(), properties);
-        std::fs::write(&file, text).map_err(|error| Error(format!("write {}: {error}", file.display())))?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
-        command.args(["run", "--config"]).arg(&file).env("TRIBUTARY_TEST_PLUGINS", "true");
-        let process = Process::spawn(name, command, &directory.join("worker.log"))?;
-        let mut worker = Self { url: String::new(), config: file, process };
+        Self::start_in(&prefix(name), bootstrap, name, properties).await
+    }
+
+    /// The same, in a group that others may be in already: its topics are named after it.
+    pub(crate) async fn start_in(
+        group: &str,
+        bootstrap: &str,
+        name: &str,
+        properties: &[(&str, &str)],
+    ) -> Result<Self> {
+        let directory = run_directory::create(name)?;
+        let config = directory.join("worker.properties");
+        let text = text(bootstrap, group, &directory.join("state").display().to_string(), properties);
+        std::fs::write(&config, text)
+            .map_err(|error| Error(format!("write {}: {error}", config.display())))?;
+        let process = spawn(name, &config, &directory, 0)?;
+        let mut worker =
+            Self { name: name.to_owned(), url: String::new(), config, directory, process, lives: 1 };
         worker.ready().await?;
         Ok(worker)
+    }
+
+    /// SIGKILL, and wait until it is gone.
+    pub(crate) fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// SIGTERM, and an orderly end.
+    pub(crate) async fn stop(&self) -> Result<()> {
+        self.process.signal(Signal::TERM)?;
+        let status = self.process.wait(START_LIMIT).await?;
+        if status.success() { Ok(()) } else { Err(self.error(&format!("the worker ended with {status}"))) }
+    }
+
+    /// Its next life, on the same disk, until it is healthy.
+    pub(crate) async fn start_again(&mut self) -> Result<()> {
+        self.process = spawn(&self.name, &self.config, &self.directory, self.lives)?;
+        self.lives += 1;
+        self.ready().await
     }
 
     /// Where its REST API is.
@@ -74,6 +109,12 @@ impl Tributary {
         self.url = url;
         Ok(())
     }
+}
+
+fn spawn(name: &str, config: &Path, directory: &Path, life: u32) -> Result<Process> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
+    command.args(["run", "--config"]).arg(config).env("TRIBUTARY_TEST_PLUGINS", "true");
+    Process::spawn(name, command, &directory.join(format!("worker-{life}.log")))
 }
 
 fn text(bootstrap: &str, group: &str, state: &str, properties: &[(&str, &str)]) -> String {

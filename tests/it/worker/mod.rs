@@ -1,5 +1,6 @@
 //! Whole workers, as `tributary run` starts them: whose topics they take, how they start, answer and stop.
 
+mod descriptors;
 mod foreign;
 mod process;
 mod rolling;
@@ -8,5 +9,8 @@ mod starting;
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [foreign::tests(), rolling::tests(), starting::tests()].into_iter().flatten().collect()
+    [descriptors::tests(), foreign::tests(), rolling::tests(), starting::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

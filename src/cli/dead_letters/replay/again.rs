@@ -68,7 +68,7 @@ impl<'a> Again<'a> {
             Ok(delivery) => delivery,
             Err(unusable) => return Ok(Became::Refused(format!("it cannot be replayed: {unusable}"))),
         };
-        let prefix = match TopicPrefix::new(delivery.context.prefix.as_str()) {
+        let prefix = match TopicPrefix::new(&*delivery.context.prefix) {
             Ok(prefix) => prefix,
             Err(error) => return Ok(Became::Refused(error.to_string())),
         };
@@ -128,7 +128,7 @@ impl<'a> Again<'a> {
         }
         let worker = &self.letters.worker;
         let layout = Layout {
-            dead_letters: delivery.context.dead_letters.clone(),
+            dead_letters: delivery.context.dead_letters.to_string(),
             create: worker.topic_creation,
             ..Layout::new(prefix.clone(), [topic])
         };

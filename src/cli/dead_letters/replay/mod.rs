@@ -3,7 +3,8 @@
 //! Letters are taken in the order they stand in, each partition by itself: original bytes and context ─▶ [`Delivery::read`]
 //! ─▶ records with the ids they always had ─▶ [`Again`] ─▶ Kafka ─▶ a mark behind the letter.
 //!
-//! - The topic is read twice: first for the marks, which say what was replayed before, then for the letters.
+//! - The topic is read twice: first for the marks, which say what was replayed before, then for the letters. Of both no more
+//!   is kept than a bit a letter, and the pieces of letters that are not complete yet.
 //! - A letter is marked only once Kafka has all of its records. Whoever is stopped in between repeats some, with their ids.
 //! - What Kafka, the schema or the reader still refuses stays as it is and is told; what keeps everything from being published
 //!   (no broker, no registry) ends the command.
@@ -11,9 +12,10 @@
 //! [`Delivery::read`]: crate::webhooks::delivery::Delivery::read
 
 mod again;
+mod marks;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     io::Write,
     ops::ControlFlow,
     sync::Arc,
@@ -21,7 +23,10 @@ use std::{
 
 use bytes::Bytes;
 
-use self::again::{Again, Became};
+use self::{
+    again::{Again, Became},
+    marks::Marks,
+};
 use super::{
     Letters,
     entry::{Entry, Kind, Recent, Wanted},
@@ -52,15 +57,17 @@ pub(super) struct Order {
 }
 
 pub(super) async fn run(letters: &Letters, order: Order, out: &mut impl Write) -> Result<(), Failure> {
-    let mut marks = HashSet::new();
-    letters
-        .scan(async |record| {
-            if let Kind::Mark(place) = Kind::of(&record) {
-                marks.insert(place);
-            }
-            Ok(ControlFlow::Continue(()))
-        })
-        .await?;
+    let mut marks = Marks::of((!order.places.is_empty()).then(|| order.places.clone()));
+    let note = async |record: Received| {
+        if let Kind::Mark(place) = Kind::of(&record) {
+            marks.insert(place).map_err(outside)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    };
+    // Whoever repeats what was replayed before need not know it.
+    if !order.again {
+        letters.scan(note).await?;
+    }
     let mut replay = Replay {
         named: !order.places.is_empty(),
         again: Again::new(letters, order.dry_run),
@@ -97,7 +104,7 @@ struct Replay<'a, W> {
     /// Whether letters are named one by one.
     named: bool,
     /// What was replayed before.
-    marks: HashSet<Place>,
+    marks: Marks,
     open: HashMap<String, Open>,
     /// Bytes in `open`.
     held: usize,
@@ -174,7 +181,7 @@ impl<W: Write> Replay<'_, W> {
         if !meant {
             return Ok(false);
         }
-        if self.order.again || !self.marks.contains(&entry.place) {
+        if self.order.again || !self.marks.contains(entry.place) {
             return Ok(true);
         }
         self.tally.before += 1;

@@ -53,6 +53,10 @@ keys! {
             .or("10").rule(Rule::Positive);
         COMPANY_BUDGET = Key::new(Double, "budget.company.requests.per.second",
             "Requests a second for one company; at most budget.requests.per.second.").or("2").rule(Rule::Positive);
+        IN_FLIGHT = Key::new(Int, "budget.requests.in.flight",
+            "Requests of one worker that may be on their way to the provider at once. The last quarter is not for the \
+             snapshot.")
+            .or("32").low().rule(Rule::Range(1, 512));
     }
     "Safety" {
         EPOCH_CONFIRM = Key::new(Long, "epoch.confirm.ms",

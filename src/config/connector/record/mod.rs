@@ -35,6 +35,8 @@ pub struct RecordSource {
     pub budget_per_second: f64,
     /// `budget.company.requests.per.second`; not above the other.
     pub company_budget_per_second: f64,
+    /// `budget.requests.in.flight`, of one worker.
+    pub requests_in_flight: usize,
     /// `epoch.confirm.ms`.
     pub epoch_confirm: Duration,
     /// `tombstones.brake.count`.
@@ -129,6 +131,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     let snapshot = snapshot(reader);
     let budget_per_second = reader.number(&keys::BUDGET);
     let company_budget_per_second = reader.number(&keys::COMPANY_BUDGET);
+    let requests_in_flight = reader.number(&keys::IN_FLIGHT);
     let budgets_sound = reader.are_sound(&[&keys::BUDGET, &keys::COMPANY_BUDGET]);
     if budgets_sound && company_budget_per_second > budget_per_second {
         reader.refuse(
@@ -148,6 +151,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
         snapshot,
         budget_per_second,
         company_budget_per_second,
+        requests_in_flight,
         epoch_confirm,
         brake_count,
         brake_percent,

@@ -38,6 +38,7 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
     assert_eq!(source.snapshot.companies, None);
     assert_eq!(source.snapshot.page_size, 100);
     assert_eq!((source.budget_per_second, source.company_budget_per_second), (10.0, 2.0));
+    assert_eq!(source.requests_in_flight, 32);
     assert_eq!(source.epoch_confirm, Duration::from_secs(3600));
     assert_eq!((source.brake_count, source.brake_percent), (50, 2.0));
     assert_eq!(source.provider.oauth.accounting_grant, "accounting");
@@ -74,6 +75,7 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("snapshot.companies", "all,acc:1")], "names all and others"),
         (&[("budget.company.requests.per.second", "11")], "must be at most budget.requests.per.second"),
         (&[("budget.requests.per.second", "0")], "must be a number above 0"),
+        (&[("budget.requests.in.flight", "0")], "must be a whole number from 1 to 512"),
         (&[("tombstones.brake.percent", "101")], "must be a number from 0 to 100"),
         (&[("page.size", "1001")], "must be a whole number from 1 to 1000"),
         (&[("page.sise", "10")], "did you mean page.size?"),

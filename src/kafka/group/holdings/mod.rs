@@ -32,7 +32,7 @@ const LARGEST_MARGIN: Duration = Duration::from_secs(1);
 /// The part of a short session that is kept back.
 const MARGIN_SHARE: u32 = 6;
 
-/// See the module's head. Times are those of [`super::clock`].
+/// See the module's head. Times are those of [`lapse`](crate::lapse).
 #[derive(Debug)]
 pub(super) struct Holdings {
     /// How long after a sign of life the broker surely has given nothing to others.

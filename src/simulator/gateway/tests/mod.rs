@@ -48,8 +48,11 @@ impl Rig {
         let provider = Provider::new(Settings { frozen_at: Some(noon), ..Settings::default() }).unwrap();
         let reached = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&reached);
-        let login = |Extension(call): Extension<Call>, body: Bytes| async move {
+        let login = |Extension(call): Extension<Call>, headers: HeaderMap, body: Bytes| async move {
             count.fetch_add(1, Ordering::SeqCst);
+            if headers.contains_key("padding") {
+                return json_answer(200, &json!(vec!["padding"; 1_000]));
+            }
             json_answer(200, &json!({ "peer": call.peer.ip().to_string(), "bytes": body.len() }))
         };
         let never = || async { StatusCode::IM_A_TEAPOT };

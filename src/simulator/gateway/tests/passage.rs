@@ -100,7 +100,8 @@ async fn every_limit_tells_when_to_come_back_in_the_way_chosen() {
 async fn the_journal_has_every_request_in_order() {
     let rig = Rig::start().await;
 
-    rig.login().send().await.unwrap();
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    rig.login().header("traceparent", trace).send().await.unwrap();
     rig.provider.clock.advance(SECOND);
     let list = rig.request(Method::GET, "/accounting/api/customers?pageNumber=1&pageSize=5");
     list.header("context", r#"{"clientId":"acme"}"#).send().await.unwrap();
@@ -110,10 +111,12 @@ async fn the_journal_has_every_request_in_order() {
     let entries = serde_json::to_value(gateway.requests(0, 10)).unwrap();
     let at = rig.provider.clock.now().0;
     let list = "/accounting/api/customers?pageNumber=1&pageSize=5";
+    let mut login = entry("POST", at - SECOND, LOGIN, None, 200);
+    (login["traceparent"], login["apiVersion"]) = (trace.into(), "2.0".into());
     assert_eq!(
         entries,
         json!([
-            [0, entry("POST", at - SECOND, LOGIN, None, 200)],
+            [0, login],
             [1, entry("GET", at, list, Some("acme"), 401)],
             [2, entry("DELETE", at, "/payroll/api/nothing", None, 404)],
         ])
@@ -151,5 +154,8 @@ async fn a_gateway_before_no_routes_knows_no_path() {
 }
 
 fn entry(method: &str, at: i64, target: &str, company: Option<&str>, status: u16) -> Value {
-    json!({ "at": at, "method": method, "target": target, "company": company, "status": status, "fault": null })
+    json!({
+        "at": at, "method": method, "target": target, "company": company, "protocol": "HTTP/1.1", "traceparent": null,
+        "encoding": "gzip", "apiVersion": null, "status": status, "fault": null,
+    })
 }

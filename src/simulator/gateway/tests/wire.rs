@@ -89,6 +89,92 @@ async fn a_wrong_content_type_comes_with_the_right_body() {
 }
 
 #[tokio::test]
+async fn wrong_types_have_the_members_and_none_of_their_types() {
+    let rig = Rig::start().await;
+    rig.fault(Effect::WrongTypes);
+
+    let answer = rig.login().send().await.unwrap();
+
+    assert_eq!(answer.status(), 200);
+    let body: Value = answer.json().await.unwrap();
+    assert_eq!(body, json!({ "peer": "127.0.0.1".len(), "bytes": "2" }));
+    assert_eq!((rig.reached(), rig.journal()), (1, vec![(Some(200), Some("wrongTypes"))]));
+}
+
+#[tokio::test]
+async fn a_page_for_people_comes_instead_of_the_work() {
+    for status in [200, 302, 503] {
+        let rig = Rig::start().await;
+        rig.fault(Effect::Html { status: Status::new(status).unwrap() });
+
+        let answer = rig.login().send().await.unwrap();
+
+        assert_eq!(answer.status().as_u16(), status);
+        assert_eq!(answer.headers()["content-type"], "text/html; charset=utf-8");
+        assert!(answer.text().await.unwrap().starts_with("<!DOCTYPE html>"));
+        assert_eq!((rig.reached(), rig.journal()), (0, vec![(Some(status), Some("html"))]));
+    }
+}
+
+#[tokio::test]
+async fn an_oversized_answer_has_the_length_asked_for_compressed_or_not() {
+    for (status, kind) in [(200, "application/json; charset=utf-8"), (500, "text/html; charset=utf-8")] {
+        for gzip in [true, false] {
+            let rig = Rig::start().await;
+            rig.provider.turn(|knobs| knobs.gateway.gzip = gzip);
+            rig.fault(Effect::Oversized { bytes: 300_000, status: Status::new(status).unwrap() });
+
+            let answer = rig.login().send().await.unwrap();
+
+            assert_eq!(
+                (answer.status().as_u16(), &answer.headers()["content-type"]),
+                (status, &kind.parse().unwrap())
+            );
+            // The client takes the length away where it decompresses.
+            assert_eq!(answer.content_length(), (!gzip).then_some(300_000));
+            let body = answer.bytes().await.unwrap();
+            assert_eq!(body.len(), 300_000);
+            assert_eq!(serde_json::from_slice::<Value>(&body).ok(), (status == 200).then(|| json!([])));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_compressed_for_those_who_ask_and_only_when_it_is_long() {
+    let plain = reqwest::Client::builder().no_gzip();
+    let rig = Rig::with(plain).await;
+    let long = |request: reqwest::RequestBuilder| async {
+        rig.fault(Effect::Oversized { bytes: 5_000, status: Status::OK });
+        request.send().await.unwrap()
+    };
+
+    let asked = long(rig.login().header("accept-encoding", "gzip")).await;
+    let not_asked = long(rig.login()).await;
+    rig.provider.turn(|knobs| knobs.faults.clear());
+    let short = rig.login().header("accept-encoding", "gzip").send().await.unwrap();
+    rig.provider.turn(|knobs| knobs.gateway.gzip = false);
+    let off = long(rig.login().header("accept-encoding", "gzip")).await;
+
+    let encodings =
+        [&asked, &not_asked, &short, &off].map(|answer| answer.headers().contains_key("content-encoding"));
+    assert_eq!(encodings, [true, false, false, false]);
+    assert!(asked.content_length().is_some_and(|length| length < 1_000));
+    assert_eq!(short.json::<Value>().await.unwrap(), right());
+}
+
+#[tokio::test]
+async fn a_compressed_answer_can_be_cut_off_in_its_middle() {
+    let rig = Rig::with(reqwest::Client::builder().no_gzip()).await;
+    rig.fault(Effect::Truncate);
+
+    let request = rig.login().header("padding", "long").header("accept-encoding", "gzip");
+    let answer = request.send().await.unwrap();
+
+    assert_eq!(answer.headers()["content-encoding"], "gzip");
+    assert!(answer.bytes().await.is_err());
+}
+
+#[tokio::test]
 async fn a_delayed_answer_is_right_and_late() {
     let rig = Rig::start().await;
     rig.fault(Effect::Delay(Latency::Fixed(80.0)));

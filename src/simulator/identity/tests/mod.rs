@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod authorize;
+mod exchanges;
+mod faults;
 mod grants;
 mod lookups;
 mod token;

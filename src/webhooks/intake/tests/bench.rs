@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -38,6 +38,8 @@ pub(super) const INVOICING: &str = "p.invoicing.customer.events";
 pub(super) const DEAD_LETTERS: &str = "p.dead-letters";
 /// Longer than anything takes on a busy machine.
 pub(super) const LONG: Duration = Duration::from_secs(60);
+/// Kafka is given up for the spool at once; nothing else is ever late.
+const HASTY: Times = Times { deadline: Duration::from_millis(20), last: LONG };
 
 type Reported = Result<kafka::Ack, kafka::Error>;
 
@@ -58,6 +60,12 @@ struct Inner {
     full: bool,
     /// It is once it has taken so many.
     room: Option<usize>,
+    /// Every record is taken, and reported as forbidden.
+    forbidden: bool,
+    /// No producer can be made.
+    unbuildable: bool,
+    /// How often one was tried to.
+    tries: u64,
 }
 
 struct Waiting {
@@ -123,6 +131,22 @@ impl Broker {
     /// The producers' queue is full once it has taken so many.
     pub(super) fn take_only(&self, count: usize) {
         self.lock().room = Some(count);
+    }
+
+    /// Kafka may not be written to, or may again.
+    pub(super) fn set_forbidden(&self, forbidden: bool) {
+        self.lock().forbidden = forbidden;
+    }
+
+    /// No producer can be made any more, or they can again. Since then none was tried to be.
+    pub(super) fn set_unbuildable(&self, unbuildable: bool) {
+        let mut inner = self.lock();
+        (inner.unbuildable, inner.tries) = (unbuildable, 0);
+    }
+
+    /// How often it was tried to make one since.
+    pub(super) fn tries(&self) -> u64 {
+        self.lock().tries
     }
 
     /// Waits until so many records wait for an answer.
@@ -196,6 +220,9 @@ impl RecordSink for Producer {
             inner.full = room <= 1;
             inner.room = (room > 1).then(|| room - 1);
         }
+        if inner.forbidden {
+            return Ok(Box::pin(async { Err(samples::unauthorised()) }));
+        }
         let (report, reported) = oneshot::channel();
         inner.waiting.push_back(Waiting { producer: self.number, record, report });
         let held = inner.held;
@@ -214,6 +241,10 @@ impl Sinks for Broker {
 
     fn build(&self) -> Result<Producer, kafka::Error> {
         let mut inner = self.lock();
+        inner.tries += 1;
+        if inner.unbuildable {
+            return Err(samples::queue_full());
+        }
         inner.built += 1;
         Ok(Producer { broker: self.clone(), number: inner.built - 1 })
     }
@@ -242,9 +273,21 @@ impl Sinks for Broker {
 pub(super) struct Doors {
     ready: Arc<Ready>,
     open: watch::Sender<bool>,
+    /// Whether who asks next panics.
+    trap: AtomicBool,
 }
 
 impl Doors {
+    /// Whoever asks next panics, once.
+    pub(super) fn set_trap(&self) {
+        self.trap.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether somebody has.
+    pub(super) fn has_sprung(&self) -> bool {
+        !self.trap.load(Ordering::SeqCst)
+    }
+
     pub(super) fn set_open(&self, open: bool) {
         self.open.send_replace(open);
     }
@@ -252,6 +295,7 @@ impl Doors {
 
 impl Openings for Doors {
     fn ready(&self, _: &Context) -> Option<Arc<Ready>> {
+        assert!(!self.trap.swap(false, Ordering::SeqCst), "told to panic");
         self.open.borrow().then(|| Arc::clone(&self.ready))
     }
 
@@ -287,7 +331,7 @@ impl Drop for Bench {
 impl Bench {
     /// Kafka is given up for the spool after 20 ms; nothing else is ever late.
     pub(super) async fn new() -> Self {
-        Self::with(Times { deadline: Duration::from_millis(20), last: LONG }, 1 << 30, 64 << 20).await
+        Self::with(HASTY, 1 << 30, 64 << 20).await
     }
 
     pub(super) async fn with(times: Times, spool_bytes: u64, memory_bytes: usize) -> Self {
@@ -295,19 +339,14 @@ impl Bench {
         let doors = Arc::new(Doors {
             ready: Arc::new(ready(directory.path()).await),
             open: watch::Sender::new(true),
+            trap: AtomicBool::new(false),
         });
-        Self::on(directory, Broker::default(), doors, times, spool_bytes, memory_bytes).await
+        let remains = Remains { broker: Broker::default(), doors, directory };
+        Self::on(remains, Faulty::default(), times, spool_bytes, memory_bytes).await
     }
 
-    async fn on(
-        directory: TempDir,
-        broker: Broker,
-        doors: Arc<Doors>,
-        times: Times,
-        spool_bytes: u64,
-        memory_bytes: usize,
-    ) -> Self {
-        let disk = Faulty::default();
+    async fn on(remains: Remains, disk: Faulty, times: Times, spool_bytes: u64, memory_bytes: usize) -> Self {
+        let Remains { broker, doors, directory } = remains;
         let storage = Arc::new(disk.clone());
         let options = Options {
             storage,
@@ -382,7 +421,7 @@ impl Bench {
     }
 }
 
-/// What a kill leaves.
+/// What a kill leaves, and a start begins with.
 pub(super) struct Remains {
     broker: Broker,
     doors: Arc<Doors>,
@@ -391,8 +430,14 @@ pub(super) struct Remains {
 
 impl Remains {
     pub(super) async fn start(self) -> Bench {
-        let times = Times { deadline: Duration::from_millis(20), last: LONG };
-        Bench::on(self.directory, self.broker, self.doors, times, 1 << 30, 64 << 20).await
+        self.start_without(0).await
+    }
+
+    /// As if it had no right to open so many of its databases.
+    pub(super) async fn start_without(self, databases: usize) -> Bench {
+        let disk = Faulty::default();
+        disk.refuse_opens(databases);
+        Bench::on(self, disk, HASTY, 1 << 30, 64 << 20).await
     }
 
     pub(super) fn broker(&self) -> &Broker {
@@ -413,9 +458,9 @@ pub(super) fn delivery(body: Bytes) -> Delivery {
 fn of_family(body: Bytes, family: Family) -> Delivery {
     static CLOCK: AtomicI64 = AtomicI64::new(1);
     let context = Context {
-        connector: "hooks".to_owned(),
-        prefix: "p".to_owned(),
-        dead_letters: DEAD_LETTERS.to_owned(),
+        connector: "hooks".into(),
+        prefix: "p".into(),
+        dead_letters: DEAD_LETTERS.into(),
         received_at: CLOCK.fetch_add(1, Ordering::Relaxed),
         traceparent: None,
         family,

@@ -113,6 +113,40 @@ async fn a_full_queue_of_the_producer_puts_lanes_behind_and_loses_no_order() {
 }
 
 #[tokio::test]
+async fn a_drain_that_panics_over_the_spool_is_followed_by_another_that_publishes_all_in_order() {
+    let bench = Bench::new().await;
+    // Kept in memory as well, so that the lane would come back by sending from there.
+    bench.broker.set_full(true);
+    let sent = send(&bench, "c", 0..5).await;
+    assert_eq!(sent.len(), 5);
+
+    bench.doors.set_trap();
+    bench.broker.set_full(false);
+
+    bench.broker.has(TOPIC, 5).await;
+    assert!(bench.doors.has_sprung(), "nobody has panicked");
+    assert_eq!(bench.broker.ids(TOPIC), sent);
+    bench.is_drained().await;
+}
+
+#[tokio::test]
+async fn a_drain_that_panics_over_a_record_in_memory_alone_is_followed_by_another_that_has_it() {
+    let bench = Bench::with(Times { deadline: LONG, last: LONG }, 1 << 30, 64 << 20).await;
+    bench.broker.hold();
+    let taking = bench.take("c", "only");
+    bench.broker.waits_for(1).await;
+
+    bench.doors.set_trap();
+    bench.broker.break_producers(0);
+    bench.broker.release();
+
+    assert_eq!(taking.await, Outcome::Durable);
+    assert!(bench.doors.has_sprung(), "nobody has panicked");
+    assert_eq!(bench.broker.ids(TOPIC), ["only"]);
+    assert_eq!(bench.disk.durable_commits(), 0, "only Kafka can have answered");
+}
+
+#[tokio::test]
 async fn after_a_kill_the_spool_comes_before_anything_new() {
     let bench = Bench::new().await;
     bench.broker.hold();
@@ -125,6 +159,27 @@ async fn after_a_kill_the_spool_comes_before_anything_new() {
 
     bench.broker.has(TOPIC, 40).await;
     assert_eq!(bench.broker.ids(TOPIC), sent);
+}
+
+#[tokio::test]
+async fn what_a_database_holds_that_did_not_open_comes_back_with_it_and_shadows_nothing_that_came_meanwhile()
+{
+    let bench = Bench::new().await;
+    bench.broker.hold();
+    let mut sent = send(&bench, "c", 0..20).await;
+    let bench = bench.die().await.start_without(1).await;
+    assert_eq!(bench.spool.totals().entries, 0, "it has opened");
+    sent.extend(send(&bench, "c", 20..40).await);
+    assert_eq!(sent.len(), 40);
+
+    let remains = bench.die().await;
+    remains.broker().release();
+    let bench = remains.start().await;
+    sent.extend(send(&bench, "c", 40..50).await);
+
+    bench.broker.has(TOPIC, 50).await;
+    assert_eq!(bench.broker.ids(TOPIC), sent);
+    bench.is_drained().await;
 }
 
 /// Traffic of a few companies through everything that can happen, drawn from a seed.

@@ -115,6 +115,13 @@ impl Configs {
         &self.connectors
     }
 
+    /// When a connector was told to be in the state it should be in, in milliseconds since 1970 by the clock of who wrote that.
+    /// The same for everybody who reads it; `None` where it was never told, or nobody knows when.
+    #[must_use]
+    pub fn target_since(&self, connector: &str) -> Option<i64> {
+        self.known.get(connector)?.target_since
+    }
+
     /// The last restart asked for of a connector.
     #[must_use]
     pub fn restart(&self, connector: &str) -> Option<&Restart> {
@@ -254,7 +261,13 @@ impl Apply for Configs {
                     }
                     // With its target state, tasks and restarts: a later connector of that name begins anew.
                     Parsed::Connector(None) => drop(self.known.remove(&name)),
-                    Parsed::Target(Some(target)) => self.known(&name).target = Some(target),
+                    Parsed::Target(Some(target)) => {
+                        let known = self.known(&name);
+                        if known.target != Some(target) {
+                            known.target_since = record.timestamp_ms;
+                        }
+                        known.target = Some(target);
+                    }
                     Parsed::Task(number, Some(config)) => {
                         let known = self.known(&name);
                         known.uncommitted.insert(number, Arc::new(config));
@@ -295,6 +308,7 @@ impl Apply for Configs {
 struct Known {
     config: Option<(Arc<Properties>, i64)>,
     target: Option<TargetState>,
+    target_since: Option<i64>,
     tasks: Arc<[Arc<Properties>]>,
     task_revision: i64,
     /// Task records that wait for their commit.
@@ -311,6 +325,7 @@ impl Default for Known {
         Self {
             config: None,
             target: None,
+            target_since: None,
             tasks: Arc::default(),
             task_revision: -1,
             uncommitted: BTreeMap::new(),
@@ -340,7 +355,7 @@ impl Known {
 
     fn remove(&mut self, tombstone: &Parsed) {
         match tombstone {
-            Parsed::Target(_) => self.target = None,
+            Parsed::Target(_) => (self.target, self.target_since) = (None, None),
             Parsed::Task(number, _) => {
                 self.uncommitted.remove(number);
                 self.task_records.remove(number);

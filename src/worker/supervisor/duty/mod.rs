@@ -85,6 +85,7 @@ impl Duty {
             worker: Arc::clone(&parts.worker),
             offsets: parts.state.offsets.clone(),
             faults: parts.faults.clone(),
+            access: parts.access.clone(),
             // Both are made for each task.
             lease: Arc::new(|| false),
             uses_topic: Arc::new(|_| {}),

@@ -97,7 +97,7 @@ impl Duty {
                 }
             }
             self.handle.forget_ended(|id, generation| {
-                statuses.of(&id.connector, id.task).is_some_and(|status| status.generation == generation)
+                statuses.of(&id.connector, id.task).is_some_and(|status| status.generation <= generation)
             });
             waits
         });

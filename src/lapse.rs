@@ -1,11 +1,11 @@
-//! The clock of leases: it never goes back, and goes on while the process is frozen and, where the system offers that,
-//! while the machine sleeps. A lease that ran out in either must be found to have.
+//! A clock for how long something lasts: it never goes back, and goes on while the process is frozen and, where the system
+//! offers that, while the machine sleeps. A lease or a token that ran out in either must be found to have.
 
 use std::time::Duration;
 
 /// Time since some moment before this process started.
 #[cfg(target_os = "linux")]
-pub(super) fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
 
     // The standard library's clock stands still while the machine sleeps.
@@ -15,7 +15,7 @@ pub(super) fn now() -> Duration {
 
 /// Time since the first call.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     use std::{sync::OnceLock, time::Instant};
 
     static START: OnceLock<Instant> = OnceLock::new();

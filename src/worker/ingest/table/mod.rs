@@ -1,19 +1,28 @@
 //! From configurations as they are written to receivers that verify: one connector's fault is its own.
 //!
 //! - A configuration that cannot be used, or whose references do not resolve, leaves the connector the receiver it had, in the
-//!   state it should be in now; one that had none is not received. Either way the fault is told.
+//!   state it should be in now; one that had none is not received, and its senders are to try again later. Either way the
+//!   fault is told.
+//! - What references resolve to is looked at again ([`Table::look`]), and counts once two looks have found the same: whoever
+//!   writes a file may be halfway. Of what was looked at only a digest is kept.
 //! - Of two connectors that take invoicing deliveries under one segment, the one whose name comes first has it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use sha2::{Digest, Sha256};
+
 use crate::{
     config::{
         self, Connector, Providers,
-        connector::{Class, Sole, TargetState, keys::CONNECTOR_CLASS, webhook::keys::SEGMENT},
+        connector::{
+            Class, Sole, TargetState,
+            keys::CONNECTOR_CLASS,
+            webhook::keys::{INVOICING_HOOKS, SEGMENT},
+        },
     },
     pipeline::Layout,
     retry::Chain,
-    webhooks::receivers::{Receiver, Taking},
+    webhooks::receivers::{Faulty, Receiver, Taking},
     worker::state::configs::{Configs, Properties},
 };
 
@@ -38,6 +47,15 @@ pub(super) fn listed(configs: &Configs) -> BTreeMap<String, Listed> {
     .collect()
 }
 
+/// When those that are stopped were told to, in microseconds since 1970: the same for every worker.
+pub(super) fn stopped_at(configs: &Configs) -> BTreeMap<String, i64> {
+    let stopped =
+        configs.connectors().iter().filter(|(_, connector)| connector.target == TargetState::Stopped);
+    stopped
+        .filter_map(|(name, _)| Some((name.clone(), configs.target_since(name)?.saturating_mul(1_000))))
+        .collect()
+}
+
 /// Who is received, and how it came to that.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -50,6 +68,24 @@ struct Entry {
     /// The configuration in force, which may be one before the listed.
     received: Option<Received>,
     fault: Option<String>,
+    /// What the references of the listed resolved to.
+    resolved: Option<Resolved>,
+    /// Another that the last look found, for the next to find again.
+    unsettled: Option<Resolved>,
+    /// It is to be made anew.
+    stale: bool,
+}
+
+/// Digest of what references resolved to.
+type Resolved = [u8; 32];
+
+/// What a look at the references has found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Looked {
+    /// Connectors that [`Table::apply`] makes anew.
+    pub(super) stale: Vec<String>,
+    /// Something has changed since the look before; another soon tells whether it stays so.
+    pub(super) unsettled: bool,
 }
 
 /// A connector that is received.
@@ -106,7 +142,7 @@ impl Table {
         for (name, listed) in listed {
             let before = former.remove(name);
             let entry = match before {
-                Some(before) if before.fault.is_none() && before.listed == *listed => before,
+                Some(before) if before.is_sound() && before.listed == *listed => before,
                 before => Entry::of(name, listed, before.and_then(|before| before.received), providers),
             };
             let entry = entry.without_taken(name, &mut segments);
@@ -114,9 +150,41 @@ impl Table {
         }
     }
 
+    /// Resolves again what the connectors refer to that are received as they are listed. Blocks: references may be files.
+    pub(super) fn look(&mut self, providers: &Providers) -> Looked {
+        let mut looked = Looked::default();
+        for (name, entry) in &mut self.entries {
+            let reloads = |one: &Received| one.source.common.restart_on_changed_secret;
+            if !entry.is_sound() || !entry.received.as_ref().is_some_and(reloads) {
+                continue;
+            }
+            let found = resolved(&entry.listed.config, providers);
+            if found == entry.resolved {
+                entry.unsettled = None;
+            } else if found.is_some() && found != entry.unsettled {
+                entry.unsettled = found;
+                looked.unsettled = true;
+            } else {
+                entry.stale = true;
+                looked.stale.push(name.clone());
+            }
+        }
+        looked
+    }
+
     /// Those that are received, by name.
     pub(super) fn received(&self) -> impl Iterator<Item = (&str, &Received)> {
         self.entries.iter().filter_map(|(name, entry)| Some((name.as_str(), entry.received.as_ref()?)))
+    }
+
+    /// Those that are listed and not received.
+    pub(super) fn faulty(&self) -> Vec<Faulty> {
+        let without = self.entries.iter().filter(|(_, entry)| entry.received.is_none());
+        let faulty = |(name, entry): (&String, &Entry)| Faulty {
+            connector: name.clone(),
+            segment: segment(&entry.listed.config),
+        };
+        without.map(faulty).collect()
     }
 
     /// What keeps connectors from being received as they are configured now.
@@ -129,6 +197,8 @@ impl Table {
 
 impl Entry {
     fn of(name: &str, listed: &Listed, former: Option<Received>, providers: &Providers) -> Self {
+        // Before they are used: what changes in between is found by the next look.
+        let resolved = resolved(&listed.config, providers);
         let parsed = config::WebhookSource::parse(name, &listed.config, providers);
         let made = parsed
             .map_err(|problems| problems.to_string())
@@ -141,7 +211,12 @@ impl Entry {
                 (kept, Some(fault))
             }
         };
-        Self { listed: listed.clone(), received, fault }
+        Self { listed: listed.clone(), received, fault, resolved, unsettled: None, stale: false }
+    }
+
+    /// Whether there is nothing about it to be made anew.
+    const fn is_sound(&self) -> bool {
+        self.fault.is_none() && !self.stale
     }
 
     /// Takes the segment, or is left without a receiver where another has it.
@@ -160,82 +235,25 @@ impl Entry {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::worker::plugins::samples::{properties, webhook_config};
-
-    /// With these keys over those of a connector that works.
-    fn one(target: TargetState, changes: &[(&str, &str)]) -> Listed {
-        let mut config = webhook_config();
-        config.extend(properties(changes));
-        Listed { config: Arc::new(config), target }
-    }
-
-    fn all(listed: &[(&str, Listed)]) -> BTreeMap<String, Listed> {
-        listed.iter().map(|(name, listed)| ((*name).to_owned(), listed.clone())).collect()
-    }
-
-    /// Who is received, how, and for which prefix.
-    fn states(table: &Table) -> Vec<String> {
-        let state = |(name, one): (&str, &Received)| {
-            format!("{name} {:?} {}", one.receiver.state, one.receiver.prefix)
-        };
-        table.received().map(state).collect()
-    }
-
-    #[test]
-    fn a_connector_that_cannot_be_used_keeps_its_receiver_in_the_state_it_should_be_in() {
-        let (mut table, nothing) = (Table::default(), Providers::new([]));
-        let broken = [("accounting.secret", "${env:SECRET}"), ("topic.prefix", "other")];
-        table.apply(
-            &all(&[("a", one(TargetState::Running, &[])), ("b", one(TargetState::Running, &[]))]),
-            &nothing,
-        );
-        assert_eq!(states(&table), ["a All acme", "b All acme"]);
-
-        let listed = all(&[("a", one(TargetState::Paused, &broken)), ("b", one(TargetState::Stopped, &[]))]);
-        table.apply(&listed, &nothing);
-        let kept = states(&table);
-        let faults = table.faults();
-        table.apply(&listed, &Providers::new([("SECRET".to_owned(), "0123456789abcdef".to_owned())]));
-
-        assert_eq!(kept, ["a SpoolOnly acme", "b Nothing acme"]);
-        assert_eq!(faults.keys().collect::<Vec<_>>(), ["a"]);
-        assert!(faults["a"].contains("accounting.secret"), "{faults:?}");
-        assert_eq!(states(&table), ["a SpoolOnly other", "b Nothing acme"]);
-        assert!(table.faults().is_empty(), "what it refers to is there now");
-    }
-
-    #[test]
-    fn one_that_never_worked_is_not_received_and_holds_up_nobody() {
-        let (mut table, nothing) = (Table::default(), Providers::new([]));
-        let broken = one(TargetState::Running, &[("accounting.secret", "short")]);
-
-        table.apply(&all(&[("a", broken), ("b", one(TargetState::Running, &[]))]), &nothing);
-
-        assert_eq!(states(&table), ["b All acme"]);
-        assert!(table.faults().contains_key("a"));
-        table.apply(&BTreeMap::new(), &nothing);
-        assert!(states(&table).is_empty() && table.faults().is_empty(), "both are gone");
-    }
-
-    #[test]
-    fn a_segment_is_the_first_names_and_the_others_once_that_has_gone() {
-        let (mut table, nothing) = (Table::default(), Providers::new([]));
-        let hooks = [
-            ("invoicing.hooks", "Customer:Created"),
-            ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
-            ("subscriptions.manage", "false"),
-        ];
-        let (a, b) = (one(TargetState::Running, &hooks), one(TargetState::Running, &hooks));
-
-        table.apply(&all(&[("b", b.clone())]), &nothing);
-        assert_eq!(states(&table), ["b All acme"]);
-        table.apply(&all(&[("a", a), ("b", b.clone())]), &nothing);
-        assert_eq!(states(&table), ["a All acme"]);
-        assert!(table.faults()["b"].contains("which a receives under"), "{:?}", table.faults());
-        table.apply(&all(&[("b", b)]), &nothing);
-        assert_eq!(states(&table), ["b All acme"]);
-    }
+/// The segment that a configuration asks for, whatever else is wrong with it.
+fn segment(config: &Properties) -> Option<String> {
+    config.get(INVOICING_HOOKS.name).filter(|hooks| !hooks.trim().is_empty())?;
+    let set = config.get(SEGMENT.name).map(|segment| segment.trim());
+    set.or(SEGMENT.default_value()).map(str::to_owned)
 }
+
+/// A digest of all that a configuration refers to; `None` where something does not resolve.
+fn resolved(config: &Properties, providers: &Providers) -> Option<Resolved> {
+    let mut digest = Sha256::new();
+    for (key, value) in config.iter().filter(|(_, value)| value.contains("${")) {
+        let value = providers.resolve(value).ok()?.text;
+        for text in [key.as_str(), value.reveal()] {
+            digest.update(text.len().to_be_bytes());
+            digest.update(text);
+        }
+    }
+    Some(digest.finalize().into())
+}
+
+#[cfg(test)]
+mod tests;

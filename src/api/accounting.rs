@@ -1,0 +1,194 @@
+//! The accounting API: lists of companies, customers and accounts, and every record by its id.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use reqwest::Method;
+
+use super::{
+    Ask, Cut, Error, Page, PageAsk,
+    address::{self, Context},
+    body,
+    call::{Answer, Authority, Call},
+    error::{Acted, Cause},
+    paging,
+    request::Core,
+};
+use crate::{
+    auth::Tokens,
+    metrics::ApiArea,
+    model::{self, Account, AccountingResource, Company, CompanyId, Customer, RecordId},
+};
+
+/// The accounting API with one grant.
+#[derive(Debug, Clone)]
+pub struct Accounting {
+    pub(super) core: Arc<Core>,
+    pub(super) tokens: Arc<dyn Tokens>,
+}
+
+/// A record as it was read.
+#[derive(Debug, Clone)]
+pub struct Document {
+    /// One JSON object, to the byte.
+    pub json: Bytes,
+    /// When it was read.
+    pub cut: Cut,
+}
+
+impl Accounting {
+    pub(super) fn new(core: Arc<Core>, tokens: Arc<dyn Tokens>) -> Self {
+        Self { core, tokens }
+    }
+
+    /// A page of the companies of the grant.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn companies(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+        let known = self.core.learnt().none_for_companies();
+        let none = known.unwrap_or(false);
+        match self.companies_with(none, page, ask).await {
+            Err(error) if may_be_about_context(&error, known.is_some()) => {
+                let second = self.companies_with(!none, page, ask).await;
+                if second.is_ok() {
+                    self.core.learnt().companies_want(!none);
+                }
+                // If neither is taken, what was refused first is what is wrong.
+                second.map_err(|other| if other.status == error.status { error } else { other })
+            }
+            first => {
+                if first.is_ok() {
+                    self.core.learnt().companies_want(none);
+                }
+                first
+            }
+        }
+    }
+
+    /// A page of a company's customers.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn customers(
+        &self,
+        company: &CompanyId,
+        page: PageAsk,
+        ask: &Ask,
+    ) -> Result<Page<Customer>, Error> {
+        let context = Context::Company(company.as_str());
+        self.list(AccountingResource::Customers, context, page, ask, |row| Customer::from_json(row, company))
+            .await
+    }
+
+    /// A page of a company's accounts; templates have no id.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn accounts(
+        &self,
+        company: &CompanyId,
+        page: PageAsk,
+        ask: &Ask,
+    ) -> Result<Page<Account>, Error> {
+        let context = Context::Company(company.as_str());
+        self.list(AccountingResource::Accounts, context, page, ask, |row| Account::from_json(row, company))
+            .await
+    }
+
+    /// A record by its id; of no company where it belongs to none.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn record(
+        &self,
+        resource: AccountingResource,
+        company: Option<&CompanyId>,
+        id: &RecordId,
+        ask: &Ask,
+    ) -> Result<Document, Error> {
+        let context = company.map_or(Context::None, |company| Context::Company(company.as_str()));
+        let call = self.by_id(Method::GET, resource, "", id.as_str()).map(|call| Call { context, ..call })?;
+        self.core
+            .call(&call, ask, |answer| {
+                body::check_type(&answer.headers, &answer.body)?;
+                Ok(Document { json: body::object(&answer.body)?, cut: answer.cut })
+            })
+            .await
+    }
+
+    /// A call below a resource that ends with an id.
+    pub(super) fn by_id(
+        &self,
+        method: Method,
+        resource: AccountingResource,
+        below: &str,
+        id: &str,
+    ) -> Result<Call<'_>, Error> {
+        let path = resource.path();
+        let named = format!("{path}{below}/{{id}}");
+        let authority = Authority::Tokens(&*self.tokens);
+        let call = Call::new(ApiArea::Accounting, method, named, String::new(), authority);
+        match address::segment(id) {
+            Ok(segment) => Ok(Call { address: format!("{path}{below}/{segment}"), ..call }),
+            Err(cause) => Err(call.failed(cause, Acted::No)),
+        }
+    }
+
+    async fn companies_with(&self, none: bool, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+        let context = if none { Context::None } else { Context::Absent };
+        self.list(AccountingResource::Companies, context, page, ask, Company::from_json).await
+    }
+
+    async fn list<T>(
+        &self,
+        resource: AccountingResource,
+        context: Context<'_>,
+        page: PageAsk,
+        ask: &Ask,
+        row: impl Fn(&[u8]) -> Result<T, model::Error>,
+    ) -> Result<Page<T>, Error> {
+        let path = resource.path();
+        let address = format!("{path}{}", page.query());
+        let authority = Authority::Tokens(&*self.tokens);
+        let call = Call::new(ApiArea::Accounting, Method::GET, path, address, authority);
+        self.core.call(&Call { context, ..call }, ask, |answer| read_page(answer, page, &row)).await
+    }
+}
+
+/// Whether the company list may have been refused for its `context`. How the provider says so nobody documents, so until
+/// one way has worked it may be any answer that is not certainly about something else.
+fn may_be_about_context(error: &Error, known: bool) -> bool {
+    let elsewhere = matches!(
+        error.cause,
+        Cause::Key | Cause::Token { .. } | Cause::Quota { .. } | Cause::Throttled { .. } | Cause::Redirect
+    );
+    match error.status {
+        Some(400) => true,
+        Some(300..=500) => !known && !elsewhere,
+        _ => false,
+    }
+}
+
+/// A page out of its answer.
+pub(super) fn read_page<T>(
+    answer: &Answer,
+    page: PageAsk,
+    row: impl Fn(&[u8]) -> Result<T, model::Error>,
+) -> Result<Page<T>, Cause> {
+    body::check_type(&answer.headers, &answer.body)?;
+    let found = body::rows(&answer.body)?;
+    let raw = found.iter().map(|raw| answer.body.slice_ref(raw.get().as_bytes())).collect();
+    let rows = found.into_iter().enumerate().map(|(place, raw)| {
+        row(raw.get().as_bytes())
+            .map_err(|_| Cause::Malformed { what: format!("row {} is no JSON object", place + 1) })
+    });
+    Ok(Page {
+        number: page.number,
+        asked: page.size,
+        rows: rows.collect::<Result<_, _>>()?,
+        raw,
+        total: paging::total(&answer.headers),
+        cut: answer.cut,
+    })
+}

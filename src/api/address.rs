@@ -1,0 +1,127 @@
+//! What goes into the address and the `context` of a request: opaque texts, encoded.
+
+use std::fmt::Write as _;
+
+use reqwest::header::HeaderValue;
+use serde::Serialize;
+
+use super::error::Cause;
+
+/// What a request's `context` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Context<'a> {
+    /// Nothing: it is not sent.
+    Absent,
+    /// `none`.
+    None,
+    /// A company, by its correlation id.
+    Company(&'a str),
+}
+
+impl Context<'_> {
+    /// The header's value.
+    pub(super) fn header(self) -> Result<Option<HeaderValue>, Cause> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Company<'a> {
+            client_id: &'a str,
+        }
+        let text = match self {
+            Self::Absent => return Ok(None),
+            Self::None => "none".to_owned(),
+            // Text always becomes JSON.
+            Self::Company(id) => {
+                ascii(&serde_json::to_string(&Company { client_id: id }).unwrap_or_default())
+            }
+        };
+        HeaderValue::from_str(&text).map(Some).map_err(|_| Cause::Unaddressable)
+    }
+}
+
+/// An id as one segment of a path.
+pub(super) fn segment(id: &str) -> Result<String, Cause> {
+    // However they are written, every parser of addresses takes them for a step up or none at all.
+    if matches!(id, "" | "." | "..") { Err(Cause::Unaddressable) } else { Ok(encoded(id)) }
+}
+
+/// A query of these parameters, with its question mark.
+pub(super) fn query(parameters: &[(&str, &str)]) -> String {
+    let mut query = String::new();
+    for (name, value) in parameters {
+        query.push(if query.is_empty() { '?' } else { '&' });
+        // `%20` and not `+`: a plus is a space to some and a plus to others.
+        query.push_str(&format!("{}={}", encoded(name), encoded(value)));
+    }
+    query
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.' => encoded.push(byte.into()),
+            // Writing to a String cannot fail.
+            byte => write!(encoded, "%{byte:02X}").unwrap_or_default(),
+        }
+        encoded
+    })
+}
+
+/// JSON as a header can carry it. What is not ASCII stands only inside texts, where it may be escaped.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character.is_ascii() && character != '\x7f' {
+            text.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                write!(text, "\\u{unit:04x}").unwrap_or_default();
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_json_in_ascii_that_reads_back_as_the_company() {
+        for id in ["a", "x:7:CM:0f-1", "quo\"te\\", "compañía", "😀\u{7f}\n", "{}", "none"] {
+            let header = Context::Company(id).header().unwrap().unwrap();
+
+            let text = header.to_str().unwrap();
+            let read: serde_json::Value = serde_json::from_str(text).unwrap();
+            assert_eq!(read, serde_json::json!({ "clientId": id }), "{text}");
+        }
+        assert_eq!(Context::Absent.header().unwrap(), None);
+        assert_eq!(Context::None.header().unwrap().unwrap(), "none");
+    }
+
+    #[test]
+    fn an_id_is_one_segment_whatever_it_holds() {
+        let base = url::Url::parse("https://example.com/api/").unwrap();
+        for id in ["a", "x:7:CM:0f", "a/b", "a?b#c", "%2e", "..a", "a b+c", "ñ", "\0", "\\", ";"] {
+            let url = base.join(&format!("things/{}/end", segment(id).unwrap())).unwrap();
+
+            let segments: Vec<_> = url.path_segments().unwrap().collect();
+            assert_eq!(segments.len(), 4, "{url}");
+            assert_eq!((url.query(), url.fragment()), (None, None), "{url}");
+            let back = segments[2].replace('+', "%2B");
+            let back = url::form_urlencoded::parse(back.as_bytes()).next().map(|(name, _)| name.into_owned());
+            assert_eq!(back.unwrap_or_default(), id, "{url}");
+        }
+        for id in ["", ".", ".."] {
+            assert!(matches!(segment(id), Err(Cause::Unaddressable)), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn a_query_keeps_its_values_apart() {
+        assert_eq!(query(&[]), "");
+        assert_eq!(
+            query(&[("pageNumber", "1"), ("filter", "lastUpdate gt 2024-01-01 & x='a+b'")]),
+            "?pageNumber=1&filter=lastUpdate%20gt%202024-01-01%20%26%20x%3D%27a%2Bb%27"
+        );
+    }
+}

@@ -1,0 +1,291 @@
+//! The rule against made-up providers, step by step at moments that tests choose.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::api::budget::bucket::Bucket;
+
+/// Between the requests of a quiet time.
+const QUIET_EVERY: u64 = 50;
+
+/// A provider as the simulator is one: so many in a window that begins with its first request; told in whole seconds.
+struct Window {
+    most: u32,
+    length: Duration,
+    began: Option<Instant>,
+    passed: u32,
+}
+
+impl Window {
+    fn new(most: u32, seconds: f64) -> Self {
+        Self { most, length: Duration::from_secs_f64(seconds), began: None, passed: 0 }
+    }
+
+    fn ask(&mut self, now: Instant) -> Result<(), Duration> {
+        if self.began.is_none_or(|began| now >= began + self.length) {
+            (self.began, self.passed) = (Some(now), 0);
+        }
+        if self.passed < self.most {
+            self.passed += 1;
+            return Ok(());
+        }
+        let left = self.began.unwrap() + self.length - now;
+        Err(Duration::from_secs(left.as_secs_f64().ceil() as u64))
+    }
+}
+
+/// Requests under endless demand, with answers that take a while.
+struct Run {
+    start: Instant,
+    adapt: Adapt,
+    bucket: Bucket,
+    answers: VecDeque<(Instant, Result<(), Duration>, u64)>,
+    step: u64,
+}
+
+impl Run {
+    fn new(setting: f64) -> Self {
+        let start = Instant::now();
+        let (adapt, bucket) = (Adapt::new(setting, start, 7), Bucket::new(1.0, start));
+        Self { start, adapt, bucket, answers: VecDeque::new(), step: 0 }
+    }
+
+    /// One request now and then, for so long.
+    fn quiet(&mut self, seconds: u64, provider: &mut impl FnMut(Instant) -> Result<(), Duration>) {
+        for second in (0..seconds).step_by(QUIET_EVERY as usize) {
+            let now = self.start + Duration::from_secs(second);
+            self.adapt.advance(now, false);
+            self.adapt.sent(now);
+            assert_eq!(provider(now), Ok(()));
+            self.adapt.accepted();
+        }
+        self.step = seconds * 500;
+    }
+
+    /// What passes in each second, for so many.
+    fn busy(
+        &mut self,
+        seconds: usize,
+        provider: &mut impl FnMut(Instant) -> Result<(), Duration>,
+    ) -> Vec<u32> {
+        let mut counts = vec![0; seconds];
+        for step in 0..seconds * 500 {
+            let now = self.start + Duration::from_millis(2 * self.step);
+            self.step += 1;
+            while self.answers.front().is_some_and(|(at, ..)| *at <= now) {
+                match self.answers.pop_front() {
+                    Some((_, Ok(()), _)) => self.adapt.accepted(),
+                    Some((_, Err(told), cuts)) => drop(self.adapt.refused(now, Some(told), cuts)),
+                    None => {}
+                }
+            }
+            let paused = self.adapt.paused(now);
+            self.adapt.advance(now, paused.is_none() && step > 0);
+            if let Some(until) = paused {
+                self.bucket.rest_until(until);
+                continue;
+            }
+            self.bucket.refill(now, self.adapt.rate(), (self.adapt.rate() * 0.1).max(1.0));
+            while self.bucket.has_token() {
+                self.bucket.take();
+                self.adapt.sent(now);
+                let answer = provider(now);
+                counts[step / 500] += u32::from(answer.is_ok());
+                self.answers.push_back((now + Duration::from_millis(5), answer, self.adapt.cuts()));
+            }
+        }
+        counts
+    }
+}
+
+fn share(counts: &[u32], allowed: f64) -> f64 {
+    f64::from(counts.iter().sum::<u32>()) / counts.len() as f64 / allowed
+}
+
+#[test]
+fn the_rate_settles_within_a_tenth_of_what_is_allowed_and_a_quiet_time_before_changes_nothing() {
+    for (most, seconds, settle, run) in [
+        (50, 1.0, 20, 60),
+        (100, 2.0, 30, 90),
+        (10, 1.0, 25, 75),
+        (100, 10.0, 40, 200),
+        (600, 60.0, 120, 600),
+    ] {
+        let allowed = f64::from(most) / seconds;
+        // The last one leaves a window that is half over when the demand begins.
+        for quiet in [0, 3_600, 3_600 + QUIET_EVERY - (seconds / 2.0) as u64] {
+            let mut window = Window::new(most, seconds);
+            let mut scene = Run::new(allowed * 10.0);
+            scene.quiet(quiet, &mut |now| window.ask(now));
+
+            let counts = scene.busy(run, &mut |now| window.ask(now));
+
+            let share = share(&counts[settle..], allowed);
+            assert!((0.9..=1.1).contains(&share), "{most} in {seconds} s, {quiet}: {share:.3}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn ten_minutes_of_nothing_but_refusals_cut_once_and_are_over_with_the_last() {
+    let mut scene = Run::new(10.0);
+    scene.busy(60, &mut |_| Ok(()));
+    let mut asked = 0;
+    scene.busy(600, &mut |_| {
+        asked += 1;
+        Err(Duration::from_secs(1))
+    });
+    assert!(asked < 100, "a provider that refuses everything was asked {asked} times");
+
+    scene.busy(60, &mut |_| Ok(()));
+
+    assert!(scene.adapt.ratio() >= 0.9, "{}", scene.adapt.ratio());
+}
+
+#[test]
+fn a_limit_that_was_raised_tenfold_is_used_after_a_quarter_of_an_hour() {
+    let mut window = Window::new(20, 1.0);
+    let mut scene = Run::new(200.0);
+    scene.busy(120, &mut |now| window.ask(now));
+    window.most = 200;
+
+    scene.busy(900, &mut |now| window.ask(now));
+
+    let counts = scene.busy(60, &mut |now| window.ask(now));
+    assert!(share(&counts, 200.0) > 0.9, "{counts:?}");
+}
+
+#[test]
+fn a_limit_that_was_cut_to_a_tenth_is_kept_to_soon() {
+    for (most, seconds, settle) in [(500, 1.0, 50), (600, 60.0, 200)] {
+        let allowed = f64::from(most) / seconds / 10.0;
+        let mut window = Window::new(most, seconds);
+        let mut scene = Run::new(allowed * 10.0);
+        scene.busy(120, &mut |now| window.ask(now));
+        window.most /= 10;
+
+        scene.busy(settle, &mut |now| window.ask(now));
+
+        let counts = scene.busy(300, &mut |now| window.ask(now));
+        let share = share(&counts, allowed);
+        assert!((0.9..=1.1).contains(&share), "{most} in {seconds} s: {share:.3}: {counts:?}");
+    }
+}
+
+#[test]
+fn without_a_refusal_the_setting_is_reached_within_seconds_and_never_passed() {
+    let start = Instant::now();
+    let mut adapt = Adapt::new(200.0, start, 1);
+    assert!(adapt.rate() <= 10.0);
+
+    adapt.advance(start + Duration::from_secs(5), true);
+
+    assert!((adapt.rate() - 200.0).abs() < 1e-9, "{}", adapt.rate());
+    adapt.advance(start + Duration::from_secs(500), true);
+    assert!((adapt.rate() - 200.0).abs() < 1e-9, "{}", adapt.rate());
+    assert!((adapt.ratio() - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_long_pause_for_what_others_sent_cuts_no_deeper_than_any_other() {
+    let start = Instant::now();
+    let mut adapt = Adapt::new(10.0, start, 1);
+    let now = start + Duration::from_secs(9);
+    adapt.advance(now, true);
+    adapt.sent(now);
+
+    adapt.refused(now, Some(Duration::from_secs(600)), 0);
+
+    assert!((adapt.rate() - 8.5).abs() < 1e-9, "{}", adapt.rate());
+}
+
+#[test]
+fn a_rate_that_nobody_wants_does_not_grow() {
+    let start = Instant::now();
+    let mut adapt = Adapt::new(100.0, start, 1);
+    let before = adapt.rate();
+
+    adapt.advance(start + Duration::from_secs(60), false);
+
+    assert!((adapt.rate() - before).abs() < 1e-9);
+}
+
+#[test]
+fn refusals_of_one_storm_cut_once_and_the_longest_pause_counts() {
+    let start = Instant::now();
+    let mut adapt = Adapt::new(10.0, start, 1);
+    adapt.advance(start + Duration::from_secs(9), true);
+    let now = start + Duration::from_secs(9);
+
+    for told in [1, 3, 2] {
+        adapt.refused(now, Some(Duration::from_secs(told)), 0);
+    }
+    adapt.refused(now, None, 0);
+
+    assert!((adapt.rate() - 8.5).abs() < 1e-9, "{}", adapt.rate());
+    assert_eq!(adapt.paused(now), Some(now + Duration::from_secs(3)));
+    assert_eq!(adapt.paused(now + Duration::from_secs(3)), None);
+    // Nothing grows during the pause.
+    adapt.advance(now + Duration::from_secs(3), true);
+    assert!((adapt.rate() - 8.5).abs() < 1e-9, "{}", adapt.rate());
+}
+
+#[test]
+fn a_pause_after_which_nothing_passed_is_doubled_up_to_half_a_minute_and_cuts_nothing() {
+    let mut now = Instant::now();
+    let mut adapt = Adapt::trusting(10.0, now, 1);
+    let second = Duration::from_secs(1);
+
+    let mut pauses = Vec::new();
+    for _ in 0..7 {
+        pauses.push(adapt.refused(now, Some(second), adapt.cuts()).as_secs());
+        now = adapt.pause_end().unwrap();
+    }
+
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    assert!((adapt.rate() - 8.5).abs() < 1e-9, "{}", adapt.rate());
+    adapt.accepted();
+    assert_eq!(adapt.refused(now, Some(second), adapt.cuts()), second);
+    assert!(adapt.rate() < 8.0, "{}", adapt.rate());
+    let hour = Duration::from_secs(3_600);
+    assert_eq!(adapt.refused(now, Some(hour), adapt.cuts()), hour, "what is named is never shortened");
+}
+
+#[test]
+fn another_part_of_the_limit_is_used_at_once_and_another_setting_does_not_raise_what_was_found() {
+    let now = Instant::now();
+    let mut adapt = Adapt::trusting(5.0, now, 1);
+    adapt.refused(now, Some(Duration::from_secs(1)), 0);
+    let found = adapt.rate();
+
+    adapt.scale(2.0);
+    assert!((adapt.rate() - found * 2.0).abs() < 1e-9);
+    adapt.set(100.0);
+    assert!((adapt.rate() - found * 2.0).abs() < 1e-9);
+    adapt.set(1.0);
+
+    assert!((adapt.rate() - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_wait_that_is_not_named_doubles_until_something_passes() {
+    let start = Instant::now();
+    let mut adapt = Adapt::new(10.0, start, 1);
+    let whole = |pause: Duration, seconds: u64| {
+        (Duration::from_secs(seconds) / 2..=Duration::from_secs(seconds)).contains(&pause)
+    };
+
+    let pauses: Vec<_> = (0..8)
+        .map(|cuts| {
+            let now = adapt.paused_until.unwrap_or(start);
+            adapt.refused(now, None, cuts)
+        })
+        .collect();
+
+    for (pause, seconds) in pauses.iter().zip([1, 2, 4, 8, 16, 32, 60, 60]) {
+        assert!(whole(*pause, seconds), "{pauses:?}");
+    }
+    adapt.accepted();
+    let now = adapt.paused_until.unwrap();
+    assert!(whole(adapt.refused(now, None, 8), 1));
+}

@@ -1,0 +1,78 @@
+//! A token bucket: so many requests a second, a few at once after a rest.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The tokens of one budget. Rate and burst are told with each use, since both may move.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// One with so many tokens.
+    pub(super) fn new(tokens: f64, now: Instant) -> Self {
+        Self { tokens, at: now }
+    }
+
+    /// Lets time pass at this rate.
+    pub(super) fn refill(&mut self, now: Instant, rate: f64, burst: f64) {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * rate).min(burst);
+        self.at = now;
+    }
+
+    /// Nothing came until then, and no more than one is left of what there was.
+    pub(super) fn rest_until(&mut self, end: Instant) {
+        if self.at < end {
+            self.tokens = self.tokens.min(1.0);
+            self.at = end;
+        }
+    }
+
+    /// Whether a token is there. A hair less than one counts, or rounding would cost another wait.
+    pub(super) fn has_token(&self) -> bool {
+        self.tokens > 1.0 - 1e-6
+    }
+
+    /// Takes one.
+    pub(super) fn take(&mut self) {
+        self.tokens = (self.tokens - 1.0).max(0.0);
+    }
+
+    /// Gives one back that was not used.
+    pub(super) fn give(&mut self, burst: f64) {
+        self.tokens = (self.tokens + 1.0).min(burst);
+    }
+
+    /// How long until a token is there, at this rate.
+    pub(super) fn wait(&self, rate: f64) -> Duration {
+        let seconds = (1.0 - self.tokens).max(0.0) / rate.max(f64::MIN_POSITIVE);
+        // A rate next to nothing is no reason to overflow.
+        Duration::try_from_secs_f64(seconds.min(86_400.0)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_with_time_and_not_beyond_the_burst() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(1.0, start);
+        bucket.take();
+        assert!(!bucket.has_token());
+        assert_eq!(bucket.wait(4.0), Duration::from_millis(250));
+
+        bucket.refill(start + bucket.wait(4.0), 4.0, 2.0);
+        assert!(bucket.has_token());
+        bucket.refill(start + Duration::from_secs(60), 4.0, 2.0);
+        bucket.take();
+        bucket.take();
+
+        assert!(!bucket.has_token(), "more than the burst was kept");
+    }
+}

@@ -1,0 +1,192 @@
+//! What each company may be asked for: its own rate, which falls and comes back by the same rule as the application's.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{adapt::Adapt, bucket::Bucket};
+
+/// Companies that are kept before those that nothing is known about are forgotten.
+const COMPANIES: usize = 4_096;
+/// What was found out about a company is kept for so long after its last request.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
+
+/// The companies of a budget.
+#[derive(Debug)]
+pub(super) struct Companies {
+    known: HashMap<Arc<str>, Company>,
+    /// Requests a second for each.
+    rate: f64,
+    hasher: RandomState,
+    /// How often one was asked for a token.
+    #[cfg(test)]
+    looks: u64,
+}
+
+#[derive(Debug)]
+struct Company {
+    adapt: Adapt,
+    bucket: Bucket,
+    /// Whether somebody has been waiting for it since it was last looked at.
+    limited: bool,
+    /// When it last held somebody up.
+    held: Option<Instant>,
+    /// When it was last asked for.
+    at: Instant,
+}
+
+/// How a company has held up somebody who waits since then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// Not at all.
+    Not,
+    /// By its rate.
+    Rate,
+    /// By a pause that the provider has named.
+    Pause,
+}
+
+impl Companies {
+    /// None yet. So many requests a second for each.
+    pub(super) fn new(rate: f64) -> Self {
+        Self {
+            known: HashMap::new(),
+            rate,
+            hasher: RandomState::new(),
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+
+    /// Another rate for all.
+    pub(super) fn set_rate(&mut self, rate: f64) {
+        self.rate = rate;
+        for company in self.known.values_mut() {
+            company.adapt.set(rate);
+        }
+    }
+
+    /// A company by its name, kept once for all that wait for it.
+    pub(super) fn name(&mut self, company: &str, now: Instant) -> Arc<str> {
+        if let Some((name, _)) = self.known.get_key_value(company) {
+            return Arc::clone(name);
+        }
+        if self.known.len() >= COMPANIES {
+            self.known.retain(|_, company| !company.is_forgettable(now));
+        }
+        let name: Arc<str> = company.into();
+        self.known.insert(Arc::clone(&name), Company::new(self.rate, now, self.hasher.hash_one(company)));
+        name
+    }
+
+    /// Takes a token of a company, or tells until when there is none. The number of its cuts so far.
+    pub(super) fn take(&mut self, company: &Arc<str>, now: Instant) -> Result<u64, Instant> {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+        let (rate, seed) = (self.rate, || self.hasher.hash_one(company));
+        // One that was forgotten while somebody waited for it begins anew.
+        let company =
+            self.known.entry(Arc::clone(company)).or_insert_with(|| Company::new(rate, now, seed()));
+        company.take(now).inspect_err(|_| company.held = Some(now))
+    }
+
+    /// Gives a token back that was not used.
+    pub(super) fn give(&mut self, company: &Arc<str>) {
+        if let Some(company) = self.known.get_mut(company) {
+            company.bucket.give(company.adapt.rate().max(1.0));
+            company.adapt.unsent();
+        }
+    }
+
+    /// What somebody has waited for since then.
+    pub(super) fn held_since(&self, company: &str, since: Instant) -> Hold {
+        let Some(company) = self.known.get(company) else { return Hold::Not };
+        if company.adapt.pause_end().is_some_and(|end| end > since) {
+            return Hold::Pause;
+        }
+        if company.held.is_some_and(|held| held >= since) { Hold::Rate } else { Hold::Not }
+    }
+
+    /// Until when a company is paused.
+    pub(super) fn paused(&self, company: &str, now: Instant) -> Option<Instant> {
+        self.known.get(company)?.adapt.paused(now)
+    }
+
+    /// A company's request was answered and not refused.
+    pub(super) fn accepted(&mut self, company: &Arc<str>) {
+        if let Some(company) = self.known.get_mut(company) {
+            company.adapt.accepted();
+        }
+    }
+
+    /// A company's request was refused: how long it pauses.
+    pub(super) fn refused(
+        &mut self,
+        company: &Arc<str>,
+        now: Instant,
+        told: Option<Duration>,
+        cuts: u64,
+    ) -> Duration {
+        let (rate, seed) = (self.rate, self.hasher.hash_one(company));
+        let company = self.known.entry(Arc::clone(company)).or_insert_with(|| Company::new(rate, now, seed));
+        company.adapt.refused(now, told, cuts)
+    }
+
+    /// How often one was asked for a token.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> u64 {
+        self.looks
+    }
+
+    /// A company's rate.
+    #[cfg(test)]
+    pub(super) fn rate_of(&self, company: &str) -> f64 {
+        self.known[company].adapt.rate()
+    }
+}
+
+impl Company {
+    fn new(rate: f64, now: Instant, seed: u64) -> Self {
+        // The companies' rate is a guess of ours and not what the provider names: it is used until it is refused.
+        let adapt = Adapt::trusting(rate, now, seed);
+        Self { adapt, bucket: Bucket::new(rate.max(1.0), now), limited: false, held: None, at: now }
+    }
+
+    fn take(&mut self, now: Instant) -> Result<u64, Instant> {
+        self.adapt.advance(now, self.limited);
+        (self.limited, self.at) = (false, now);
+        if let Some(until) = self.adapt.paused(now) {
+            return Err(until);
+        }
+        if let Some(end) = self.adapt.pause_end() {
+            self.bucket.rest_until(end);
+        }
+        let rate = self.adapt.rate();
+        self.bucket.refill(now, rate, rate.max(1.0));
+        if !self.bucket.has_token() {
+            self.limited = true;
+            // A moment longer than it seems is wrong by a moment only, and shorter would be a busy loop.
+            return Err(now + self.bucket.wait(rate).max(Duration::from_millis(1)));
+        }
+        self.bucket.take();
+        self.adapt.sent(now);
+        Ok(self.adapt.cuts())
+    }
+
+    /// Whether it would be the same if it were made anew, or nearly.
+    fn is_forgettable(&self, now: Instant) -> bool {
+        let rested = now.saturating_duration_since(self.at);
+        if self.adapt.is_untouched() {
+            // Long enough for its bucket to be full.
+            return rested.as_secs_f64() * self.adapt.rate() >= self.adapt.rate().max(1.0);
+        }
+        rested >= REMEMBERED && self.adapt.paused(now).is_none()
+    }
+}

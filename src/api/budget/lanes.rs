@@ -1,0 +1,215 @@
+//! Who waits for the budget, and who is next.
+//!
+//! In a lane whoever came first goes first, except those whose company is at its limit: a company has a line of its own, and a
+//! line that is held is not looked at again before its company has a token. So a turn costs the same however many wait.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{Permit, companies::Companies};
+use crate::api::Lane;
+
+/// Requests that may wait in one lane: more is a caller that has lost count.
+const MOST_WAITING: usize = 10_000;
+/// One turn in so many goes to a lower lane that waits, so that it is slow and never starved.
+const FLOOR: u64 = 10;
+/// A full lane is searched for those who have gone away no more often than this.
+const SWEPT_EVERY: Duration = Duration::from_secs(1);
+
+/// Whose turn it is: a company, or nobody's in particular.
+type Who = Option<Arc<str>>;
+
+/// One request that waits.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) company: Who,
+    pub(super) turn: oneshot::Sender<Permit>,
+}
+
+/// The queues.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    queues: [Queue; Lane::ALL.len()],
+    arrivals: u64,
+    given: u64,
+}
+
+/// One lane.
+#[derive(Debug, Default)]
+struct Queue {
+    lines: HashMap<Who, VecDeque<(u64, Waiter)>>,
+    /// Lines whose company may have a token, by the arrival of their first.
+    ready: BTreeMap<u64, Who>,
+    /// Lines whose company has none until then, with the arrival of their first.
+    held: BinaryHeap<Reverse<(Instant, u64, Who)>>,
+    /// Those in the lines, and those who have gone away and are not yet missed.
+    waiting: usize,
+    swept: Option<Instant>,
+}
+
+/// What became of the search for the next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// This one of this lane, with the number of its company's cuts.
+    Waiter(Lane, Waiter, u64),
+    /// Those who wait are held up by their companies until then, or by nothing that time changes.
+    Held(Option<Instant>),
+    /// Nobody waits.
+    Nobody,
+}
+
+impl Lanes {
+    /// Nobody waits.
+    pub(super) fn new() -> Self {
+        Self { queues: Default::default(), arrivals: 0, given: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.iter().all(|queue| queue.waiting == 0)
+    }
+
+    /// How many wait in a lane, as far as it is known.
+    pub(super) fn waiting(&self, lane: Lane) -> usize {
+        self.queues[lane as usize].waiting
+    }
+
+    /// Whether another may wait.
+    pub(super) fn has_room(&mut self, lane: Lane, now: Instant) -> bool {
+        let queue = &mut self.queues[lane as usize];
+        if queue.waiting >= MOST_WAITING {
+            queue.sweep(now);
+        }
+        queue.waiting < MOST_WAITING
+    }
+
+    pub(super) fn push(&mut self, lane: Lane, waiter: Waiter) {
+        self.arrivals += 1;
+        self.queues[lane as usize].push(self.arrivals, waiter);
+    }
+
+    /// Nobody is held any longer than it takes to look again: the companies' rates have changed.
+    pub(super) fn release(&mut self) {
+        for queue in &mut self.queues {
+            queue.release_until(None);
+        }
+    }
+
+    /// Takes out who is next, with a token of its company. Those who have gone away are forgotten on the way. `full` tells
+    /// for which lanes there is no room now.
+    pub(super) fn next(
+        &mut self,
+        companies: &mut Companies,
+        now: Instant,
+        full: impl Fn(Lane) -> bool,
+    ) -> Next {
+        let mut held = None::<Instant>;
+        for lane in self.order() {
+            if full(lane) {
+                continue;
+            }
+            match self.queues[lane as usize].next(companies, now) {
+                Ok((waiter, cuts)) => {
+                    self.given += 1;
+                    return Next::Waiter(lane, waiter, cuts);
+                }
+                Err(Some(until)) => held = Some(held.map_or(until, |first| first.min(until))),
+                Err(None) => {}
+            }
+        }
+        if self.is_empty() { Next::Nobody } else { Next::Held(held) }
+    }
+
+    /// In which order the lanes are asked: first to last, but every tenth time one of those below the first that waits, each
+    /// in its turn.
+    fn order(&self) -> impl Iterator<Item = Lane> + use<> {
+        let mut below = Lane::ALL.into_iter().filter(|lane| self.waiting(*lane) > 0);
+        below.next();
+        let below: Vec<Lane> = below.rev().collect();
+        let floors = (self.given / FLOOR) as usize;
+        let first =
+            (self.given % FLOOR == FLOOR - 1 && !below.is_empty()).then(|| below[floors % below.len()]);
+        first.into_iter().chain(Lane::ALL.into_iter().filter(move |lane| Some(*lane) != first))
+    }
+}
+
+impl Queue {
+    fn push(&mut self, arrival: u64, waiter: Waiter) {
+        self.waiting += 1;
+        let who = waiter.company.clone();
+        let line = self.lines.entry(who.clone()).or_default();
+        if line.is_empty() {
+            self.ready.insert(arrival, who);
+        }
+        line.push_back((arrival, waiter));
+    }
+
+    /// Who is next, or until when all are held.
+    fn next(&mut self, companies: &mut Companies, now: Instant) -> Result<(Waiter, u64), Option<Instant>> {
+        self.release_until(Some(now));
+        while let Some((arrival, who)) = self.ready.pop_first() {
+            let Some(line) = self.lines.get_mut(&who) else { continue };
+            while line.front().is_some_and(|(_, waiter)| waiter.turn.is_closed()) {
+                line.pop_front();
+                self.waiting -= 1;
+            }
+            if line.is_empty() {
+                self.lines.remove(&who);
+                continue;
+            }
+            let taken = who.as_ref().map_or(Ok(0), |company| companies.take(company, now));
+            match taken {
+                Ok(cuts) => {
+                    let Some((_, waiter)) = line.pop_front() else { continue };
+                    self.waiting -= 1;
+                    match line.front() {
+                        Some((arrival, _)) => drop(self.ready.insert(*arrival, who)),
+                        None => drop(self.lines.remove(&who)),
+                    }
+                    return Ok((waiter, cuts));
+                }
+                Err(until) => {
+                    // The first of it may be another by now, if the one before went away.
+                    let arrival = line.front().map_or(arrival, |(first, _)| *first);
+                    self.held.push(Reverse((until, arrival, who)));
+                }
+            }
+        }
+        Err(self.held.peek().map(|Reverse((until, ..))| *until))
+    }
+
+    /// Lets lines go whose companies may have a token by then; all of them without a time.
+    fn release_until(&mut self, now: Option<Instant>) {
+        while let Some(Reverse((until, ..))) = self.held.peek()
+            && now.is_none_or(|now| *until <= now)
+            && let Some(Reverse((_, arrival, who))) = self.held.pop()
+        {
+            self.ready.insert(arrival, who);
+        }
+    }
+
+    /// Forgets all who have gone away.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEPT_EVERY) {
+            return;
+        }
+        self.swept = Some(now);
+        self.lines.retain(|_, line| {
+            line.retain(|(_, waiter)| !waiter.turn.is_closed());
+            !line.is_empty()
+        });
+        self.waiting = self.lines.values().map(VecDeque::len).sum();
+        // Every line has another first now: all are looked at once more.
+        self.held.clear();
+        self.ready = self
+            .lines
+            .iter()
+            .filter_map(|(who, line)| line.front().map(|(arrival, _)| (*arrival, who.clone())))
+            .collect();
+    }
+}

@@ -1,0 +1,82 @@
+//! What a client has learnt about the provider by trying, where documents are silent or disagree.
+
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher, RandomState},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::call::Call;
+use crate::auth::Access;
+
+/// Endpoints and tokens that are remembered; beyond that it begins anew.
+const MOST_REMEMBERED: usize = 1_024;
+
+/// What has been learnt. All of it may be forgotten at any time: then it is learnt again.
+#[derive(Debug, Default)]
+pub(super) struct Learnt {
+    inner: Mutex<Inner>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Whether the company list wants `context: none`. Two documents of the provider disagree.
+    none_for_companies: Option<bool>,
+    /// Tokens that something was answered with.
+    good: HashSet<u64>,
+    /// Endpoints, and companies at them, that answered 401 to a token and to its successor.
+    refusing: HashSet<u64>,
+}
+
+impl Learnt {
+    /// Whether the company list wants `context: none`, if that is known.
+    pub(super) fn none_for_companies(&self) -> Option<bool> {
+        self.lock().none_for_companies
+    }
+
+    /// The company list was answered with `context: none`, or without.
+    pub(super) fn companies_want(&self, none: bool) {
+        self.lock().none_for_companies = Some(none);
+    }
+
+    /// A call was answered.
+    pub(super) fn answered(&self, call: &Call<'_>, access: &Access) {
+        let (place, token) = (self.place(call), self.token(access));
+        let mut inner = self.lock();
+        inner.refusing.remove(&place);
+        remember(&mut inner.good, token);
+    }
+
+    /// A call was refused with a token and with its successor.
+    pub(super) fn refused(&self, call: &Call<'_>) {
+        let place = self.place(call);
+        remember(&mut self.lock().refusing, place);
+    }
+
+    /// Whether a refusal is not about the token: other calls were answered with it, and this one has refused a fresh one before.
+    pub(super) fn is_for_lack_of_a_right(&self, call: &Call<'_>, access: &Access) -> bool {
+        let (place, token) = (self.place(call), self.token(access));
+        let inner = self.lock();
+        inner.refusing.contains(&place) && inner.good.contains(&token)
+    }
+
+    fn place(&self, call: &Call<'_>) -> u64 {
+        self.hasher.hash_one((call.method.as_str(), &call.path, call.company()))
+    }
+
+    fn token(&self, access: &Access) -> u64 {
+        self.hasher.hash_one(access.header.reveal())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remember(set: &mut HashSet<u64>, one: u64) {
+    if set.len() >= MOST_REMEMBERED && !set.contains(&one) {
+        set.clear();
+    }
+    set.insert(one);
+}

@@ -1,0 +1,153 @@
+//! Lists that misbehave in every way, looked at page by page.
+
+use std::time::{Duration, SystemTime};
+
+use super::*;
+
+const CUT: Cut =
+    Cut { sent: SystemTime::UNIX_EPOCH, answered: SystemTime::UNIX_EPOCH, date: None, age: None };
+
+fn page(number: u32, rows: &str, total: Total) -> Page<char> {
+    let rows: Vec<char> = rows.chars().collect();
+    let raw = rows.iter().map(|row| Bytes::from(row.to_string())).collect();
+    Page { number, asked: 2, rows, raw, total, cut: CUT }
+}
+
+/// Letters have ids, digits have none.
+fn id(row: &char) -> Option<u128> {
+    row.is_alphabetic().then(|| row_hash(&row.to_string()))
+}
+
+/// Reads pages of two rows to the end, each as often as it is wanted: what came, what was odd, and which pages were read. Of
+/// several versions of a page each reading gets the next, and the last one from then on.
+fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
+    let (mut walk, mut seen) = (Walk::new(), HashSet::new());
+    let (mut rows, mut read, mut next) = (String::new(), Vec::new(), 1);
+    loop {
+        let times = read.iter().filter(|number| **number == next).count();
+        read.push(next);
+        let (versions, total) = pages.get(next as usize - 1).copied().unwrap_or((&[""], Total::Absent));
+        let page = page(next, versions[times.min(versions.len() - 1)], total);
+        rows.extend(&page.rows);
+        // Whoever goes on elsewhere has it from what was kept.
+        walk = serde_json::from_str(&serde_json::to_string(&walk).unwrap()).unwrap();
+        match walk.look(&page, id, &mut seen).next {
+            Next::Page(number) | Next::Again(number) => next = number,
+            Next::End => return (rows, walk.oddities(), read),
+            Next::Endless => panic!("it does not end"),
+        }
+    }
+}
+
+fn plain(pages: &[&str]) -> (String, Oddities, Vec<u32>) {
+    let pages: Vec<_> = pages.iter().map(|rows| (std::slice::from_ref(rows), Total::Absent)).collect();
+    read(&pages)
+}
+
+fn told(current_page: u64, total_count: u64) -> Total {
+    Total::Told(Pagination { current_page, total_pages: 1, total_count })
+}
+
+#[test]
+fn a_list_ends_with_a_short_page_and_an_empty_one_or_with_two_empty_ones() {
+    let none = Oddities::default();
+
+    assert_eq!(plain(&["ab", "c"]), ("abc".into(), none, vec![1, 2, 3]));
+    assert_eq!(plain(&["ab", "cd"]), ("abcd".into(), none, vec![1, 2, 3, 4]));
+    assert_eq!(plain(&[]), (String::new(), none, vec![1, 2]));
+}
+
+#[test]
+fn a_short_page_with_rows_behind_it_is_read_again_and_never_the_end() {
+    let short = Oddities { short: 1, ..Oddities::default() };
+    let clamped = Oddities { clamped: 1, ..short };
+
+    let full_now: &[(&[&str], Total)] =
+        &[(&["a", "ax"], Total::Absent), (&["bc"], Total::Absent), (&["d"], Total::Absent)];
+    assert_eq!(read(full_now), ("abcaxd".into(), short, vec![1, 2, 1, 3, 4]));
+    assert_eq!(plain(&["a", "bc", "d"]), ("abcad".into(), clamped, vec![1, 2, 1, 3, 4]));
+    assert_eq!(plain(&["ab", "", "cd"]), ("abcd".into(), clamped, vec![1, 2, 3, 2, 4, 5]));
+    // Whoever reads on without reading it again loses nothing either.
+    let (mut walk, mut seen) = (Walk::new(), HashSet::new());
+    walk.look(&page(1, "a", Total::Absent), id, &mut seen);
+    assert_eq!(walk.look(&page(2, "bc", Total::Absent), id, &mut seen).next, Next::Again(1));
+    assert_eq!(walk.number(), 3);
+    assert_eq!(walk.look(&page(3, "de", Total::Absent), id, &mut seen).next, Next::Page(4));
+}
+
+#[test]
+fn rows_seen_before_are_counted_and_handed_on() {
+    let duplicate = Oddities { duplicate: 1, ..Oddities::default() };
+    let repeated = Oddities { duplicate: 2, repeated: 1, ..Oddities::default() };
+
+    assert_eq!(plain(&["ab", "bc"]), ("abbc".into(), duplicate, vec![1, 2, 3, 4]));
+    assert_eq!(plain(&["ab", "ab", "c"]), ("ababc".into(), repeated, vec![1, 2, 3, 4]));
+    // Rows without an id are nobody's duplicates; that a page is the same as the one before is seen all the same.
+    assert_eq!(plain(&["11", "12"]).1, Oddities::default());
+    assert_eq!(plain(&["11", "11"]).1, Oddities { repeated: 1, ..Oddities::default() });
+}
+
+#[test]
+fn a_total_is_told_and_compared_and_ends_nothing() {
+    let pages: &[(&[&str], Total)] = &[(&["ab"], told(1, 2)), (&["cd"], told(2, 5)), (&["e"], told(2, 5))];
+    let (rows, oddities, asked) = read(pages);
+    assert_eq!((rows.as_str(), oddities.total, asked.len()), ("abcde", 2, 4));
+
+    let (rows, oddities, _) = read(&[(&["ab"], told(1, 3)), (&["c"], told(2, 3))]);
+    assert_eq!((rows.as_str(), oddities), ("abc", Oddities::default()));
+
+    let (rows, oddities, _) = read(&[(&["ab"], Total::Unreadable), (&["c"], Total::Unreadable)]);
+    assert_eq!((rows.as_str(), oddities.header), ("abc", 2));
+}
+
+#[test]
+fn an_answer_out_of_a_cache_is_odd() {
+    let mut cached = page(1, "ab", Total::Absent);
+    cached.cut.age = Some(Duration::from_secs(7));
+
+    let judged = Walk::new().look(&cached, id, &mut HashSet::new());
+
+    assert_eq!(judged.oddities, Oddities { cached: 1, ..Oddities::default() });
+    assert_eq!(judged.next, Next::Page(2));
+}
+
+#[test]
+fn no_list_is_so_long() {
+    let (mut walk, mut seen) = (Walk::new(), HashSet::new());
+
+    let before = walk.look(&page(MOST_PAGES - 1, "ab", Total::Absent), id, &mut seen).next;
+    let last = walk.look(&page(MOST_PAGES, "cd", Total::Absent), id, &mut seen).next;
+
+    assert_eq!((before, last), (Next::Page(MOST_PAGES), Next::Endless));
+}
+
+#[test]
+fn a_row_is_known_by_the_same_hash_everywhere() {
+    assert_eq!(row_hash("abc"), 0xba78_16bf_8f01_cfea_4141_40de_5dae_2223);
+    assert_ne!(row_hash("abc"), row_hash("abd"));
+}
+
+#[test]
+fn the_header_is_read_or_said_to_be_unreadable() {
+    let of = |value: &str| {
+        total(
+            &[(reqwest::header::HeaderName::from_static(HEADER), value.parse().unwrap())]
+                .into_iter()
+                .collect(),
+        )
+    };
+
+    let told = Pagination { current_page: 2, total_pages: 3, total_count: 5 };
+    assert_eq!(of(r#"{"currentPage":2,"totalPages":3,"totalCount":5,"more":null}"#), Total::Told(told));
+    for text in [
+        "",
+        "5",
+        "{}",
+        r#"{"currentPage":"2","totalPages":3,"totalCount":5}"#,
+        "[1,2]",
+        "{\"currentPage\":-1}",
+    ] {
+        assert_eq!(of(text), Total::Unreadable, "{text}");
+    }
+    assert_eq!(total(&HeaderMap::new()), Total::Absent);
+}

@@ -1,0 +1,53 @@
+//! The payroll API: the list of payroll companies.
+
+use std::sync::Arc;
+
+use reqwest::Method;
+
+use super::{
+    Ask, Error, Page, PageAsk,
+    accounting::read_page,
+    call::{Authority, Call},
+    request::Core,
+};
+use crate::{auth::Tokens, metrics::ApiArea, model::PayrollCompany};
+
+const COMPANIES: &str = "payroll/api/companies";
+
+/// The payroll API with one grant.
+#[derive(Debug, Clone)]
+pub struct Payroll {
+    core: Arc<Core>,
+    tokens: Arc<dyn Tokens>,
+}
+
+/// Which payroll companies, and in which order.
+#[derive(Debug, Clone, Copy)]
+pub struct PayrollAsk<'a> {
+    /// Which page. The provider refuses to do without.
+    pub page: PageAsk,
+    /// `filter`, in the provider's own grammar: `lastUpdate gt 2024-05-06`.
+    pub filter: Option<&'a str>,
+    /// `OrderBy`: a field's name.
+    pub order_by: Option<&'a str>,
+}
+
+impl Payroll {
+    pub(super) fn new(core: Arc<Core>, tokens: Arc<dyn Tokens>) -> Self {
+        Self { core, tokens }
+    }
+
+    /// A page of the payroll companies.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn companies(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
+        let more = [("filter", wanted.filter), ("OrderBy", wanted.order_by)];
+        let more: Vec<_> =
+            more.into_iter().filter_map(|(name, value)| value.map(|value| (name, value))).collect();
+        let address = format!("{COMPANIES}{}", wanted.page.query_with(&more));
+        let authority = Authority::Tokens(&*self.tokens);
+        let call = Call::new(ApiArea::Payroll, Method::GET, COMPANIES, address, authority);
+        self.core.call(&call, ask, |answer| read_page(answer, wanted.page, PayrollCompany::from_json)).await
+    }
+}

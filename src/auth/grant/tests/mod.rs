@@ -1,0 +1,164 @@
+//! Each transition by itself; all orders of them in [`model`].
+
+mod model;
+
+use super::{
+    samples::{AT_MS, intent, issued, login, ready},
+    *,
+};
+
+const LONG: Duration = Duration::from_secs(15);
+
+fn refreshing(id: &str) -> (Grant, Base) {
+    let begun = ready("acc").begin(1, intent(id)).unwrap();
+    let base = begun.base(begun.intent().unwrap());
+    (begun, base)
+}
+
+fn recovered(id: &str) -> (Grant, Base) {
+    let (begun, base) = refreshing("i");
+    let again = begun.recover(&base, LONG, intent(id)).unwrap();
+    let base = again.base(again.intent().unwrap());
+    (again, base)
+}
+
+fn refresh_token(grant: &Grant) -> &str {
+    grant.tokens.as_ref().unwrap().refresh.reveal()
+}
+
+#[test]
+fn a_refresh_begins_on_the_serial_it_names_and_only_while_nothing_else_is_under_way() {
+    let (begun, _) = refreshing("i");
+
+    assert_eq!(begun.intent().unwrap().id, "i");
+    assert_eq!(ready("acc").begin(2, intent("i")).unwrap_err(), Conflict::Changed);
+    assert_eq!(begun.begin(1, intent("j")).unwrap_err(), Conflict::Changed);
+    assert_eq!(ready("acc").log_out(AT_MS).begin(1, intent("i")).unwrap_err(), Conflict::Changed);
+}
+
+#[test]
+fn an_answer_makes_the_next_serial_and_keeps_the_refresh_token_where_none_came() {
+    let (begun, base) = refreshing("i");
+
+    let rotated = begun.answer(&base, issued(2)).unwrap();
+    let kept = begun.answer(&base, Issued { refresh: None, ..issued(2) }).unwrap();
+
+    assert_eq!((rotated.serial, &rotated.state, refresh_token(&rotated)), (2, &State::Ready, "refresh-2"));
+    assert_eq!((kept.serial, refresh_token(&kept)), (2, "refresh-1"));
+    assert_eq!(kept.tokens.unwrap().access.reveal(), "access-2");
+    assert_eq!(rotated.answer(&base, issued(3)).unwrap_err(), Conflict::Changed, "an answer counts once");
+}
+
+#[test]
+fn an_answer_counts_under_anothers_intent_and_after_a_loss_and_not_after_a_login_or_logout() {
+    let (begun, first) = refreshing("i");
+    let (again, second) = recovered("j");
+    let lost = again.lose(&second, "invalid_grant", AT_MS).unwrap();
+    let relogged = Grant::log_in(Some(&again), "acc", Area::Accounting, login("second"), issued(7)).unwrap();
+
+    for grant in [&begun, &again, &lost, &again.withdraw(&second).unwrap()] {
+        let salvaged = grant.answer(&first, issued(2)).unwrap();
+        assert_eq!((salvaged.serial, refresh_token(&salvaged)), (2, "refresh-2"), "{:?}", grant.state);
+    }
+    assert_eq!(relogged.serial, 2, "a serial is never used twice");
+    assert_eq!(relogged.answer(&first, issued(2)).unwrap_err(), Conflict::Changed);
+    assert_eq!(begun.log_out(AT_MS).answer(&first, issued(2)).unwrap_err(), Conflict::Changed);
+}
+
+#[test]
+fn nobody_recovers_before_the_window_and_the_grace_are_over() {
+    let (begun, base) = refreshing("i");
+    let almost = LONG - Duration::from_millis(1);
+
+    assert_eq!(begun.recover(&base, almost, intent("j")).unwrap_err(), Conflict::Early);
+    let again = begun.recover(&base, LONG, intent("j")).unwrap();
+
+    let stands = again.intent().unwrap();
+    assert_eq!((stands.id.as_str(), stands.cause), ("j", Cause::Recovery));
+    assert_eq!(stands.origin.worker, "worker of i", "what is told is who began it");
+    assert_eq!(again.recover(&base, LONG, intent("k")).unwrap_err(), Conflict::Changed);
+}
+
+#[test]
+fn withdrawing_undoes_a_refresh_and_leaves_a_recovery_open_for_the_next_at_once() {
+    let (begun, first) = refreshing("i");
+    let (again, second) = recovered("j");
+
+    let undone = begun.withdraw(&first).unwrap();
+    let open = again.withdraw(&second).unwrap();
+
+    assert_eq!((undone.serial, &undone.state), (1, &State::Ready));
+    assert_eq!(again.withdraw(&first).unwrap_err(), Conflict::Changed);
+    let orphan = open.base(open.intent().unwrap());
+    let next = open.recover(&orphan, Duration::ZERO, intent("k")).unwrap();
+    assert_eq!(next.intent().unwrap().patience(), LONG, "the next may present it");
+}
+
+#[test]
+fn a_loss_is_the_intents_own_to_tell_and_says_who_began_it_where_nobody_was_heard_of() {
+    let (begun, first) = refreshing("i");
+    let (again, second) = recovered("j");
+
+    let plain = begun.lose(&first, "invalid_grant", AT_MS).unwrap();
+    let orphaned = again.lose(&second, "invalid_grant", AT_MS).unwrap();
+
+    assert!(matches!(plain.state, State::Lost { origin: None, .. }), "{:?}", plain.state);
+    assert!(
+        matches!(&orphaned.state, State::Lost { origin: Some(origin), .. } if origin.worker == "worker of i"),
+        "{:?}",
+        orphaned.state
+    );
+    assert_eq!(again.lose(&first, "invalid_grant", AT_MS).unwrap_err(), Conflict::Changed);
+    assert_eq!(refresh_token(&orphaned), "refresh-1", "an answer may still turn up");
+}
+
+#[test]
+fn a_login_without_a_refresh_token_is_none_and_a_logout_forgets_the_tokens() {
+    let without = Issued { refresh: None, ..issued(1) };
+
+    assert!(Grant::log_in(None, "acc", Area::Payroll, login("first"), without).is_none());
+    assert!(ready("acc").log_out(AT_MS).tokens.is_none());
+}
+
+#[test]
+fn a_token_is_due_five_minutes_or_a_quarter_of_its_life_ahead_give_or_take_a_fifth() {
+    let grant = |seconds| {
+        let issued = Issued { expires_in: Some(Duration::from_secs(seconds)), ..issued(1) };
+        Grant::log_in(None, "acc", Area::Accounting, login("first"), issued).unwrap()
+    };
+    let ahead = |seconds: u64, chance| {
+        AT_MS + 1000 * i64::try_from(seconds).unwrap() - grant(seconds).due_ms(chance).unwrap()
+    };
+
+    assert_eq!([ahead(3_600, 0.0), ahead(3_600, 0.5), ahead(3_600, 1.0)], [240_000, 300_000, 360_000]);
+    assert_eq!(ahead(8, 0.5), 2_000);
+    assert_eq!(ready("acc").log_out(AT_MS).due_ms(0.5), None);
+}
+
+#[test]
+fn a_refresh_token_ends_with_the_login_or_unused_whichever_is_first() {
+    let day = Duration::from_secs(86_400);
+    let (grant, after) = (ready("acc"), |days: i64| Some(AT_MS + days * 86_400_000));
+
+    assert_eq!(grant.ends_ms(Some(30 * day), None), (after(30), after(30)));
+    assert_eq!(grant.ends_ms(Some(30 * day), Some(15 * day)), (after(30), after(15)));
+    assert_eq!(grant.ends_ms(None, Some(15 * day)), (None, after(15)));
+    assert_eq!(grant.ends_ms(None, None), (None, None));
+}
+
+#[test]
+fn a_grant_written_and_read_again_is_the_same_in_every_state() {
+    let (again, base) = recovered("j");
+    let lost = again.lose(&base, "invalid_grant", AT_MS).unwrap();
+    let quoted = Issued { access: "with \"quotes\" and \\".into(), ..issued(2) };
+    let odd = again.answer(&base, quoted).unwrap();
+
+    for grant in [&ready("acc"), &again, &lost, &odd, &ready("acc").log_out(AT_MS)] {
+        let read = Grant::from_bytes(&grant.to_bytes()).unwrap();
+
+        assert_eq!(format!("{read:?}"), format!("{grant:?}"));
+        assert_eq!(*read.to_bytes(), *grant.to_bytes());
+    }
+    assert!(Grant::from_bytes(b"{}").is_err());
+    assert!(!format!("{odd:?}").contains("quotes"));
+}

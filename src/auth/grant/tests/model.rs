@@ -1,0 +1,355 @@
+//! Every order in which two owners, the provider, the network, kills and time can follow each other.
+//!
+//! The owners do what the keeper of grants does, step by step, on the real [`Grant`]; the ledger is one record that only the last
+//! who took the id can write. The clock has four ticks; a window is one, the grace one: what is sent inside a window is
+//! delivered within the tick after it, or never. An owner that makes no step while the clock goes on is a frozen one.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    hash::{DefaultHasher, Hash, Hasher as _},
+};
+
+use super::*;
+
+const WINDOW: u8 = 1;
+const TICKS: u8 = 4;
+/// Refreshes that an owner begins by itself.
+const REFRESHES: u8 = 1;
+const TICK: Duration = GRACE;
+
+/// How the provider treats a refresh token that was used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reuse {
+    /// It refuses that token.
+    Refused,
+    /// It ends the grant.
+    EndsGrant,
+}
+
+#[derive(Clone)]
+struct World {
+    now: u8,
+    record: Grant,
+    /// Who may write: the last who took the id.
+    holder: Option<usize>,
+    provider: Provider,
+    owners: [Owner; 2],
+    /// Tokens on their way whose sender does not listen any more, with the tick in which they were sent.
+    adrift: Vec<(u32, u8)>,
+    kills: u8,
+    /// An answer with the newest token has disappeared: by a kill, or on the way.
+    excused: bool,
+    /// A token was presented again while somebody frozen for too long had the answer to it.
+    raced: bool,
+    /// Serials and intents under which tokens were presented.
+    presented: BTreeSet<(u64, String)>,
+    intents: u8,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Provider {
+    /// Number of the token that is good.
+    good: u32,
+    ended: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Answer {
+    Granted(u32),
+    Refused,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Looks at the record; has seen the intent that stands at that tick.
+    Looks {
+        seen: Option<(String, u8)>,
+    },
+    /// Has taken the id to begin, or to recover what it has watched for so long.
+    Holds {
+        watched: u8,
+        orphan: Option<Base>,
+    },
+    /// Its intent stands since before that tick's end.
+    Began {
+        base: Base,
+        begun: u8,
+    },
+    /// The token is on its way, or the answer is.
+    Sent {
+        base: Base,
+        token: u32,
+        at: u8,
+        answer: Option<Answer>,
+    },
+    /// The answer is there, and has to be written; with the id if it has that.
+    Answered {
+        base: Base,
+        answer: Answer,
+        holds: bool,
+    },
+    Killed,
+}
+
+#[derive(Clone, Debug)]
+struct Owner {
+    step: Step,
+    begun: u8,
+}
+
+impl World {
+    fn new() -> Self {
+        let owner = Owner { step: Step::Looks { seen: None }, begun: 0 };
+        Self {
+            now: 0,
+            record: ready("acc"),
+            holder: None,
+            provider: Provider { good: 1, ended: false },
+            owners: [owner.clone(), owner],
+            adrift: Vec::new(),
+            kills: 0,
+            excused: false,
+            raced: false,
+            presented: BTreeSet::new(),
+            intents: 0,
+        }
+    }
+
+    /// What makes two worlds the same, for all that matters: at a million of them two different ones do not meet.
+    fn fingerprint(&self) -> u64 {
+        let Self { now, record, holder, provider, owners, adrift, kills, excused, raced, presented, intents } =
+            self;
+        let (token, serial, state) = (refresh_token(record), record.serial, &record.state);
+        let text = format!(
+            "{now} {serial} {token} {state:?} {holder:?} {provider:?} {owners:?} {adrift:?} {kills} {excused} {raced} \
+             {presented:?} {intents}"
+        );
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn intent(&self) -> Intent {
+        let window_ms = u64::from(WINDOW) * u64::try_from(TICK.as_millis()).unwrap();
+        Intent { window_ms, ..intent(&format!("{}", self.intents)) }
+    }
+
+    /// Writes what a change makes of the record, if the id is still the writer's.
+    fn commit(&mut self, index: usize, changed: Result<Grant, Conflict>) -> bool {
+        let stands = self.holder == Some(index) && changed.is_ok();
+        if stands {
+            self.record = changed.unwrap();
+        }
+        stands
+    }
+
+    /// All worlds that may come next.
+    fn next(&self, reuse: Reuse) -> Vec<Self> {
+        let mut worlds = Vec::new();
+        if self.now < TICKS {
+            let mut later = self.clone();
+            later.now += 1;
+            worlds.push(later);
+        }
+        for (number, (token, at)) in self.adrift.iter().enumerate() {
+            let mut world = self.clone();
+            world.adrift.remove(number);
+            // It never arrives, or it does and nobody hears the answer.
+            worlds.push(world.clone());
+            if self.now <= at + 1 {
+                world.excused |= matches!(world.provide(*token, reuse), Answer::Granted(_));
+                worlds.push(world);
+            }
+        }
+        for index in 0..2 {
+            self.steps(index, reuse, &mut worlds);
+            if self.kills == 0 && !matches!(self.owners[index].step, Step::Killed) {
+                let mut world = self.clone();
+                world.kills += 1;
+                match &self.owners[index].step {
+                    Step::Answered { answer: Answer::Granted(_), base, .. } => {
+                        world.excused |= self.record.answer(base, issued(9)).is_ok();
+                    }
+                    Step::Sent { answer: Some(Answer::Granted(_)), .. } => world.excused = true,
+                    Step::Sent { answer: None, token, at, .. } => world.adrift.push((*token, *at)),
+                    _ => {}
+                }
+                world.owners[index].step = Step::Killed;
+                worlds.push(world);
+            }
+        }
+        worlds
+    }
+
+    fn steps(&self, index: usize, reuse: Reuse, worlds: &mut Vec<Self>) {
+        let owner = &self.owners[index];
+        let mut world = self.clone();
+        let looks = || Step::Looks { seen: None };
+        world.owners[index].step = match &owner.step {
+            Step::Killed => return,
+            Step::Looks { seen } => match (self.record.intent(), seen) {
+                (None, _) if matches!(self.record.state, State::Ready) && owner.begun < REFRESHES => {
+                    world.owners[index].begun += 1;
+                    world.holder = Some(index);
+                    Step::Holds { watched: 0, orphan: None }
+                }
+                (None, _) => return,
+                (Some(intent), Some((id, at))) if intent.id == *id => {
+                    let watched = self.now - at;
+                    if TICK * u32::from(watched) < intent.patience() {
+                        return;
+                    }
+                    let orphan = Some(self.record.base(intent));
+                    world.holder = Some(index);
+                    Step::Holds { watched, orphan }
+                }
+                (Some(intent), _) => Step::Looks { seen: Some((intent.id.clone(), self.now)) },
+            },
+            Step::Holds { watched, orphan } => {
+                let intent = self.intent();
+                let changed = match orphan {
+                    None => self.record.begin(self.record.serial, intent.clone()),
+                    Some(orphan) => self.record.recover(orphan, TICK * u32::from(*watched), intent.clone()),
+                };
+                if world.commit(index, changed) {
+                    world.intents += 1;
+                    Step::Began { base: world.record.base(&intent), begun: self.now }
+                } else {
+                    looks()
+                }
+            }
+            Step::Began { base, begun }
+                if self.now >= begun + WINDOW
+                    || self.record.intent().is_none_or(|stands| self.record.base(stands) != *base) =>
+            {
+                // The gate is closed: whether or not the intent stands, the token is not sent under it.
+                world.commit(index, self.record.withdraw(base));
+                looks()
+            }
+            Step::Began { base, .. } => {
+                world.present(base);
+                let token = refresh_token(&self.record).trim_start_matches("refresh-").parse().unwrap();
+                Step::Sent { base: base.clone(), token, at: self.now, answer: None }
+            }
+            Step::Sent { base, token, at, answer: None } => {
+                // The connection breaks: it may still arrive.
+                let mut lost = self.clone();
+                lost.owners[index].step = looks();
+                lost.adrift.push((*token, *at));
+                worlds.push(lost);
+                if self.now > at + 1 {
+                    return;
+                }
+                let answer = world.provide(*token, reuse);
+                Step::Sent { base: base.clone(), token: *token, at: *at, answer: Some(answer) }
+            }
+            Step::Sent { base, answer: Some(answer), .. } => {
+                let mut lost = self.clone();
+                lost.excused |= matches!(answer, Answer::Granted(_));
+                lost.owners[index].step = looks();
+                worlds.push(lost);
+                Step::Answered { base: base.clone(), answer: answer.clone(), holds: false }
+            }
+            Step::Answered { base, answer, holds: false } => {
+                world.holder = Some(index);
+                Step::Answered { base: base.clone(), answer: answer.clone(), holds: true }
+            }
+            Step::Answered { base, answer, holds: true } => {
+                let changed = match answer {
+                    Answer::Granted(token) => self.record.answer(base, issued(*token)),
+                    Answer::Refused => self.record.lose(base, "invalid_grant", AT_MS),
+                };
+                let is_superseded = changed.is_err();
+                if world.commit(index, changed) || is_superseded {
+                    looks()
+                } else {
+                    Step::Answered { base: base.clone(), answer: answer.clone(), holds: false }
+                }
+            }
+        };
+        worlds.push(world);
+    }
+
+    /// The rules for whoever presents a token.
+    fn present(&mut self, base: &Base) {
+        let stands = self.record.intent().expect("an intent stands before a token is presented");
+        assert_eq!(self.record.base(stands), *base, "the intent that stands is the presenter's own");
+        for other in &self.owners {
+            if let Step::Sent { base: other, answer: None, at, .. } = &other.step {
+                assert!(
+                    other.serial != base.serial || self.now > at + 1,
+                    "two presentations of serial {} are under way",
+                    base.serial
+                );
+            }
+        }
+        let token: u32 = refresh_token(&self.record).trim_start_matches("refresh-").parse().unwrap();
+        let is_adrift = self.adrift.iter().any(|(other, at)| *other == token && self.now <= at + 1);
+        assert!(!is_adrift, "token {token} may still be on its way");
+        // Whoever has the newest token and is frozen cannot be told from a dead one: it has had its time.
+        self.raced |= self.owners.iter().any(|owner| match &owner.step {
+            Step::Answered { answer: Answer::Granted(_), base: other, .. }
+            | Step::Sent { answer: Some(Answer::Granted(_)), base: other, .. } => other.serial == base.serial,
+            _ => false,
+        });
+        let is_new = self.presented.insert((base.serial, base.intent.clone()));
+        assert!(is_new, "a token was presented twice under one intent");
+        let is_first = self.presented.iter().filter(|(serial, _)| *serial == base.serial).count() == 1;
+        assert!(is_first || stands.cause == Cause::Recovery, "only a recovery presents a token again");
+    }
+
+    fn provide(&mut self, token: u32, reuse: Reuse) -> Answer {
+        if self.provider.ended || token != self.provider.good {
+            if reuse == Reuse::EndsGrant && !self.provider.ended {
+                self.provider.ended = true;
+                assert!(self.excused || self.raced, "the grant was ended by a reuse that nothing excuses");
+                self.excused = true;
+            }
+            return Answer::Refused;
+        }
+        self.provider.good += 1;
+        Answer::Granted(self.provider.good)
+    }
+
+    /// Whether nobody has an answer or waits for one.
+    fn is_quiet(&self) -> bool {
+        let is_idle = |owner: &Owner| matches!(owner.step, Step::Looks { .. } | Step::Killed);
+        self.adrift.is_empty() && self.owners.iter().all(is_idle)
+    }
+}
+
+/// Visits all worlds, and says how many there are and in how many a grant was lost.
+fn explore(reuse: Reuse) -> (usize, usize) {
+    let (mut seen, mut open, mut lost) = (HashSet::new(), vec![World::new()], 0);
+    while let Some(world) = open.pop() {
+        if !seen.insert(world.fingerprint()) {
+            continue;
+        }
+        if world.is_quiet() {
+            let newest = format!("refresh-{}", world.provider.good);
+            let is_kept = refresh_token(&world.record) == newest && !world.provider.ended;
+            assert!(is_kept || world.excused, "the newest token is nobody's, and nothing excuses it");
+            let is_lost = matches!(world.record.state, State::Lost { .. });
+            assert!(!is_lost || world.excused, "a grant counts as lost that is not");
+            lost += usize::from(is_lost);
+        }
+        open.extend(world.next(reuse));
+    }
+    (seen.len(), lost)
+}
+
+#[test]
+fn in_no_order_of_events_is_a_token_lost_but_where_its_only_holder_ends_or_its_answer_does() {
+    let (worlds, lost) = explore(Reuse::Refused);
+
+    assert!(worlds > 10_000, "only {worlds} worlds were visited");
+    assert!(lost > 0, "a kill after the rotation loses the grant, and no world had one");
+}
+
+#[test]
+fn where_a_reuse_ends_the_grant_only_an_answer_that_was_lost_or_frozen_leads_to_one() {
+    let (worlds, lost) = explore(Reuse::EndsGrant);
+
+    assert!(worlds > 10_000, "only {worlds} worlds were visited");
+    assert!(lost > 0, "a kill after the rotation loses the grant, and no world had one");
+}

@@ -1,0 +1,286 @@
+//! Encryption of grants at rest: AES-256-GCM under a key that is derived from `grant.encryption.key`.
+//!
+//! ```text
+//! text of the setting ──HKDF-SHA256──┬─ info "seal" ──▶ key        grant ──▶ AES-GCM(key, random nonce, AAD) ──▶ Envelope
+//!                                    └─ info "id" ────▶ kid                              ▲ version, kid, record key
+//! ```
+//!
+//! - An envelope opens only under the name it was sealed for: a record copied to another name is damage, not a grant.
+//! - The kid tells which key it takes without telling anything of the key. With a previous key in the ring both open; only the
+//!   current one seals.
+//! - Nonces are random: at two writes an hour and grant, 2^32 writes under one key are far away.
+//!
+//! On failure: [`Error::UnknownKey`] is no damage, since another worker may have that key; it must never be overwritten.
+
+use std::fmt;
+
+use aws_lc_rs::{
+    aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
+    hkdf::{HKDF_SHA256, KeyType, Salt},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::grant::{Grant, Unreadable};
+use crate::{retry::Retry, secret::Secret};
+
+/// The form of envelopes that this version writes, and reads.
+const VERSION: u8 = 1;
+const SALT: &[u8] = b"tributary grants v1";
+const AAD_PREFIX: &[u8] = b"tributary-grant\0";
+const KEY_LEN: usize = 32;
+/// Bytes of a key's fingerprint.
+const ID_LEN: usize = 8;
+
+/// An encrypted grant, as it stands in the topic and in files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The form.
+    pub v: u8,
+    /// Which key opens it: 16 hexadecimal digits.
+    pub kid: String,
+    nonce: String,
+    sealed: String,
+}
+
+/// Why an envelope was not opened, or a grant not sealed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It takes a key that is not in the ring.
+    #[error("it is encrypted with the key {kid}, which is neither grant.encryption.key nor its previous one")]
+    UnknownKey {
+        /// The key's fingerprint.
+        kid: String,
+    },
+    /// It is not what was sealed under this name.
+    #[error("it is damaged, or was written under another name")]
+    Damaged,
+    /// It was sealed by a version of Tributary that writes another form.
+    #[error("it has form {version}, and this version of Tributary reads form {VERSION}")]
+    Form {
+        /// The form.
+        version: u8,
+    },
+    /// It opened, and is no grant.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// The machine gives no random numbers, or the library fails.
+    #[error("encryption failed on this machine")]
+    Failed,
+}
+
+impl Error {
+    /// What may be done about it.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            // A worker with another configuration may be on its way.
+            Self::UnknownKey { .. } | Self::Failed => Retry::Later,
+            Self::Damaged | Self::Form { .. } | Self::Unreadable(_) => Retry::Never,
+        }
+    }
+}
+
+/// The keys of this worker.
+pub struct Keyring {
+    current: Key,
+    previous: Option<Key>,
+}
+
+impl Keyring {
+    /// With `grant.encryption.key`, and the one before it if that still opens grants.
+    ///
+    /// # Errors
+    /// The library refuses to derive a key.
+    pub fn new(current: &Secret, previous: Option<&Secret>) -> Result<Self, Error> {
+        Ok(Self { current: Key::derive(current)?, previous: previous.map(Key::derive).transpose()? })
+    }
+
+    /// Fingerprint of the key that seals.
+    #[must_use]
+    pub fn kid(&self) -> &str {
+        &self.current.id
+    }
+
+    /// Encrypts a grant for the record with this key.
+    ///
+    /// # Errors
+    /// The machine gives no random numbers.
+    pub fn seal(&self, record_key: &str, grant: &Grant) -> Result<Envelope, Error> {
+        self.seal_bytes(record_key, grant.to_bytes())
+    }
+
+    /// Decrypts what was sealed for the record with this key.
+    ///
+    /// # Errors
+    /// It takes another key, or is damaged.
+    pub fn open(&self, record_key: &str, envelope: &Envelope) -> Result<Grant, Error> {
+        let bytes = self.open_bytes(record_key, envelope)?;
+        Ok(Grant::from_bytes(&bytes)?)
+    }
+
+    /// As [`Keyring::seal`], for any bytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seal_bytes(&self, record_key: &str, mut bytes: Zeroizing<Vec<u8>>) -> Result<Envelope, Error> {
+        let Key { id, cipher } = &self.current;
+        // Grows by the tag while it is still readable: room for it now leaves no copy behind.
+        let mut sealed = Zeroizing::new(Vec::with_capacity(bytes.len() + AES_256_GCM.tag_len()));
+        sealed.append(&mut bytes);
+        let nonce = cipher
+            .seal_in_place_append_tag(Aad::from(associated(VERSION, id, record_key)), &mut *sealed)
+            .map_err(|_| Error::Failed)?;
+        Ok(Envelope {
+            v: VERSION,
+            kid: id.clone(),
+            nonce: BASE64.encode(nonce.as_ref()),
+            sealed: BASE64.encode(&*sealed),
+        })
+    }
+
+    /// As [`Keyring::open`], for any bytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_bytes(&self, record_key: &str, envelope: &Envelope) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let Envelope { v, kid, nonce, sealed } = envelope;
+        if *v != VERSION {
+            return Err(Error::Form { version: *v });
+        }
+        let key = [Some(&self.current), self.previous.as_ref()].into_iter().flatten();
+        let Some(Key { cipher, .. }) = key.into_iter().find(|key| key.id == *kid) else {
+            return Err(Error::UnknownKey { kid: short(kid) });
+        };
+        let nonce = BASE64.decode(nonce).ok().and_then(|nonce| <[u8; NONCE_LEN]>::try_from(nonce).ok());
+        let nonce = Nonce::assume_unique_for_key(nonce.ok_or(Error::Damaged)?);
+        let mut bytes = Zeroizing::new(BASE64.decode(sealed).map_err(|_| Error::Damaged)?);
+        let aad = Aad::from(associated(*v, kid, record_key));
+        let length = cipher.open_in_place(nonce, aad, &mut bytes).map_err(|_| Error::Damaged)?.len();
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyring")
+            .field("current", &self.current.id)
+            .field("previous", &self.previous.as_ref().map(|key| &key.id))
+            .finish()
+    }
+}
+
+struct Key {
+    id: String,
+    cipher: RandomizedNonceKey,
+}
+
+impl Key {
+    fn derive(text: &Secret) -> Result<Self, Error> {
+        let derived = Salt::new(HKDF_SHA256, SALT).extract(text.reveal().as_bytes());
+        let mut key = Zeroizing::new([0; KEY_LEN]);
+        let mut id = [0; ID_LEN];
+        for (info, out) in [(&b"seal"[..], &mut key[..]), (&b"id"[..], &mut id[..])] {
+            let info = [info];
+            let filled = derived.expand(&info, Length(out.len())).and_then(|okm| okm.fill(out));
+            filled.map_err(|_| Error::Failed)?;
+        }
+        let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*key).map_err(|_| Error::Failed)?;
+        let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { id, cipher })
+    }
+}
+
+/// How many bytes to derive.
+struct Length(usize);
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+fn associated(version: u8, kid: &str, record_key: &str) -> Vec<u8> {
+    let parts = [AAD_PREFIX, &[version], kid.as_bytes(), b"\0", record_key.as_bytes()];
+    parts.concat()
+}
+
+/// A kid from outside, fit to be shown.
+fn short(kid: &str) -> String {
+    kid.chars().filter(char::is_ascii_hexdigit).take(2 * ID_LEN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::grant::samples::ready;
+
+    const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+    fn ring(current: &str, previous: Option<&str>) -> Keyring {
+        Keyring::new(&current.into(), previous.map(Secret::from).as_ref()).unwrap()
+    }
+
+    #[test]
+    fn a_grant_comes_back_whole_and_its_envelope_shows_nothing_of_it() {
+        let (ring, grant) = (ring(KEY, None), ready("acc"));
+
+        let envelope = ring.seal("grant/acc", &grant).unwrap();
+        let opened = ring.open("grant/acc", &envelope).unwrap();
+
+        assert_eq!(*opened.to_bytes(), *grant.to_bytes());
+        let tokens = grant.tokens.unwrap();
+        let shown = format!("{envelope:?} {ring:?} {}", serde_json::to_string(&envelope).unwrap());
+        for secret in [tokens.access.reveal(), tokens.refresh.reveal(), KEY, "person@example.com"] {
+            assert!(!shown.contains(secret) && !shown.contains(&BASE64.encode(secret)), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_envelope_under_another_name_or_with_one_bit_changed_is_damaged() {
+        let ring = ring(KEY, None);
+        let envelope = ring.seal("grant/acc", &ready("acc")).unwrap();
+        let bent = |bend: fn(&mut Envelope)| {
+            let mut bent = envelope.clone();
+            bend(&mut bent);
+            ring.open("grant/acc", &bent)
+        };
+
+        assert!(matches!(ring.open("grant/pay", &envelope), Err(Error::Damaged)));
+        assert!(matches!(bent(|one| one.sealed.replace_range(0..1, "_")), Err(Error::Damaged)));
+        let flip = |one: &mut Envelope| {
+            let mut bytes = BASE64.decode(&one.sealed).unwrap();
+            bytes[0] ^= 1;
+            one.sealed = BASE64.encode(bytes);
+        };
+        assert!(matches!(bent(flip), Err(Error::Damaged)));
+        assert!(matches!(bent(|one| one.nonce.clear()), Err(Error::Damaged)));
+        assert!(matches!(bent(|one| one.sealed.clear()), Err(Error::Damaged)));
+        assert!(matches!(bent(|one| one.v = 2), Err(Error::Form { version: 2 })));
+    }
+
+    #[test]
+    fn the_previous_key_opens_and_does_not_seal_and_an_unknown_one_is_named() {
+        let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
+        let before = ring(old, None).seal("grant/acc", &ready("acc")).unwrap();
+        let both = ring(new, Some(old));
+
+        let resealed = both.seal("grant/acc", &both.open("grant/acc", &before).unwrap()).unwrap();
+
+        assert_eq!((resealed.kid.as_str(), resealed.kid.len()), (both.kid(), 16));
+        assert!(ring(new, None).open("grant/acc", &resealed).is_ok());
+        let unknown = ring(new, None).open("grant/acc", &before).unwrap_err();
+        assert!(matches!(&unknown, Error::UnknownKey { kid } if *kid == before.kid), "{unknown}");
+        assert_eq!(unknown.retry(), Retry::Later);
+    }
+
+    #[test]
+    fn the_same_grant_is_never_sealed_to_the_same_bytes() {
+        let (ring, grant) = (ring(KEY, None), ready("acc"));
+
+        assert_ne!(ring.seal("grant/acc", &grant).unwrap(), ring.seal("grant/acc", &grant).unwrap());
+    }
+}

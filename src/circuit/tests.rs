@@ -1,0 +1,195 @@
+use super::*;
+
+fn closed() -> (Inner, Instant) {
+    let rest = Backoff::new(REST, 7);
+    (Inner { state: State::Closed { failures: 0 }, rest, waiting: 0 }, Instant::now())
+}
+
+fn fail(circuit: &mut Inner, times: u32, now: Instant) {
+    for _ in 0..times {
+        let probe = circuit.enter(now).unwrap();
+        circuit.failing(now, probe);
+    }
+}
+
+/// How long it rests.
+fn rest(circuit: &Inner, now: Instant) -> Duration {
+    match circuit.look(now) {
+        Look::Until(until) => until - now,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn five_failures_in_a_row_open_it_and_an_answer_between_them_begins_anew() {
+    let (mut circuit, now) = closed();
+
+    fail(&mut circuit, 4, now);
+    circuit.alive();
+    fail(&mut circuit, 4, now);
+    assert_eq!(circuit.enter(now), Some(false));
+    fail(&mut circuit, 1, now);
+
+    assert_eq!(circuit.enter(now), None);
+    let rest = rest(&circuit, now);
+    assert!((500..=1_000).contains(&rest.as_millis()), "{rest:?}");
+}
+
+#[test]
+fn exactly_one_probe_goes_and_its_answer_lets_all_go() {
+    let (mut circuit, now) = closed();
+    fail(&mut circuit, 5, now);
+    let later = now + rest(&circuit, now);
+
+    assert_eq!(circuit.look(later), Look::Free);
+    assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(true), None));
+    assert_eq!(circuit.look(later + REST.longest), Look::Probing);
+    circuit.alive();
+
+    assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(false), Some(false)));
+}
+
+#[test]
+fn a_probe_that_fails_doubles_the_rest_up_to_half_a_minute_and_an_answer_begins_anew() {
+    let (mut circuit, mut now) = closed();
+    fail(&mut circuit, 5, now);
+
+    let mut rests = Vec::new();
+    for _ in 0..7 {
+        let rest = rest(&circuit, now);
+        rests.push(rest.as_millis());
+        now += rest;
+        fail(&mut circuit, 1, now);
+    }
+
+    for (rest, whole) in rests.iter().zip([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]) {
+        assert!((whole / 2..=whole).contains(rest), "{rests:?}");
+    }
+    circuit.alive();
+    fail(&mut circuit, 5, now);
+    assert!(rest(&circuit, now) <= REST.first);
+}
+
+#[test]
+fn a_probe_that_says_nothing_leaves_its_place_to_the_next() {
+    let (mut circuit, now) = closed();
+    fail(&mut circuit, 5, now);
+    let later = now + rest(&circuit, now);
+    assert_eq!(circuit.enter(later), Some(true));
+
+    circuit.forsaken(later);
+
+    assert_eq!((circuit.enter(later), circuit.enter(later)), (Some(true), None));
+}
+
+#[test]
+fn a_probe_that_is_answered_unclearly_rests_a_second_however_often() {
+    let (mut circuit, now) = closed();
+    fail(&mut circuit, 5, now);
+    let mut later = now + rest(&circuit, now);
+
+    for _ in 0..5 {
+        assert_eq!(circuit.enter(later), Some(true));
+        circuit.unclear(later);
+        assert_eq!((circuit.enter(later), rest(&circuit, later)), (None, REST.first));
+        later += REST.first;
+    }
+}
+
+#[test]
+fn what_was_on_its_way_when_it_opened_does_not_lengthen_the_rest() {
+    let (mut circuit, now) = closed();
+    let late = circuit.enter(now).unwrap();
+    fail(&mut circuit, 5, now);
+    let before = circuit.look(now);
+
+    circuit.failing(now + Duration::from_millis(10), late);
+
+    assert_eq!(circuit.look(now), before);
+}
+
+#[tokio::test]
+async fn those_who_wait_go_when_the_probe_was_answered_and_not_before() {
+    let circuit = Circuit::new(ApiHost::Api);
+    circuit.lock().state = State::Open { until: Instant::now() };
+    let far = Instant::now() + Duration::from_secs(30);
+    let probe = circuit.enter().unwrap();
+    let soon = Instant::now() + Duration::from_millis(20);
+    assert_eq!(circuit.ready(soon).await, Err(StaysOpen(None)));
+
+    let (waited, ()) = tokio::join!(circuit.ready(far), async {
+        tokio::task::yield_now().await;
+        probe.alive();
+    });
+
+    waited.unwrap();
+    assert!(circuit.enter().is_some() && circuit.enter().is_some());
+}
+
+#[tokio::test]
+async fn who_cannot_wait_so_long_is_told_how_long_it_is() {
+    let circuit = Circuit::new(ApiHost::Api);
+    for _ in 0..FAILURES {
+        circuit.enter().unwrap().failing();
+    }
+
+    let StaysOpen(left) = circuit.ready(Instant::now()).await.unwrap_err();
+
+    assert!(left.unwrap() <= REST.first, "{left:?}");
+}
+
+/// Half open: the next to come is the probe.
+fn half_open() -> (Circuit, Instant) {
+    let circuit = Circuit::new(ApiHost::Identity);
+    circuit.lock().state = State::Open { until: Instant::now() };
+    (circuit, Instant::now() + Duration::from_secs(30))
+}
+
+#[tokio::test]
+async fn who_goes_last_is_the_probe_when_nobody_else_waits() {
+    let (circuit, far) = half_open();
+
+    circuit.ready_last(far).await.unwrap();
+    let probe = circuit.enter_last().unwrap();
+
+    assert!(circuit.enter().is_none(), "it is the one probe");
+    probe.alive();
+    assert!(circuit.enter_last().is_ok_and(|pass| !pass.probe));
+}
+
+#[tokio::test]
+async fn who_goes_last_leaves_the_probe_to_another_that_waits() {
+    let (circuit, far) = half_open();
+    let soon = Instant::now() + Duration::from_millis(20);
+    let other = circuit.wait();
+    assert_eq!(circuit.enter_last().unwrap_err(), StaysOpen(None));
+    assert_eq!(circuit.ready_last(soon).await, Err(StaysOpen(None)));
+
+    let (last, pass) = tokio::join!(circuit.ready_last(far), async {
+        tokio::task::yield_now().await;
+        let pass = circuit.pass(far).await.unwrap();
+        drop(other);
+        tokio::task::yield_now().await;
+        let was_probe = pass.probe;
+        pass.alive();
+        was_probe
+    });
+
+    last.unwrap();
+    assert!(pass, "the one that waited was the probe");
+    assert!(circuit.enter_last().is_ok_and(|pass| !pass.probe));
+}
+
+#[tokio::test]
+async fn who_goes_last_has_its_turn_when_the_other_went_away() {
+    let (circuit, far) = half_open();
+    let other = circuit.wait();
+
+    let (last, ()) = tokio::join!(circuit.ready_last(far), async {
+        tokio::task::yield_now().await;
+        drop(other);
+    });
+
+    last.unwrap();
+    assert!(circuit.enter_last().is_ok_and(|pass| pass.probe));
+}

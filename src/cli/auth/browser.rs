@@ -1,0 +1,81 @@
+//! Opens an address in the person's browser, where there is one.
+
+use std::{
+    ffi::OsStr,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use crate::cli::Environment;
+
+/// How long an opener may take to say that it cannot. Some stay for as long as the browser does.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often it is asked.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Hands an address to the system's opener. Whether it is likely to be shown: nobody tells for certain, so the address has to
+/// be printed as well.
+pub(super) async fn open(address: &str, environment: &Environment) -> bool {
+    let Some(mut command) = opener(environment) else {
+        return false;
+    };
+    command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut opener) = command.spawn() else {
+        return false;
+    };
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        match opener.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) => sleep(STEP).await,
+            Err(_) => return false,
+        }
+    }
+    // It is still at it, and goes on without us.
+    true
+}
+
+/// What opens addresses here; `None` where nothing could show one.
+fn opener(environment: &Environment) -> Option<Command> {
+    let is_set = |name: &str| {
+        environment.iter().any(|(known, value)| known.as_os_str() == OsStr::new(name) && !value.is_empty())
+    };
+    if cfg!(target_os = "macos") {
+        return Some(Command::new("open"));
+    }
+    if cfg!(windows) {
+        let mut command = Command::new("rundll32");
+        command.arg("url.dll,FileProtocolHandler");
+        return Some(command);
+    }
+    // Without a screen the opener would start a browser for terminals, in this one.
+    ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].into_iter().any(is_set).then(|| {
+        let mut command = Command::new("xdg-open");
+        command.env_clear().envs(environment.iter().cloned());
+        command
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn without_a_screen_nothing_is_opened() {
+        let environment = vec![("PATH".into(), "/usr/bin".into()), ("DISPLAY".into(), "".into())];
+
+        assert!(!open("http://localhost/", &environment).await);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_opener_that_is_not_there_is_no_reason_to_fail() {
+        let environment = vec![("PATH".into(), "/nowhere".into()), ("DISPLAY".into(), ":9".into())];
+
+        assert!(!open("http://localhost/", &environment).await);
+    }
+}

@@ -1,0 +1,163 @@
+//! The listener, met by whatever may come to it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+async fn listener() -> (Listener, u16) {
+    let listener = Listener::bind(&Place { port: 0, path: "/back".to_owned() }).await.unwrap();
+    let port = listener.servers[0].address().port();
+    (listener, port)
+}
+
+/// Sends a head and reads the answer to its end.
+async fn raw(address: SocketAddr, head: &str) -> String {
+    let talk = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // A head that is too long is refused while it is still being sent.
+        stream.write_all(head.as_bytes()).await.ok();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.ok();
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    timeout(LIMIT, talk).await.unwrap()
+}
+
+async fn send(port: u16, method: &str, target: &str, host: &str) -> String {
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    raw(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &head).await
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or_default()
+}
+
+fn is_untouched(listener: &mut Listener) -> bool {
+    listener.arrivals.try_recv().is_err()
+}
+
+#[tokio::test]
+async fn only_a_get_with_this_host_on_this_path_is_a_callback() {
+    let (mut listener, port) = listener().await;
+    let host = format!("localhost:{port}");
+    let other_port = format!("localhost:{}", port.wrapping_add(1));
+    let long = format!("/back?code={}", "x".repeat(1 << 20));
+
+    let table = [
+        ("GET", "/favicon.ico", host.as_str(), "404"),
+        ("GET", "/", &host, "404"),
+        ("GET", "/back/?code=1", &host, "404"),
+        ("GET", "/Back?code=1", &host, "404"),
+        ("GET", "//back?code=1", &host, "404"),
+        ("POST", "/back?code=1", &host, "405"),
+        ("HEAD", "/back?code=1", &host, "405"),
+        ("OPTIONS", "/back?code=1", &host, "405"),
+        ("GET", "/back?code=1", "attacker.example", "421"),
+        ("GET", "/back?code=1", &format!("127.0.0.1:{port}"), "421"),
+        ("GET", "/back?code=1", &format!("localhost.attacker.example:{port}"), "421"),
+        ("GET", "/back?code=1", "localhost", "421"),
+        ("GET", "/back?code=1", &other_port, "421"),
+    ];
+    for (method, target, host, expected) in table {
+        let answer = send(port, method, target, host).await;
+        assert_eq!(status(&answer), expected, "{method} {target} {host}: {answer}");
+        assert!(is_untouched(&mut listener), "{method} {target} {host}");
+    }
+    let answer = send(port, "GET", &long, &host).await;
+    assert!(!answer.contains(" 200 ") && is_untouched(&mut listener), "{answer}");
+    // None of that has used the one callback up.
+    let callback = tokio::spawn(async move { send(port, "GET", "/back?code=2&state=3", &host).await });
+    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
+    assert_eq!(arrival.query, "code=2&state=3");
+    arrival.show(Page::NotTrusted);
+    assert_eq!(status(&callback.await.unwrap()), "400");
+}
+
+#[tokio::test]
+async fn the_second_callback_is_late_whether_or_not_the_first_is_decided() {
+    let (mut listener, port) = listener().await;
+    let host = format!("LocalHost:{port}");
+    let first = tokio::spawn({
+        let host = host.clone();
+        async move { send(port, "GET", "/back?code=1", &host).await }
+    });
+    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
+
+    let meanwhile = send(port, "GET", "/back?code=1", &host).await;
+    arrival.show(Page::Done { grant: "books".to_owned(), who: None });
+    let first = first.await.unwrap();
+    let afterwards = send(port, "GET", "/back?code=1", &host).await;
+
+    assert_eq!([status(&meanwhile), status(&first), status(&afterwards)], ["409", "200", "409"]);
+    assert!(first.contains("books"), "{first}");
+    assert!(is_untouched(&mut listener));
+}
+
+#[tokio::test]
+async fn the_page_is_sent_before_the_listener_ends() {
+    let (mut listener, port) = listener().await;
+    let redirect = listener.redirect().to_owned();
+    let page =
+        tokio::spawn(async move { send(port, "GET", "/back?code=1", &format!("localhost:{port}")).await });
+
+    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
+    arrival.show(Page::Done { grant: "books".to_owned(), who: None });
+    listener.close().await;
+
+    assert_eq!(redirect, format!("http://localhost:{port}/back"));
+    assert_eq!(status(&page.await.unwrap()), "200");
+    assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_callback_that_nobody_decides_on_says_so() {
+    let (mut listener, port) = listener().await;
+    let page =
+        tokio::spawn(async move { send(port, "GET", "/back?code=1", &format!("localhost:{port}")).await });
+
+    drop(timeout(LIMIT, listener.arrival()).await.unwrap());
+
+    let page = page.await.unwrap();
+    assert_eq!(status(&page), "503");
+    assert!(page.contains("given up"), "{page}");
+}
+
+#[tokio::test]
+async fn both_loopback_addresses_lead_to_the_same_callback() {
+    let (mut listener, port) = listener().await;
+    let Some(second) = listener.servers.get(1).map(Server::address) else {
+        // A machine without IPv6 has the one.
+        return;
+    };
+    let head = format!("GET /back?code=6 HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
+    let page = tokio::spawn(async move { raw(second, &head).await });
+
+    let arrival = timeout(LIMIT, listener.arrival()).await.unwrap();
+
+    assert!(second.is_ipv6() && second.port() == port);
+    assert_eq!(arrival.query, "code=6");
+    arrival.show(Page::Late);
+    page.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_on_either_address_is_refused() {
+    for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
+        let Ok(taken) = TcpListener::bind(address).await else { continue };
+        let port = taken.local_addr().unwrap().port();
+
+        let bound = Listener::bind(&Place { port, path: "/back".to_owned() }).await;
+
+        assert_eq!(bound.unwrap_err().kind(), io::ErrorKind::AddrInUse, "{address}");
+    }
+}

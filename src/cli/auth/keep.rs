@@ -1,0 +1,408 @@
+//! Where the grants are that this command reads and writes: the grants topic, through the ledger that workers use as well.
+//!
+//! - Whatever can be known to fail is found before anybody logs in: a key that is missing or not the workers', a Kafka that
+//!   does not answer.
+//! - Only the grants topic is created where it is missing; everything else is the workers'.
+//! - A login is written over whatever stands: it is newer than all of that. What a worker is doing with the old tokens at that
+//!   moment comes to nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    auth::{
+        Area,
+        grant::{Grant, Issued, Login},
+        http::ProviderClock,
+        login::Entered,
+        seal::{self, Envelope, Keyring},
+    },
+    cli::{Failure, outside},
+    config::{Problem, Provider, Worker, worker::Topic},
+    kafka::{self, Admin, TopicSpec},
+    worker::{
+        arbiter::{self, Arbiter},
+        grants::{
+            book::{Book, Entry, Owners, grant_key},
+            issued,
+            ledger::{self, Ledger},
+        },
+        state::{Tail, configs},
+    },
+};
+
+/// How long the topic may take to be read, or a write to be taken.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Pause between two looks for a topic that was just created.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A grant of the topic.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// Its name.
+    pub(super) name: String,
+    /// Fingerprint of the key that it is encrypted with; `None` where the record is none of ours.
+    pub(super) kid: Option<String>,
+    /// When the record was written, in milliseconds since 1970.
+    pub(super) written_ms: Option<i64>,
+    /// What it is, or why that cannot be known here.
+    pub(super) grant: Result<Grant, Closed>,
+}
+
+/// Why it cannot be known here what a grant is.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Closed {
+    /// There is no key.
+    #[error("grant.encryption.key is not set here: set it to the key that the workers use")]
+    NoKey,
+    /// There is another.
+    #[error("grant.encryption.key is the key {ours} here: set it to the key that the workers use")]
+    OtherKey {
+        /// Fingerprint of the key that is set.
+        ours: String,
+    },
+    /// It is none that could be opened.
+    #[error(transparent)]
+    Sealed(seal::Error),
+}
+
+impl Known {
+    /// A grant of this name, opened if that can be.
+    pub(super) fn open(
+        name: String,
+        envelope: Option<&Envelope>,
+        written_ms: Option<i64>,
+        keys: Option<&Keyring>,
+    ) -> Self {
+        let opened = match (envelope, keys) {
+            (None, _) => Err(Closed::Sealed(seal::Error::Damaged)),
+            (Some(_), None) => Err(Closed::NoKey),
+            (Some(envelope), Some(keys)) => {
+                keys.open(&grant_key(&name), envelope).map_err(|error| match error {
+                    seal::Error::UnknownKey { .. } => Closed::OtherKey { ours: keys.kid().to_owned() },
+                    error => Closed::Sealed(error),
+                })
+            }
+        };
+        Self { name, kid: envelope.map(|envelope| envelope.kid.clone()), written_ms, grant: opened }
+    }
+}
+
+/// The grants topic.
+#[derive(Debug)]
+pub(in crate::cli) struct Keep {
+    ledger: Ledger,
+}
+
+impl Keep {
+    /// Reads the topic to its end; `None` where there is none.
+    pub(super) async fn open(worker: &Worker) -> Result<Option<Self>, Failure> {
+        let keys = keyring(worker)?;
+        let admin = Admin::Real(worker.kafka.clone());
+        match partitions(&admin, &worker.topics.grant.name).await.map_err(outside)? {
+            None => Ok(None),
+            Some(partitions) => Self::read(worker, keys, partitions).await.map(Some),
+        }
+    }
+
+    /// The same, and makes the topic where there is none.
+    pub(in crate::cli) async fn create(worker: &Worker, admin: &Admin) -> Result<Self, Failure> {
+        let keys = keyring(worker)?;
+        let partitions = ensure(admin, &worker.topics.grant).await.map_err(outside)?;
+        Self::read(worker, keys, partitions).await
+    }
+
+    async fn read(worker: &Worker, keys: Keyring, partitions: i32) -> Result<Self, Failure> {
+        let book = book(worker, partitions).await?;
+        Ok(Self { ledger: Ledger::new(&worker.kafka, book, Arc::new(keys)) })
+    }
+
+    /// Every grant, by name.
+    pub(super) fn grants(&self) -> Vec<Known> {
+        known(self.ledger.book(), Some(self.ledger.keys()))
+    }
+
+    /// Whether the key is the one that the other grants are encrypted with: what is written with another, no worker could read.
+    pub(super) fn check_key(&self) -> Result<(), Failure> {
+        let unknown = self.grants().into_iter().find_map(|known| match known.grant {
+            Err(Closed::OtherKey { ours }) => Some((known.name, known.kid.unwrap_or_default(), ours)),
+            _ => None,
+        });
+        let (problem, remedy) = match unknown {
+            Some((name, kid, ours)) => (
+                format!("is the key {ours}, but the grant {name} is encrypted with the key {kid}"),
+                "use the key that the workers use; if that one is lost, log in with --new-key",
+            ),
+            // What grant.encryption.key.previous opens is not what workers read: they may not have the new key yet.
+            None => match self.is_ahead_of_workers() {
+                Some(kid) => (
+                    format!(
+                        "is the key {}, but every grant is encrypted with the key {kid}, which is \
+                         grant.encryption.key.previous here",
+                        self.ledger.keys().kid()
+                    ),
+                    "wait until the workers have the new key and `auth status` shows it, or exchange the two here",
+                ),
+                None => return Ok(()),
+            },
+        };
+        Err(Failure::from(Problem {
+            key: "grant.encryption.key".to_owned(),
+            value: None,
+            rule: problem,
+            remedy: remedy.to_owned(),
+        }))
+    }
+
+    /// The key that all grants are encrypted with, if that is not the one that would be used.
+    fn is_ahead_of_workers(&self) -> Option<String> {
+        let kids: Vec<String> = self.grants().into_iter().filter_map(|known| known.kid).collect();
+        let first = kids.first()?.clone();
+        let ours = self.ledger.keys().kid();
+        kids.iter().all(|kid| kid != ours).then_some(first)
+    }
+
+    /// Whether the workers of this configuration are those that read the topic.
+    pub(super) fn check_owners(&self, worker: &Worker) -> Result<(), Failure> {
+        let owners = self.ledger.book().read(|book| book.owners().cloned());
+        let ours =
+            |owners: &Owners| owners.group == worker.group.id && owners.work_topic == worker.topics.work.name;
+        match owners.filter(|owners| !ours(owners)) {
+            None => Ok(()),
+            Some(owners) => Err(Failure::from(Problem {
+                key: "grant.storage.topic".to_owned(),
+                value: Some(worker.topics.grant.name.clone()),
+                rule: format!(
+                    "belongs to the workers with group.id {} and work topic {}, and no other reads it",
+                    owners.group, owners.work_topic
+                ),
+                remedy: "use the configuration of those workers, or another grants topic".to_owned(),
+            })),
+        }
+    }
+
+    /// Whether a login would take the place of one at another provider, or with another client, that connectors use.
+    pub(super) fn check_login(&self, name: &str, area: Area, provider: &Provider) -> Result<(), Failure> {
+        let Some(before) = self.grants().into_iter().find(|known| known.name == name) else { return Ok(()) };
+        let Ok(Grant { login, area: its, tokens: Some(_), .. }) = before.grant else { return Ok(()) };
+        let trimmed = |url: &str| url.trim_end_matches('/').to_owned();
+        let is_same = its == area
+            && login.client_id == provider.oauth.client_id
+            && trimmed(&login.auth_url) == trimmed(provider.auth_url.as_str());
+        if is_same {
+            return Ok(());
+        }
+        let key = match area {
+            Area::Accounting => "accounting.oauth.grant",
+            Area::Payroll => "payroll.oauth.grant",
+        };
+        Err(Failure::from(Problem {
+            key: key.to_owned(),
+            value: Some(name.to_owned()),
+            rule: format!(
+                "is the grant of the OAuth client {} at {} for {its}, which this login would take away",
+                login.client_id, login.auth_url
+            ),
+            remedy: "give this connector's grant another name, or log in with --replace".to_owned(),
+        }))
+    }
+
+    /// Keeps what a login has brought. This is the one place where that happens.
+    pub(super) async fn log_in(
+        &self,
+        name: &str,
+        area: Area,
+        provider: &Provider,
+        clock: &ProviderClock,
+        entered: &Entered,
+    ) -> Result<Grant, Error> {
+        let id = login_id()?;
+        let at_ms = clock.now_ms();
+        let claims = &entered.claims;
+        let login = Login {
+            id,
+            at_ms,
+            subject: claims.subject.clone().unwrap_or_default(),
+            shown: claims.email.clone().or_else(|| claims.given_name.clone()),
+            client_id: provider.oauth.client_id.clone(),
+            auth_url: provider.auth_url.to_string(),
+        };
+        let scopes = Some(entered.scopes.clone());
+        let issued = Issued { scopes, ..issued(entered.granted.clone(), at_ms) };
+        let mut held = self.ledger.hold(name, Arc::new(|| true));
+        let decide = |before: Option<&Grant>| {
+            let made = Grant::log_in(before, name, area, login.clone(), issued.clone());
+            made.map(Some).ok_or(Error::NoRefreshToken)
+        };
+        let standing = held.write_over(Instant::now() + LIMIT, decide).await.map_err(Error::from)?;
+        // What was read back may already be newer than what was written, but never older.
+        standing.filter(|grant| grant.login.id == login.id).ok_or(Error::Superseded)
+    }
+
+    /// Removes a grant that cannot be opened.
+    pub(super) async fn remove(&self, name: &str) -> Result<(), kafka::Error> {
+        self.ledger.hold(name, Arc::new(|| true)).remove(Instant::now() + LIMIT).await
+    }
+
+    /// Forgets the tokens of a grant; `None` where there is no such grant.
+    pub(super) async fn log_out(&self, name: &str, now_ms: i64) -> Result<Option<Grant>, Error> {
+        let mut held = self.ledger.hold(name, Arc::new(|| true));
+        let decide = |before: Option<&Grant>| Ok::<_, Error>(before.map(|grant| grant.log_out(now_ms)));
+        held.write(Instant::now() + LIMIT, decide).await.map_err(Error::from)
+    }
+}
+
+/// Why a grant was not kept.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum Error {
+    /// There is nothing to keep it alive with.
+    #[error("the provider gave no refresh token: oauth.scopes must have offline_access")]
+    NoRefreshToken,
+    /// Somebody else has logged in at the same moment.
+    #[error("somebody else has logged in for the same grant at the same moment; theirs stands")]
+    Superseded,
+    /// The machine has no random numbers.
+    #[error("draw random numbers for the login")]
+    Random,
+    /// What stands there cannot be opened.
+    #[error("open the grant {grant}")]
+    Sealed {
+        /// Its name.
+        grant: String,
+        /// Why.
+        #[source]
+        source: seal::Error,
+    },
+    /// Kafka did not take it.
+    #[error("write the grant to Kafka")]
+    Kafka(#[source] kafka::Error),
+}
+
+impl From<ledger::Error<Self>> for Error {
+    fn from(error: ledger::Error<Self>) -> Self {
+        match error {
+            ledger::Error::Refused(refusal) => refusal,
+            ledger::Error::Sealed { grant, source } => Self::Sealed { grant, source },
+            ledger::Error::Kafka(source) => Self::Kafka(source),
+        }
+    }
+}
+
+/// Has the failed tasks of every connector that names a grant begin again; their names. A worker that was told that its grant is
+/// good again would not: FAILED is for people, and a person has just done their part.
+pub(super) async fn restart_failed(
+    worker: &Worker,
+    area: Area,
+    grant: &str,
+) -> Result<Vec<String>, kafka::Error> {
+    let topic = worker.topics.config.name.as_str();
+    let Some(partitions) = partitions(&Admin::Real(worker.kafka.clone()), topic).await? else {
+        return Ok(Vec::new());
+    };
+    let tail = Tail::<configs::Configs>::follow(&worker.kafka, topic, partitions).await?;
+    tail.read_to_end(LIMIT).await?;
+    let names = tail.read(|configs| naming(configs, area, grant));
+    if names.is_empty() {
+        return Ok(names);
+    }
+    let arbiter = Arbiter::new(&worker.kafka, tail, Vec::new());
+    let written = arbiter
+        .write(LIMIT, |configs| {
+            let names = naming(configs, area, grant);
+            let writes = names.iter().map(|name| configs::restart(name, true, true, None)).collect();
+            Ok::<_, std::convert::Infallible>((names, writes))
+        })
+        .await;
+    written.map_err(|error| match error {
+        arbiter::Error::Kafka(source) => source,
+        other => kafka::Error::Deadline { action: other.to_string(), limit: LIMIT },
+    })
+}
+
+/// Connectors that use a grant, as far as their settings say so without a reference.
+fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
+    let (key, default) = match area {
+        Area::Accounting => ("accounting.oauth.grant", "accounting"),
+        Area::Payroll => ("payroll.oauth.grant", "payroll"),
+    };
+    let connectors = configs.connectors().iter();
+    connectors
+        .filter(|(_, connector)| connector.config.get(key).map_or(default, |name| name.as_str()) == grant)
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+/// Every grant of the topic, with or without a key to open them; none where there is no topic.
+pub(super) async fn look(worker: &Worker) -> Result<Vec<Known>, Failure> {
+    let keys = keys(worker)?;
+    let admin = Admin::Real(worker.kafka.clone());
+    let Some(count) = partitions(&admin, &worker.topics.grant.name).await.map_err(outside)? else {
+        return Ok(Vec::new());
+    };
+    Ok(known(&book(worker, count).await?, keys.as_ref()))
+}
+
+/// The topic, read to its end.
+async fn book(worker: &Worker, partitions: i32) -> Result<Tail<Book>, Failure> {
+    let topic = &worker.topics.grant.name;
+    let book = Tail::<Book>::follow(&worker.kafka, topic, partitions).await.map_err(outside)?;
+    book.read_to_end(LIMIT).await.map_err(outside)?;
+    Ok(book)
+}
+
+fn known(book: &Tail<Book>, keys: Option<&Keyring>) -> Vec<Known> {
+    let entries = book.read(|book| book.grants().clone());
+    let known =
+        |(name, entry): (String, Entry)| Known::open(name, entry.envelope.as_deref(), entry.at_ms, keys);
+    entries.into_iter().map(known).collect()
+}
+
+/// The keys that the configuration names, if it does.
+pub(super) fn keys(worker: &Worker) -> Result<Option<Keyring>, Failure> {
+    let made = |key| Keyring::new(key, worker.grant_encryption_key_previous.as_ref()).map_err(outside);
+    worker.grant_encryption_key.as_ref().map(made).transpose()
+}
+
+/// The same, where nothing can be done without them.
+fn keyring(worker: &Worker) -> Result<Keyring, Failure> {
+    keys(worker)?.ok_or_else(|| {
+        Failure::from(Problem {
+            key: "grant.encryption.key".to_owned(),
+            value: None,
+            rule: "is not set, so no grant can be read or kept".to_owned(),
+            remedy: "set it to the same 32 or more characters on all workers and here".to_owned(),
+        })
+    })
+}
+
+/// How many partitions a topic has; `None` where there is none.
+async fn partitions(admin: &Admin, topic: &str) -> Result<Option<i32>, kafka::Error> {
+    Ok(admin.partition_counts(&[topic]).await?.get(topic).copied())
+}
+
+/// The same of a topic that is made where it is missing.
+async fn ensure(admin: &Admin, topic: &Topic) -> Result<i32, kafka::Error> {
+    if let Some(count) = partitions(admin, &topic.name).await? {
+        return Ok(count);
+    }
+    admin.ensure(&[TopicSpec::from(topic)]).await?;
+    // The broker that answers may not have heard yet of a topic that another has just created.
+    let known = async {
+        loop {
+            if let Some(count) = partitions(admin, &topic.name).await? {
+                return Ok(count);
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    let late =
+        |_| kafka::Error::Deadline { action: format!("create the topic {}", topic.name), limit: LIMIT };
+    timeout(LIMIT, known).await.map_err(late)?
+}
+
+fn login_id() -> Result<String, Error> {
+    let mut bytes = [0; 16];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::Random)?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}

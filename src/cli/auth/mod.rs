@@ -1,0 +1,117 @@
+//! `tributary auth …`: a person logs in at the provider, and all workers have the grant.
+//!
+//! ```text
+//! login:  settings, key, Kafka ─▶ address ─▶ (browser) ─▶ callback or pasted code ─▶ tokens, checked ─▶ grants topic ─▶ a call
+//! status: grants topic, or this machine's copies where Kafka is away ─▶ a table
+//! logout: grants topic
+//! ```
+//!
+//! - Works on any machine that reaches Kafka and the identity service; no worker needs to run.
+//! - Nothing that is printed holds a token, a code or a key. The address to log in at holds state and nonce, which are worth
+//!   nothing afterwards.
+//!
+//! Exit codes: 0 done; 1 the login was refused or not finished, or a grant needs a person soon; 2 the command line or the
+//! configuration is wrong, and nobody was asked to log in.
+
+mod browser;
+mod call;
+pub(super) mod callback;
+pub(super) mod desk;
+pub(super) mod keep;
+pub(super) mod login;
+mod page;
+mod paste;
+mod status;
+
+use std::{
+    io::Write,
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::{Args, Subcommand};
+
+use self::keep::Keep;
+use super::{Environment, Failure, Files, block_on, load, outside};
+use crate::{
+    config::{Problem, Worker, worker::LogFormat},
+    telemetry,
+};
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Logs a person in at the provider and gives the grant to all workers
+    Login(login::Options),
+    /// Who has logged in, for what and until when; exit code 1 if a person has to do something within a week
+    Status(status::Options),
+    /// Forgets the tokens of a grant
+    Logout(LogoutOptions),
+}
+
+#[derive(Args)]
+pub(super) struct LogoutOptions {
+    /// Name of the grant, as `auth status` shows it
+    grant: String,
+    /// Worker properties; without it, the environment (CONNECT_*) alone
+    #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Remove the grant from the topic even if it cannot be opened with this key
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
+    let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
+    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+    block_on(async |_| match command {
+        Command::Login(options) => login::run(&options, environment, out).await,
+        Command::Status(options) => status::run(&options, environment, out).await,
+        Command::Logout(options) => log_out(&options, environment, out).await,
+    })
+}
+
+async fn log_out(
+    options: &LogoutOptions,
+    environment: Environment,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let worker = worker(options.config.clone(), environment)?;
+    let missing = || {
+        Failure::from(Problem {
+            key: "grant".to_owned(),
+            value: Some(options.grant.clone()),
+            rule: "is no grant that anybody has logged in for".to_owned(),
+            remedy: "name one that `tributary auth status` shows".to_owned(),
+        })
+    };
+    let keep = Keep::open(&worker).await?.ok_or_else(missing)?;
+    let known = keep.grants().into_iter().find(|known| known.name == options.grant).ok_or_else(missing)?;
+    if options.force && known.grant.is_err() {
+        keep.remove(&options.grant).await.map_err(outside)?;
+        return writeln!(
+            out,
+            "removed: whatever the grant {} held, nobody here could open it",
+            options.grant
+        )
+        .map_err(outside);
+    }
+    keep.log_out(&options.grant, now_ms()).await.map_err(outside)?;
+    writeln!(
+        out,
+        "logged out: the tokens of the grant {} are forgotten here. The provider documents no way to revoke them, so an access \
+         token that is in use lives for up to an hour",
+        options.grant
+    )
+    .map_err(outside)
+}
+
+/// The worker's configuration; connectors are not looked at.
+fn worker(config: Option<PathBuf>, environment: Environment) -> Result<Worker, Failure> {
+    load::load(&Files { config, connectors: Vec::new() }, environment).map(|loaded| loaded.worker)
+}
+
+/// By this machine's clock, in milliseconds since 1970.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,209 @@
+//! The pages that a person sees who comes back from the login. Plain, self-contained, and silent about secrets.
+//!
+//! What the provider or a stranger has written is escaped and cut; no page runs a script, loads anything, or tells the next
+//! site where the person came from, since the address of this one holds the code.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+/// The most characters of a text from outside.
+const LONGEST: usize = 300;
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;background:#f3f4f6;color:#111827;margin:0}\
+main{max-width:32rem;margin:12vh auto;padding:2rem;background:#fff;border-radius:.5rem;\
+box-shadow:0 1px 4px rgba(0,0,0,.15)}h1{font-size:1.3rem;margin-top:0}p{overflow-wrap:anywhere}";
+
+/// How it went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Page {
+    /// The login is done and kept.
+    Done {
+        /// Name of the grant.
+        grant: String,
+        /// Who logged in, where that is known.
+        who: Option<String>,
+    },
+    /// The identity service did not let the person in.
+    Refused {
+        /// What it says about it.
+        reason: String,
+    },
+    /// The callback does not belong to this login.
+    NotTrusted,
+    /// The person did their part, and something else went wrong.
+    Failed {
+        /// What, without secrets.
+        reason: String,
+    },
+    /// Nobody has decided.
+    Unfinished,
+    /// The login has had its callback.
+    Late,
+    /// Not the host that was redirected to.
+    WrongHost,
+    /// Nothing is here.
+    WrongPath,
+    /// No way to come back.
+    WrongMethod,
+}
+
+impl Page {
+    fn content(&self) -> (StatusCode, &'static str, String) {
+        let terminal = "Nothing was changed. The terminal says more; run the command again to try once more.";
+        match self {
+            Self::Done { grant, who } => {
+                let who =
+                    who.as_deref().map_or_else(String::new, |who| format!(" as <b>{}</b>", escape(who)));
+                let text = format!(
+                    "You are logged in{who}, and the workers have the grant <b>{}</b>. You can close this page.",
+                    escape(grant)
+                );
+                (StatusCode::OK, "Logged in", text)
+            }
+            Self::Refused { reason } => {
+                let text =
+                    format!("The identity service did not let you in: {}</p><p>{terminal}", escape(reason));
+                (StatusCode::OK, "Not logged in", text)
+            }
+            Self::NotTrusted => {
+                let text = "This answer does not belong to the login that was started here, so it is not trusted and the login \
+                            was cancelled. If you did not start a login just now, somebody may have sent you here."
+                    .to_owned();
+                (StatusCode::BAD_REQUEST, "Not trusted", format!("{text}</p><p>{terminal}"))
+            }
+            Self::Failed { reason } => {
+                let text = format!("You were let in, but the login was not finished: {}", escape(reason));
+                (StatusCode::BAD_GATEWAY, "Not logged in", format!("{text}</p><p>{terminal}"))
+            }
+            Self::Unfinished => {
+                let text = "The login was given up before it was finished.".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, "Not logged in", format!("{text}</p><p>{terminal}"))
+            }
+            Self::Late => {
+                let text =
+                    "This login has been answered already; the first page says how it went.".to_owned();
+                (StatusCode::CONFLICT, "Already answered", text)
+            }
+            Self::WrongHost => {
+                let text = "This address is for the way back from a login, and for nothing else.".to_owned();
+                (StatusCode::MISDIRECTED_REQUEST, "Wrong address", text)
+            }
+            Self::WrongPath => {
+                (StatusCode::NOT_FOUND, "Not here", "There is nothing at this address.".to_owned())
+            }
+            Self::WrongMethod => {
+                let text = "The way back from a login is a GET.".to_owned();
+                (StatusCode::METHOD_NOT_ALLOWED, "Wrong method", text)
+            }
+        }
+    }
+}
+
+impl IntoResponse for Page {
+    fn into_response(self) -> Response {
+        let (status, title, text) = self.content();
+        let page = format!(
+            "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title} - Tributary</title>\
+            <style>{STYLE}</style></head><body><main><h1>{title}</h1><p>{text}</p></main></body></html>"
+        );
+        let headers = [
+            (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+            (header::CACHE_CONTROL, "no-store"),
+            (
+                header::CONTENT_SECURITY_POLICY,
+                "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+            ),
+            (header::REFERRER_POLICY, "no-referrer"),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        ];
+        let mut response = (status, headers, page).into_response();
+        if self == Self::WrongMethod {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+        }
+        response
+    }
+}
+
+/// Text from outside, cut, on one line, and harmless inside HTML.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len().min(LONGEST));
+    for letter in text.chars().take(LONGEST) {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            letter if letter.is_control() => escaped.push(' '),
+            letter => escaped.push(letter),
+        }
+    }
+    if text.chars().nth(LONGEST).is_some() {
+        escaped.push('…');
+    }
+    escaped
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use axum::body::to_bytes;
+
+    use super::*;
+
+    async fn shown(page: Page) -> (u16, String) {
+        let response = page.into_response();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn what_others_have_written_is_escaped_and_cut() {
+        let reason = format!("<script>alert('x')</script>\"&\u{1b}[2J{}", "y".repeat(10_000));
+
+        for page in [Page::Refused { reason: reason.clone() }, Page::Failed { reason: reason.clone() }] {
+            let (_, text) = shown(page).await;
+
+            assert!(!text.contains("<script") && !text.contains('\u{1b}'), "{text}");
+            assert!(text.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot;&amp;"), "{text}");
+            assert!(text.len() < 3_000, "{}", text.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_login_that_is_kept_reads_as_done() {
+        let done = Page::Done { grant: "accounting".to_owned(), who: Some("ana@example.com".to_owned()) };
+
+        let (status, text) = shown(done).await;
+
+        assert_eq!(status, 200);
+        assert!(text.contains("Logged in") && text.contains("ana@example.com"), "{text}");
+        for page in [
+            Page::Refused { reason: "no".to_owned() },
+            Page::NotTrusted,
+            Page::Failed { reason: "no".to_owned() },
+            Page::Unfinished,
+            Page::Late,
+            Page::WrongHost,
+            Page::WrongPath,
+            Page::WrongMethod,
+        ] {
+            let (_, text) = shown(page).await;
+            assert!(!text.contains("Logged in") && !text.contains("are logged in"), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_page_lets_the_next_site_know_where_the_person_came_from() {
+        let response = Page::NotTrusted.into_response();
+
+        assert_eq!(response.headers()["referrer-policy"], "no-referrer");
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        assert!(
+            response.headers()["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'")
+        );
+    }
+}

@@ -1,0 +1,333 @@
+//! `tributary auth status`: every grant, and how long it lasts without a person.
+//!
+//! Without the key that a grant is encrypted with there is still its name, which key that is, and when the record was written;
+//! then, and whenever a person has to do something within a week, the exit code is 1.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{
+    keep::{Known, keys, look},
+    now_ms,
+};
+use crate::{
+    auth::{
+        Area,
+        grant::{Grant, State},
+        seal::{Envelope, Keyring},
+    },
+    cli::{
+        Environment, Failure, Files, load, meant, outside,
+        table::{columns, harmless},
+    },
+    config::{Connector, OAuth, Provider, Worker},
+    durable, kafka,
+    model::Moment,
+    retry::Chain,
+    worker::{grants::grant_name, state::configs},
+};
+
+/// From so long before its end a grant wants a person.
+const WARNED: i64 = 7 * DAY;
+const DAY: i64 = 86_400_000;
+const MINUTE: i64 = 60_000;
+/// A copy has a few kilobytes; a larger file is not ours.
+const LARGEST: u64 = 1 << 20;
+/// What the provider documents, where no connector says otherwise.
+const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
+
+#[derive(Args)]
+pub(in crate::cli) struct Options {
+    /// Worker properties; without it, the environment (CONNECT_*) alone
+    #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Connector files (JSON) beside those in `connectors.dir`, for how long their logins last
+    #[arg(long = "connector", value_name = "FILE")]
+    connectors: Vec<PathBuf>,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(
+    options: &Options,
+    environment: Environment,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let files = Files { config: options.config.clone(), connectors: options.connectors.clone() };
+    let loaded = load::load(&files, environment)?;
+    let (grants, cached) = found(&loaded.worker).await?;
+    let mut connectors = loaded.connectors;
+    if !cached {
+        connectors.extend(running(&loaded.worker).await.map_err(outside)?);
+    }
+    let lifetimes = Lifetimes::of(&connectors, !cached);
+    let now = now_ms();
+    let lines: Vec<Line> = grants.iter().map(|known| Line::new(known, &lifetimes, now)).collect();
+    if options.json {
+        for line in &lines {
+            writeln!(out, "{}", line.json(cached)).map_err(outside)?;
+        }
+    } else {
+        show(&lines, cached, out).map_err(outside)?;
+    }
+    if lines.iter().any(|line| line.needs_a_person) { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// What a login's end looks like in a sentence: nothing where it has none.
+pub(super) fn until(grant: &Grant, oauth: &OAuth) -> String {
+    let (login, _) = grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime);
+    login.map_or_else(String::new, |end| format!(" until {}", moment(end)))
+}
+
+/// The connectors of the workers, as far as their settings can be read here.
+async fn running(worker: &Worker) -> Result<Vec<Connector>, kafka::Error> {
+    let configs = meant::configs(worker).await?;
+    let parsed = |(name, connector): (&String, &configs::Connector)| {
+        // One whose references lead nowhere on this machine says nothing here.
+        Connector::parse(name, &connector.config, &worker.providers).ok().map(|(connector, _)| connector)
+    };
+    Ok(configs.connectors().iter().filter_map(parsed).collect())
+}
+
+/// The grants, and whether they are this machine's copies.
+async fn found(worker: &Worker) -> Result<(Vec<Known>, bool), Failure> {
+    match look(worker).await {
+        Ok(grants) => Ok((grants, false)),
+        Err(Failure::Outside(error)) => {
+            let copies = copies(worker)?;
+            if copies.is_empty() {
+                return Err(Failure::Outside(error));
+            }
+            tracing::warn!(error = %Chain(error.as_ref()), "Kafka is away, so this machine's copies are shown");
+            Ok((copies, true))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What a worker of this machine has kept.
+fn copies(worker: &Worker) -> Result<Vec<Known>, Failure> {
+    let keys = keys(worker)?;
+    let directory = worker.state_dir.join("grants");
+    Ok(names(&directory).into_iter().filter_map(|name| copy(&directory, name, keys.as_ref())).collect())
+}
+
+/// One of them. It is only looked at: a worker may be writing it, and keeps a damaged one aside itself.
+fn copy(directory: &Path, name: String, keys: Option<&Keyring>) -> Option<Known> {
+    let path = directory.join(format!("{name}.grant"));
+    let content = durable::read(&path, LARGEST).ok()??;
+    let envelope: Option<Envelope> = serde_json::from_slice(&content).ok();
+    let written = std::fs::metadata(&path).and_then(|data| data.modified()).ok();
+    let written = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let written_ms = written.and_then(|at| i64::try_from(at.as_millis()).ok());
+    Some(Known::open(name, envelope.as_ref(), written_ms, keys))
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<String> = files
+        .filter_map(|file| file.file_name().to_str()?.strip_suffix(".grant").map(str::to_owned))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// How long logins last, by the connectors that use them.
+struct Lifetimes {
+    known: BTreeMap<(String, Area), (Option<Duration>, Option<Duration>)>,
+    /// Whether those are all connectors that there are.
+    all: bool,
+}
+
+impl Lifetimes {
+    fn of(connectors: &[Connector], all: bool) -> Self {
+        let provider = |connector: &Connector| -> Option<Provider> {
+            match connector {
+                Connector::WebhookSource(source) => source.provider.clone(),
+                Connector::RecordSource(source) => Some(source.provider.clone()),
+            }
+        };
+        let mut known = BTreeMap::new();
+        for provider in connectors.iter().filter_map(provider) {
+            for area in Area::ALL {
+                let ends = (provider.oauth.login_lifetime, provider.oauth.idle_lifetime);
+                known.insert((grant_name(&provider, area).to_owned(), area), ends);
+            }
+        }
+        Self { known, all }
+    }
+
+    fn get(&self, grant: &Grant) -> Option<(Option<Duration>, Option<Duration>)> {
+        self.known.get(&(grant.name.clone(), grant.area)).copied()
+    }
+}
+
+/// One grant as it is shown.
+#[derive(Debug)]
+struct Line {
+    name: String,
+    area: Option<Area>,
+    state: &'static str,
+    who: Option<String>,
+    scopes: Vec<String>,
+    access_ms: Option<i64>,
+    refresh_ms: Option<i64>,
+    login_ms: Option<i64>,
+    kid: Option<String>,
+    written_ms: Option<i64>,
+    /// What a person should know or do.
+    remark: Option<String>,
+    needs_a_person: bool,
+    now_ms: i64,
+}
+
+impl Line {
+    fn new(known: &Known, lifetimes: &Lifetimes, now_ms: i64) -> Self {
+        let mut line = Self {
+            name: known.name.clone(),
+            area: None,
+            state: "unreadable",
+            who: None,
+            scopes: Vec::new(),
+            access_ms: None,
+            refresh_ms: None,
+            login_ms: None,
+            kid: known.kid.clone(),
+            written_ms: known.written_ms,
+            remark: None,
+            needs_a_person: true,
+            now_ms,
+        };
+        let grant = match &known.grant {
+            Ok(grant) => grant,
+            Err(error) => {
+                let written = known.written_ms.map(|at| format!("written {}, ", moment(at)));
+                let key = known.kid.as_ref().map(|kid| format!("encrypted with the key {kid}; "));
+                line.remark =
+                    Some(format!("{}{}{error}", written.unwrap_or_default(), key.unwrap_or_default()));
+                return line;
+            }
+        };
+        let named = lifetimes.get(grant);
+        let (lifetime, idle) = named.unwrap_or((Some(LIFETIME), None));
+        let (login, refresh) = grant.ends_ms(lifetime, idle);
+        line.area = Some(grant.area);
+        line.who = Some(grant.login.who().to_owned());
+        if let Some(tokens) = &grant.tokens {
+            (line.scopes, line.access_ms) = (tokens.scopes.clone(), Some(tokens.access_expires_ms));
+            (line.login_ms, line.refresh_ms) = (login, refresh);
+        }
+        (line.state, line.remark, line.needs_a_person) = match &grant.state {
+            State::Ready if named.is_none() && lifetimes.all => {
+                ("ready", Some("no connector names it, so nobody refreshes it".to_owned()), false)
+            }
+            State::Ready => ("ready", None, false),
+            State::Refreshing { intent } => {
+                let begun = format!(
+                    "{} has been refreshing it since {}",
+                    intent.origin.worker,
+                    moment(intent.origin.begun_ms)
+                );
+                ("refreshing", Some(begun), false)
+            }
+            State::Lost { reason, at_ms, .. } => {
+                ("lost", Some(format!("{reason}, found {}: log in again", moment(*at_ms))), true)
+            }
+            State::Out { at_ms } => ("logged out", Some(format!("since {}", moment(*at_ms))), false),
+        };
+        if let Some(end) = refresh.filter(|end| grant.tokens.is_some() && end.saturating_sub(now_ms) < WARNED)
+            && !line.needs_a_person
+        {
+            line.needs_a_person = true;
+            let what = if end <= now_ms { "ended" } else { "ends" };
+            line.remark = Some(format!("the login {what} {}: log in again", moment(end)));
+        }
+        line
+    }
+
+    fn json(&self, cached: bool) -> Value {
+        json!({
+            "grant": self.name,
+            "area": self.area.map(Area::name),
+            "state": self.state,
+            "who": self.who,
+            "scopes": self.scopes,
+            "accessTokenEnds": self.access_ms.map(moment),
+            "refreshTokenEnds": self.refresh_ms.map(moment),
+            "loginEnds": self.login_ms.map(moment),
+            "daysLeft": self.days_left(),
+            "key": self.kid,
+            "written": self.written_ms.map(moment),
+            "remark": self.remark,
+            "needsAPerson": self.needs_a_person,
+            "fromThisMachinesCopy": cached,
+        })
+    }
+
+    /// Whole days until the login ends; 0 once it has.
+    fn days_left(&self) -> Option<i64> {
+        self.login_ms.map(|end| end.saturating_sub(self.now_ms).max(0) / DAY)
+    }
+}
+
+fn show(lines: &[Line], cached: bool, out: &mut impl Write) -> std::io::Result<()> {
+    if cached {
+        writeln!(out, "Kafka does not answer: these are this machine's copies, which may be old\n")?;
+    }
+    if lines.is_empty() {
+        return writeln!(out, "nobody has logged in: run `tributary auth login AREA --connector NAME`");
+    }
+    let head =
+        ["GRANT", "AREA", "STATE", "WHO", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"].map(str::to_owned);
+    let dash = || "-".to_owned();
+    let rows = lines.iter().map(|line| {
+        let ends = |end: Option<i64>| end.map_or_else(dash, |end| distance(end.saturating_sub(line.now_ms)));
+        let login = line.days_left().map_or_else(dash, |days| format!("{days} days left"));
+        [
+            harmless(&line.name),
+            line.area.map_or_else(dash, |area| area.to_string()),
+            line.state.to_owned(),
+            line.who.as_deref().map_or_else(dash, harmless),
+            ends(line.access_ms),
+            ends(line.refresh_ms),
+            login,
+            line.kid.as_deref().map_or_else(dash, harmless),
+        ]
+    });
+    columns(head, rows.collect(), out)?;
+    for line in lines {
+        writeln!(out)?;
+        if !line.scopes.is_empty() {
+            writeln!(out, "{} may: {}", harmless(&line.name), harmless(&line.scopes.join(" ")))?;
+        }
+        if let Some(remark) = &line.remark {
+            writeln!(out, "{}: {}", harmless(&line.name), harmless(remark))?;
+        }
+    }
+    Ok(())
+}
+
+/// A distance from now, in one unit.
+fn distance(ms: i64) -> String {
+    let (size, word) = match ms.saturating_abs() {
+        ms if ms >= 2 * DAY => (ms / DAY, "days"),
+        ms if ms >= 120 * MINUTE => (ms / (60 * MINUTE), "hours"),
+        ms => (ms / MINUTE, "minutes"),
+    };
+    if ms < 0 { format!("ended {size} {word} ago") } else { format!("in {size} {word}") }
+}
+
+fn moment(ms: i64) -> String {
+    Moment::from_micros(ms.saturating_mul(1_000)).to_string()
+}
+
+#[cfg(test)]
+mod tests;

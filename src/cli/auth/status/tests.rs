@@ -1,0 +1,168 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::*;
+use crate::{
+    auth::{
+        grant::{Base, Cause, Intent, Issued, Login, Origin},
+        seal,
+    },
+    cli::auth::keep::Closed,
+    worker::grants::book::grant_key,
+};
+
+/// Noon of a day in 2026.
+const NOON: i64 = 1_794_744_000_000;
+
+fn grant(login_ms: i64) -> Grant {
+    let login = Login {
+        id: "1".to_owned(),
+        at_ms: login_ms,
+        subject: "0e5c9c3a".to_owned(),
+        shown: Some("ana@example.com\u{1b}[2J".to_owned()),
+        client_id: "client".to_owned(),
+        auth_url: "https://login.example.com/".to_owned(),
+    };
+    let issued = Issued {
+        access: "never shown".into(),
+        expires_in: Some(Duration::from_secs(3_600)),
+        refresh: Some("never shown".into()),
+        scopes: Some(vec!["openid".to_owned(), "SVC.ES.Webhooks".to_owned()]),
+        at_ms: NOON - 10 * MINUTE,
+    };
+    Grant::log_in(None, "books", Area::Accounting, login, issued).unwrap()
+}
+
+fn refreshing(grant: &Grant) -> (Grant, Base) {
+    let origin = Origin { worker: "10.0.0.7:8083".to_owned(), begun_ms: NOON - MINUTE };
+    let intent = Intent { id: "i".to_owned(), cause: Cause::Due, origin, window_ms: 5_000, withdrawn: false };
+    let base = grant.base(&intent);
+    (grant.begin(1, intent).unwrap(), base)
+}
+
+fn known(grant: Result<Grant, Closed>) -> Known {
+    Known { name: "books".to_owned(), kid: Some("00ff".to_owned()), written_ms: Some(NOON), grant }
+}
+
+fn line(grant: Result<Grant, Closed>) -> Line {
+    Line::new(&known(grant), &Lifetimes { known: BTreeMap::new(), all: false }, NOON)
+}
+
+#[test]
+fn a_person_is_needed_from_a_week_before_the_end_and_not_before() {
+    for (age, needed, days) in [
+        (0, false, 30),
+        (23 * DAY - MINUTE, false, 7),
+        (23 * DAY + MINUTE, true, 6),
+        (30 * DAY - MINUTE, true, 0),
+        (40 * DAY, true, 0),
+    ] {
+        let line = line(Ok(grant(NOON - age)));
+
+        assert_eq!((line.needs_a_person, line.days_left()), (needed, Some(days)), "{age}");
+        assert_eq!(line.remark.is_some(), needed, "{age}");
+    }
+}
+
+#[test]
+fn every_state_says_what_a_person_should_know() {
+    let ready = grant(NOON - DAY);
+    let (begun, base) = refreshing(&ready);
+    let lost = begun.lose(&base, "invalid_grant", NOON - MINUTE).unwrap();
+    let unknown = Closed::OtherKey { ours: "11ee".to_owned() };
+
+    for (grant, state, needed, remark) in [
+        (Ok(ready.clone()), "ready", false, ""),
+        (Ok(begun), "refreshing", false, "10.0.0.7:8083"),
+        (Ok(lost), "lost", true, "invalid_grant"),
+        (Ok(ready.log_out(NOON)), "logged out", false, "since"),
+        (
+            Err(unknown),
+            "unreadable",
+            true,
+            "encrypted with the key 00ff; grant.encryption.key is the key 11ee",
+        ),
+        (Err(Closed::NoKey), "unreadable", true, "00ff; grant.encryption.key is not set here"),
+    ] {
+        let line = line(grant);
+
+        assert_eq!((line.state, line.needs_a_person), (state, needed));
+        assert!(line.remark.unwrap_or_default().contains(remark), "{state}");
+    }
+}
+
+#[test]
+fn a_lifetime_of_the_connector_wins_over_the_documented_one() {
+    let ends = (None, Some(Duration::from_secs(15 * 86_400)));
+    let known_ends = BTreeMap::from([(("books".to_owned(), Area::Accounting), ends)]);
+    let lifetimes = Lifetimes { known: known_ends, all: true };
+
+    let line = Line::new(&known(Ok(grant(NOON - 90 * DAY))), &lifetimes, NOON);
+
+    assert_eq!((line.login_ms, line.needs_a_person), (None, false));
+    assert_eq!(line.refresh_ms, Some(NOON - 10 * MINUTE + 15 * DAY));
+}
+
+#[test]
+fn a_grant_that_no_connector_names_is_told_where_all_connectors_are_known() {
+    let remark = |all| {
+        let lifetimes = Lifetimes { known: BTreeMap::new(), all };
+        Line::new(&known(Ok(grant(NOON - DAY))), &lifetimes, NOON).remark
+    };
+
+    assert!(remark(true).unwrap().contains("nobody refreshes it"));
+    assert_eq!(remark(false), None);
+}
+
+#[test]
+fn what_is_shown_has_no_token_and_moves_no_cursor() {
+    let lines = [line(Ok(grant(NOON - DAY))), line(Err(Closed::Sealed(seal::Error::Damaged)))];
+    let mut shown = Vec::new();
+
+    show(&lines, true, &mut shown).unwrap();
+    let shown = String::from_utf8(shown).unwrap();
+    let json: Vec<String> = lines.iter().map(|line| line.json(true).to_string()).collect();
+
+    for text in [&shown, &json.concat()] {
+        assert!(!text.contains("never shown") && !text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("books") && text.contains("SVC.ES.Webhooks"), "{text}");
+    }
+    assert!(shown.contains("in 50 minutes") && shown.contains("29 days left"), "{shown}");
+    assert!(shown.starts_with("Kafka does not answer"), "{shown}");
+}
+
+#[test]
+fn a_copy_on_this_machine_has_a_name_a_key_and_a_time_whoever_looks_at_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let ring = |text: &str| Keyring::new(&text.repeat(40).into(), None).unwrap();
+    let (ours, other) = (ring("a"), ring("b"));
+    let envelope = ours.seal(&grant_key("books"), &grant(NOON)).unwrap();
+    let (good, bad) = (directory.path().join("books.grant"), directory.path().join("bad.grant"));
+    std::fs::write(good, serde_json::to_vec(&envelope).unwrap()).unwrap();
+    std::fs::write(bad, "not JSON").unwrap();
+    let seen = |name: &str, keys| copy(directory.path(), name.to_owned(), keys).unwrap();
+
+    assert_eq!(seen("books", Some(&ours)).grant.unwrap().login.subject, "0e5c9c3a");
+    for (keys, words) in [(Some(&other), "grant.encryption.key is the key"), (None, "is not set here")] {
+        let known = seen("books", keys);
+        assert_eq!(known.kid.as_deref(), Some(ours.kid()));
+        assert!(known.written_ms.is_some());
+        assert!(known.grant.unwrap_err().to_string().contains(words), "{words}");
+    }
+    assert!(matches!(seen("bad", Some(&ours)).grant, Err(Closed::Sealed(seal::Error::Damaged))));
+    assert!(copy(directory.path(), "none".to_owned(), None).is_none());
+}
+
+#[test]
+fn distances_have_one_unit() {
+    for (ms, text) in [
+        (0, "in 0 minutes"),
+        (119 * MINUTE, "in 119 minutes"),
+        (120 * MINUTE, "in 2 hours"),
+        (47 * 60 * MINUTE, "in 47 hours"),
+        (2 * DAY, "in 2 days"),
+        (-90 * MINUTE, "ended 90 minutes ago"),
+        (i64::MAX, "in 106751991167 days"),
+    ] {
+        assert_eq!(distance(ms), text);
+    }
+}

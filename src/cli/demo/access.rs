@@ -1,0 +1,88 @@
+//! The login of the demo: what `tributary auth login` does, with a client that presses the provider's button in place of a person.
+
+use std::{fmt, path::Path, time::Duration};
+
+use tokio::time::timeout;
+
+use crate::{
+    auth::{Area, grant::Grant},
+    cli::{
+        Failure,
+        auth::{
+            callback::{Listener, PATH, Place},
+            desk::Desk,
+            keep::Keep,
+            login::provider,
+        },
+        outside,
+        table::harmless,
+    },
+    config::{Connector, Worker, connector::Document},
+    kafka::Admin,
+    model::Moment,
+    secret::Secret,
+};
+
+/// A login that stands in the grants topic.
+pub(super) struct Access {
+    grant: Grant,
+    /// When it ends for good, in milliseconds since 1970.
+    ends_ms: Option<i64>,
+}
+
+/// The page of the callback did not say that somebody is logged in.
+#[derive(Debug, thiserror::Error)]
+#[error("the login page answers {0}")]
+struct Turned(u16);
+
+impl Access {
+    /// Logs in for the connector of a file, over sockets, and keeps the grant where the worker finds it.
+    pub(super) async fn log_in(
+        worker: &Worker,
+        admin: &Admin,
+        connector: &Path,
+        limit: Duration,
+    ) -> Result<Self, Failure> {
+        let (document, _) = Document::load(connector).map_err(Failure::Configuration)?;
+        let parsed = Connector::parse(&document.name, &document.config, &worker.providers);
+        let (connector, _) = parsed.map_err(Failure::Configuration)?;
+        let provider = provider(&connector)?;
+        let keep = Keep::create(worker, admin).await?;
+        let desk = Desk::new(&keep, provider, Area::Accounting, worker.clock_skew_max);
+        let place = Place { port: 0, path: PATH.to_owned() };
+        let listener = Listener::bind(&place).await.map_err(outside)?;
+        let login = desk.begin(listener.redirect()).map_err(outside)?;
+        let mut address = login.address().clone();
+        address.query_pairs_mut().append_pair("auto", "1");
+        let browser = async {
+            let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).timeout(limit);
+            let answer = client.build().map_err(outside)?.get(address).send().await.map_err(outside)?;
+            match answer.status().as_u16() {
+                200 => Ok(()),
+                status => Err(outside(Turned(status))),
+            }
+        };
+        let receiving = async { desk.receive(login, listener, limit).await.map_err(outside) };
+        let (grant, ()) = Box::pin(timeout(limit, async { tokio::try_join!(receiving, browser) }))
+            .await
+            .map_err(outside)??;
+        let (ends_ms, _) = grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime);
+        Ok(Self { grant, ends_ms })
+    }
+
+    /// The access token that the login brought.
+    pub(super) fn token(&self) -> Option<&Secret> {
+        self.grant.tokens.as_ref().map(|tokens| &tokens.access)
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scopes = self.grant.tokens.as_ref().map(|tokens| tokens.scopes.join(" ")).unwrap_or_default();
+        write!(f, "{} for {} ({})", harmless(self.grant.login.who()), self.grant.area, harmless(&scopes))?;
+        match self.ends_ms {
+            Some(end) => write!(f, ", until {}", Moment::from_micros(end.saturating_mul(1_000))),
+            None => write!(f, ", without an end"),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Series that every delivery moves, looked up once: to find a series by name and labels costs more than to move it.
+//!
+//! They are kept from when the process has its recorder ([`keep`]). Until then, and under a recorder of one test, there are
+//! none, and each move looks its series up.
+
+use std::sync::OnceLock;
+
+use metrics::{Counter, Histogram, counter, histogram};
+
+use super::{DELIVERIES, DELIVERY_SECONDS, DeliveryFamily, PUBLISH_SECONDS, RECORDS_PUBLISHED};
+
+static KEPT: OnceLock<Kept> = OnceLock::new();
+
+/// See the module's head.
+pub(super) struct Kept {
+    /// Records of webhooks that were published.
+    pub(super) published: Counter,
+    /// How long that took.
+    pub(super) published_after: Histogram,
+    accounting: Durable,
+    invoicing: Durable,
+}
+
+/// Deliveries of one API that ended well.
+pub(super) struct Durable {
+    pub(super) count: Counter,
+    pub(super) seconds: Histogram,
+}
+
+impl Kept {
+    pub(super) fn durable(&self, family: DeliveryFamily) -> &Durable {
+        match family {
+            DeliveryFamily::Accounting => &self.accounting,
+            DeliveryFamily::Invoicing => &self.invoicing,
+        }
+    }
+}
+
+/// Keeps series of the recorder that is in force for the whole process.
+pub fn keep() {
+    let durable = |family: DeliveryFamily| Durable {
+        count: counter!(DELIVERIES.name, "family" => family.label(), "outcome" => "durable"),
+        seconds: histogram!(DELIVERY_SECONDS.name, "family" => family.label()),
+    };
+    KEPT.get_or_init(|| Kept {
+        published: counter!(RECORDS_PUBLISHED.name, "origin" => "webhook"),
+        published_after: histogram!(PUBLISH_SECONDS.name),
+        accounting: durable(DeliveryFamily::Accounting),
+        invoicing: durable(DeliveryFamily::Invoicing),
+    });
+}
+
+pub(super) fn get() -> Option<&'static Kept> {
+    KEPT.get()
+}

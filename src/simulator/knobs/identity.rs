@@ -1,0 +1,147 @@
+//! Tokens and the login.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Latency};
+
+/// Tokens and the login.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct IdentityKnobs {
+    /// Seconds a code may wait to be redeemed.
+    pub code_seconds: u64,
+    /// Seconds an access token lives.
+    pub access_seconds: u64,
+    /// How refresh tokens live.
+    pub refresh: RefreshLife,
+    /// Seconds from the first login after which a refresh token is refused, under [`RefreshLife::Absolute`].
+    pub absolute_seconds: u64,
+    /// Seconds a refresh token lives from its last use, under [`RefreshLife::Sliding`].
+    pub sliding_seconds: u64,
+    /// Whether a sliding grant ends with the absolute time all the same.
+    pub sliding_capped: bool,
+    /// Whether each refresh under [`RefreshLife::Absolute`] returns a new refresh token and ends the old one.
+    pub rotate_absolute: bool,
+    /// Whether an old refresh token used again ends the whole grant.
+    pub reuse_ends_grant: bool,
+    /// PKCE: refused, allowed or required.
+    pub pkce: Pkce,
+    /// Access token payloads begin with the member `$id` twice.
+    pub duplicate_id_claim: bool,
+    /// The callback carries an `id_token` beside code and state, as the document's table has it. The software behind the
+    /// provider sends one only for a hybrid request, so the default leaves it out.
+    pub callback_id_token: bool,
+    /// Leaves `refresh_token` out of answers to a refresh that did not rotate it.
+    pub omit_unrotated: bool,
+    /// Status for a wrong client id or secret: 400 `invalid_client`, or 401 `unauthorized_client`.
+    pub bad_client: BadClient,
+    /// What every request to the token endpoint waits before any work, milliseconds.
+    pub latency: Latency,
+    /// What every answer of the token endpoint waits after the work was done: a client that leaves meanwhile has a token
+    /// rotated and never learns the next.
+    pub answer_latency: Latency,
+    /// The next answers of the token endpoint that are lost after the work was done: the client never sees them.
+    pub lose_answers: u32,
+    /// The next requests to the token endpoint answered 503 before any work.
+    pub unavailable: u32,
+    /// What the login page says instead of granting: the callback then carries `error` with this text.
+    pub refuse_login: Option<String>,
+    /// The callback returns another state than it was given: an attack, or a mixed-up browser.
+    pub bend_state: bool,
+    /// Identity tokens carry another nonce than the login was asked for with.
+    pub bend_nonce: bool,
+    /// What goes wrong with requests of programs: the first rule for the endpoint that is not used up decides.
+    pub faults: Vec<IdentityFault>,
+}
+
+/// One thing that goes wrong at the identity provider.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct IdentityFault {
+    /// Where.
+    pub on: Endpoint,
+    /// What happens.
+    pub effect: Effect,
+    /// How often it still happens; counted down, for ever without it.
+    #[serde(default)]
+    pub times: Option<u32>,
+    /// Whether the work is done first: a code is then used and a refresh token rotated, whatever is answered. Effects that
+    /// spoil the right answer need it either way, and do it.
+    #[serde(default)]
+    pub after_work: bool,
+}
+
+/// What programs ask the identity provider for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Endpoint {
+    /// The discovery document.
+    Discovery,
+    /// The key set.
+    Keys,
+    /// Tokens.
+    Token,
+}
+
+/// How refresh tokens live.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RefreshLife {
+    /// A fixed time from the first login.
+    #[default]
+    Absolute,
+    /// A time from the last use; each use returns a new token.
+    Sliding,
+}
+
+/// What the client may do with PKCE.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Pkce {
+    /// A `code_verifier` is refused with `invalid_grant`.
+    #[default]
+    Refused,
+    /// Checked where used.
+    Allowed,
+    /// S256 is needed.
+    Required,
+}
+
+/// How a wrong client is told so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BadClient {
+    /// 400 `invalid_client`.
+    #[default]
+    InvalidClient,
+    /// 401 `unauthorized_client`.
+    UnauthorizedClient,
+}
+
+impl Default for IdentityKnobs {
+    fn default() -> Self {
+        Self {
+            code_seconds: 300,
+            access_seconds: 3_600,
+            refresh: RefreshLife::Absolute,
+            absolute_seconds: 30 * 86_400,
+            sliding_seconds: 15 * 86_400,
+            sliding_capped: false,
+            rotate_absolute: true,
+            reuse_ends_grant: true,
+            pkce: Pkce::Refused,
+            duplicate_id_claim: false,
+            callback_id_token: false,
+            omit_unrotated: false,
+            bad_client: BadClient::InvalidClient,
+            latency: Latency::None,
+            answer_latency: Latency::None,
+            lose_answers: 0,
+            unavailable: 0,
+            refuse_login: None,
+            bend_state: false,
+            bend_nonce: false,
+            faults: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What the grants topic says, still sealed: a tail's state has no key.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    auth::seal::Envelope,
+    kafka::{Received, partition_of},
+    worker::state::{Apply, configs::WRITE_HEADER},
+};
+
+/// Key of the record that says whose the topic is.
+pub(super) const CLUSTER: &str = "cluster";
+const GRANT: &str = "grant/";
+const REFUSED: &str = "refused/";
+/// Writes whose ids are remembered: far more than can happen between a commit and the look for it.
+const REMEMBERED_WRITES: usize = 1024;
+
+/// A grant's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The encrypted grant; `None` where the record is no envelope at all.
+    pub envelope: Option<Arc<Envelope>>,
+    /// Its partition.
+    pub partition: i32,
+    /// Where it stands there: which write this is.
+    pub offset: i64,
+    /// When it was written, in milliseconds since 1970.
+    pub at_ms: Option<i64>,
+}
+
+/// That an API has refused an access token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Of this serial.
+    pub serial: u64,
+    /// Of this login: another begins to count anew where nobody could read the one before.
+    #[serde(default)]
+    pub login: String,
+    /// Who was refused: `host:port`.
+    pub worker: String,
+}
+
+/// Which workers refresh the grants of a topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owners {
+    /// Their `group.id`.
+    #[serde(rename = "group.id")]
+    pub group: String,
+    /// The topic whose partitions they share.
+    #[serde(rename = "work.topic")]
+    pub work_topic: String,
+}
+
+/// What the record of [`CLUSTER`] says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cluster {
+    #[serde(flatten)]
+    pub(super) owners: Owners,
+    /// Among how many partitions grants are placed, whatever the topic has got since.
+    #[serde(default)]
+    pub(super) partitions: Option<i32>,
+}
+
+/// All of the topic.
+#[derive(Debug, Clone, Default)]
+pub struct Book {
+    grants: BTreeMap<String, Entry>,
+    refused: BTreeMap<String, Refused>,
+    cluster: Option<Cluster>,
+    writes: VecDeque<Bytes>,
+}
+
+impl Book {
+    /// Every grant by name.
+    #[must_use]
+    pub fn grants(&self) -> &BTreeMap<String, Entry> {
+        &self.grants
+    }
+
+    /// The last refusal of a token of this grant.
+    #[must_use]
+    pub fn refused(&self, name: &str) -> Option<&Refused> {
+        self.refused.get(name)
+    }
+
+    /// Which workers it belongs to, once the first of them has said so.
+    #[must_use]
+    pub fn owners(&self) -> Option<&Owners> {
+        self.cluster.as_ref().map(|cluster| &cluster.owners)
+    }
+
+    /// Among how many of the partitions that are `followed` grants are placed. A topic that gets more keeps its places: a record
+    /// that moved would leave its predecessor behind for ever, with a refresh token that ends the grant.
+    pub(super) fn placed_among(&self, followed: i32) -> i32 {
+        let recorded = self.cluster.as_ref().and_then(|cluster| cluster.partitions);
+        recorded.filter(|count| (1..=followed).contains(count)).unwrap_or(followed)
+    }
+
+    /// The partition of a grant: where it stands already, else where it is placed.
+    pub(super) fn place(&self, name: &str, followed: i32) -> i32 {
+        let stands = self.grants.get(name).map(|entry| entry.partition);
+        stands.unwrap_or_else(|| partition_of(name.as_bytes(), self.placed_among(followed)))
+    }
+
+    /// Whether a write with this id has been read.
+    #[must_use]
+    pub(super) fn has_write(&self, id: &[u8]) -> bool {
+        self.writes.iter().any(|write| write == id)
+    }
+}
+
+impl Apply for Book {
+    fn apply(&mut self, record: &Received) {
+        if let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) {
+            if self.writes.len() == REMEMBERED_WRITES {
+                self.writes.pop_front();
+            }
+            self.writes.push_back(id.clone());
+        }
+        let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
+        let strange = |what: &str| {
+            let Received { topic, partition, offset, .. } = record;
+            tracing::warn!(%topic, partition, offset, what, "left out a record of the grants topic");
+        };
+        let Some(key) = key else { return strange("it has no key") };
+        let value = record.value.as_deref();
+        if let Some(name) = key.strip_prefix(GRANT) {
+            // The copy that the topic's growth has left behind, or made: partitions are read in any order, and one must win.
+            if self.grants.get(name).is_some_and(|known| known.partition < record.partition) {
+                return strange("the grant stands in another partition");
+            }
+            let Some(value) = value else {
+                // A person wants the grant gone.
+                self.grants.remove(name);
+                return;
+            };
+            let envelope = serde_json::from_slice(value).ok().map(Arc::new);
+            if envelope.is_none() {
+                strange("it is no encrypted grant");
+            }
+            let entry = Entry {
+                envelope,
+                partition: record.partition,
+                offset: record.offset,
+                at_ms: record.timestamp_ms,
+            };
+            self.grants.insert(name.to_owned(), entry);
+        } else if let Some(name) = key.strip_prefix(REFUSED) {
+            match value.map(serde_json::from_slice) {
+                Some(Ok(refused)) => self.take_refused(name, refused),
+                Some(Err(_)) => strange("it is no refusal"),
+                None => drop(self.refused.remove(name)),
+            }
+        } else if key == CLUSTER {
+            match value.map(serde_json::from_slice).transpose() {
+                Ok(cluster) => self.cluster = cluster,
+                Err(_) => strange("it does not say whose the topic is"),
+            }
+        } else {
+            strange("its key is none of ours");
+        }
+    }
+}
+
+impl Book {
+    /// One that comes late, from a worker that is behind, does not hide the one of a later serial.
+    fn take_refused(&mut self, name: &str, refused: Refused) {
+        let is_late = |known: &Refused| known.login == refused.login && known.serial > refused.serial;
+        if !self.refused.get(name).is_some_and(is_late) {
+            self.refused.insert(name.to_owned(), refused);
+        }
+    }
+}
+
+/// Key of a grant's record.
+#[must_use]
+pub fn grant_key(name: &str) -> String {
+    format!("{GRANT}{name}")
+}
+
+/// Key of the record that a token of a grant was refused.
+#[must_use]
+pub(super) fn refused_key(name: &str) -> String {
+    format!("{REFUSED}{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        auth::{grant::samples::ready, seal::Keyring},
+        worker::state::samples::received,
+    };
+
+    #[test]
+    fn the_last_record_of_a_key_counts_and_what_is_not_understood_is_left_out() {
+        let ring = Keyring::new(&"a key of thirty-two bytes, or more".into(), None).unwrap();
+        let envelope = ring.seal("grant/acc", &ready("acc")).unwrap();
+        let sealed = serde_json::to_string(&envelope).unwrap();
+        let mut book = Book::default();
+
+        for (offset, (key, value)) in (0..).zip([
+            ("grant/acc", Some("{}")),
+            ("grant/acc", Some(&*sealed)),
+            ("grant/pay", Some("not JSON")),
+            ("refused/acc", Some(r#"{"serial":3,"worker":"a:1"}"#)),
+            ("refused/acc", Some("[]")),
+            ("cluster", Some(r#"{"group.id":"g","work.topic":"w"}"#)),
+            ("cluster", Some("3")),
+            ("grants", Some("{}")),
+            ("grant/gone", Some(&*sealed)),
+            ("grant/gone", None),
+        ]) {
+            book.apply(&received(offset, key, value));
+        }
+
+        assert_eq!(book.grants()["acc"].envelope.as_deref(), Some(&envelope));
+        assert_eq!((book.grants()["acc"].offset, book.grants()["pay"].envelope.is_none()), (1, true));
+        assert_eq!(book.refused("acc").unwrap().serial, 3);
+        assert_eq!(book.owners().unwrap().group, "g");
+        assert_eq!(book.grants().len(), 2);
+    }
+
+    #[test]
+    fn a_late_refusal_of_an_older_serial_does_not_hide_a_newer_one_of_the_same_login() {
+        let mut book = Book::default();
+        let told = |book: &Book| book.refused("acc").map(|one| (one.login.clone(), one.serial)).unwrap();
+
+        for (offset, serial) in [(0, 5), (1, 4)] {
+            let value = format!(r#"{{"serial":{serial},"login":"l","worker":"a:1"}}"#);
+            book.apply(&received(offset, "refused/acc", Some(&value)));
+        }
+
+        assert_eq!(told(&book), ("l".to_owned(), 5));
+        book.apply(&received(2, "refused/acc", Some(r#"{"serial":1,"login":"m","worker":"a:1"}"#)));
+        assert_eq!(told(&book), ("m".to_owned(), 1), "another login counts anew");
+    }
+
+    #[test]
+    fn a_topic_that_gets_more_partitions_moves_no_grant() {
+        let sealed = serde_json::json!({"v": 1, "kid": "k", "nonce": "", "sealed": ""}).to_string();
+        let moved = (0..)
+            .map(|number| format!("grant-{number}"))
+            .find(|name| partition_of(name.as_bytes(), 3) == 2)
+            .unwrap();
+        let mut book = Book::default();
+        assert_eq!((book.place(&moved, 1), book.place(&moved, 3)), (0, 2));
+
+        book.apply(&received(0, "cluster", Some(r#"{"group.id":"g","work.topic":"w","partitions":1}"#)));
+        assert_eq!(book.place(&moved, 3), 0, "as many as there were");
+        assert_eq!(book.owners().unwrap().group, "g");
+
+        let mut unclaimed = Book::default();
+        unclaimed.apply(&received(7, &grant_key(&moved), Some(&sealed)));
+        assert_eq!(unclaimed.place(&moved, 3), 0, "where it stands");
+        let mut copy = received(0, &grant_key(&moved), Some(&sealed));
+        copy.partition = 2;
+        unclaimed.apply(&copy);
+        assert_eq!((unclaimed.grants()[&moved].partition, unclaimed.grants()[&moved].offset), (0, 7));
+        let mut read_first = Book::default();
+        read_first.apply(&copy);
+        read_first.apply(&received(7, &grant_key(&moved), Some(&sealed)));
+        assert_eq!(read_first.grants(), unclaimed.grants(), "in whatever order they are read");
+    }
+
+    #[test]
+    fn a_write_is_known_by_its_id() {
+        let mut book = Book::default();
+        let mut record = received(0, "grant/acc", Some("{}"));
+        record.headers.push((WRITE_HEADER.into(), Bytes::from_static(b"w-1")));
+
+        book.apply(&record);
+
+        assert!(book.has_write(b"w-1") && !book.has_write(b"w-2"));
+    }
+}

@@ -1,0 +1,301 @@
+//! Which connectors name which grants, and with which OAuth client: from the config topic, resolved on this worker.
+//!
+//! Client secrets and subscription keys stay out of the grants topic. Whoever refreshes a grant takes them from a connector that
+//! names it, and only from one whose client and identity service are those of the login; nor does a connector get tokens of
+//! another's.
+//!
+//! On failure: a connector whose references cannot be resolved for a while keeps what they named before.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+use crate::{
+    auth::{Area, grant::Login},
+    config::{Connector, Provider, Providers},
+    worker::state::configs::{Configs, Properties},
+};
+
+/// A connector that names a grant.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    pub(super) connector: String,
+    pub(super) area: Area,
+    pub(super) provider: Arc<Provider>,
+}
+
+/// Who names which grant.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Clients {
+    by_grant: BTreeMap<String, Vec<Client>>,
+    /// What each connector was read from, and what came of it.
+    read: BTreeMap<String, (Arc<Properties>, Option<Arc<Provider>>)>,
+}
+
+/// All that decides who answers for an OAuth client, and how it is asked: what is the same for several connectors and grants
+/// shares one issuer, with its keys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Purpose {
+    settings: String,
+    /// Of the client's secret.
+    fingerprint: Vec<u8>,
+}
+
+impl Clients {
+    /// Of these connectors, after those `before`. Reads what references name: blocks.
+    pub(super) fn of(connectors: &[(String, Arc<Properties>)], providers: &Providers, before: &Self) -> Self {
+        let mut clients = Self::default();
+        for (name, config) in connectors {
+            let provider = match Connector::parse(name, config, providers) {
+                Ok((Connector::WebhookSource(source), _)) => source.provider.map(Arc::new),
+                Ok((Connector::RecordSource(source), _)) => Some(Arc::new(source.provider)),
+                // One that cannot be used says so where it is looked at. One that could be used before, as it stands, has
+                // references that cannot be resolved now: that is no reason to let go of its grants.
+                Err(_) => {
+                    let known = before.read.get(name).filter(|(read, _)| read == config);
+                    known.and_then(|(_, provider)| provider.clone())
+                }
+            };
+            clients.read.insert(name.clone(), (Arc::clone(config), provider.clone()));
+            let Some(provider) = provider else { continue };
+            for area in Area::ALL {
+                let grant = grant_name(&provider, area).to_owned();
+                let client = Client { connector: name.clone(), area, provider: Arc::clone(&provider) };
+                clients.by_grant.entry(grant).or_default().push(client);
+            }
+        }
+        clients
+    }
+
+    /// Whether nothing has changed that matters to whoever uses them.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let (ours, theirs) = (&self.by_grant, &other.by_grant);
+        ours.len() == theirs.len()
+            && ours.iter().zip(theirs).all(|((grant, ours), (other, theirs))| {
+                grant == other
+                    && ours.len() == theirs.len()
+                    && ours.iter().zip(theirs).all(|(one, other)| {
+                        one.connector == other.connector
+                            && one.area == other.area
+                            && Purpose::of(&one.provider) == Purpose::of(&other.provider)
+                            && lifetimes(&one.provider) == lifetimes(&other.provider)
+                    })
+            })
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.by_grant.keys()
+    }
+
+    /// The connectors that name a grant; the first of them by name stands for all in what people are told.
+    pub(super) fn naming(&self, grant: &str) -> &[Client] {
+        self.by_grant.get(grant).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first connector that names a grant with the client that has logged in.
+    pub(super) fn of_login<'a>(&'a self, grant: &str, area: Area, login: &Login) -> Option<&'a Client> {
+        self.all_of_login(grant, area, login).next()
+    }
+
+    /// All of them that differ in how the identity service is asked: one may have a secret that is not good any more.
+    pub(super) fn distinct<'a>(
+        &'a self,
+        grant: &str,
+        area: Area,
+        login: &Login,
+    ) -> Vec<(Purpose, &'a Client)> {
+        let mut found: Vec<(Purpose, &Client)> = Vec::new();
+        for client in self.all_of_login(grant, area, login) {
+            let purpose = Purpose::of(&client.provider);
+            if found.iter().all(|(known, _)| *known != purpose) {
+                found.push((purpose, client));
+            }
+        }
+        found
+    }
+
+    /// Every purpose that some connector has.
+    pub(super) fn purposes(&self) -> impl Iterator<Item = Purpose> {
+        self.read.values().filter_map(|(_, provider)| provider.as_deref()).map(Purpose::of)
+    }
+
+    fn all_of_login<'a, 'b>(
+        &'a self,
+        grant: &str,
+        area: Area,
+        login: &'b Login,
+    ) -> impl Iterator<Item = &'a Client> + use<'a, 'b> {
+        let naming = self.naming(grant).iter();
+        naming.filter(move |client| client.area == area && is_of(&client.provider, login))
+    }
+}
+
+impl Purpose {
+    /// What these settings come to.
+    pub(super) fn of(provider: &Provider) -> Self {
+        let Provider { auth_url, oauth, transport, .. } = provider;
+        let (issuers, audiences, keys) = (&oauth.issuers, &oauth.audiences, &oauth.keys);
+        Self {
+            settings: format!(
+                "{:?}",
+                (auth_url.as_str(), &oauth.client_id, transport, issuers, audiences, keys)
+            ),
+            fingerprint: digest(&SHA256, oauth.client_secret.reveal().as_bytes()).as_ref().to_vec(),
+        }
+    }
+}
+
+/// Whether a connector's client and identity service are those that a login was made with. A slash at the end of an address makes
+/// no difference to where it leads.
+pub(super) fn is_of(provider: &Provider, login: &Login) -> bool {
+    let bare = |address: &str| address.trim_end_matches('/').to_owned();
+    provider.oauth.client_id == login.client_id && bare(provider.auth_url.as_str()) == bare(&login.auth_url)
+}
+
+/// When people are warned.
+fn lifetimes(provider: &Provider) -> [Option<std::time::Duration>; 2] {
+    [provider.oauth.login_lifetime, provider.oauth.idle_lifetime]
+}
+
+/// Connectors of the config topic, to be looked at without its lock.
+pub(super) fn connectors(configs: &Configs) -> Vec<(String, Arc<Properties>)> {
+    let pair = |(name, connector): (&String, &crate::worker::state::configs::Connector)| {
+        (name.clone(), Arc::clone(&connector.config))
+    };
+    configs.connectors().iter().map(pair).collect()
+}
+
+/// The grant that a connector uses for an area.
+#[must_use]
+pub fn grant_name(provider: &Provider, area: Area) -> &str {
+    match area {
+        Area::Accounting => &provider.oauth.accounting_grant,
+        Area::Payroll => &provider.oauth.payroll_grant,
+    }
+}
+
+/// What a person runs to log in, as a shell takes it.
+#[must_use]
+pub fn login_command(area: Area, connector: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let is_plain = !connector.is_empty() && !connector.starts_with('-') && connector.chars().all(plain);
+    if is_plain {
+        format!("tributary auth login {area} --connector {connector}")
+    } else {
+        let quoted = connector.replace('\'', r"'\''");
+        format!("tributary auth login {area} --connector='{quoted}'")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        auth::grant::samples::login,
+        worker::plugins::samples::{properties, record_config, webhook_config},
+    };
+
+    #[test]
+    fn a_grant_is_refreshed_by_a_connector_of_the_same_client_and_identity_service() {
+        let mut other = record_config();
+        other.insert("oauth.client.id".into(), "another".into());
+        let connectors = [
+            ("a".to_owned(), Arc::new(other)),
+            ("b".to_owned(), Arc::new(webhook_config())),
+            ("c".to_owned(), Arc::new(properties(&[("connector.class", "WebhookSource")]))),
+        ];
+
+        let clients = Clients::of(&connectors, &Providers::new([]), &Clients::default());
+
+        assert_eq!(clients.names().collect::<Vec<_>>(), ["accounting", "payroll"]);
+        assert_eq!(clients.naming("accounting").len(), 2);
+        let found = |area, login: &Login| {
+            clients.of_login("accounting", area, login).map(|client| client.connector.clone())
+        };
+        assert_eq!(found(Area::Accounting, &login("x")).as_deref(), Some("b"));
+        assert_eq!(found(Area::Payroll, &login("x")), None, "a payroll login under the accounting name");
+        let elsewhere = Login { auth_url: "https://other.example.com/".into(), ..login("x") };
+        assert_eq!(found(Area::Accounting, &elsewhere), None);
+        let bare = Login { auth_url: "https://login.example.com".into(), ..login("x") };
+        assert_eq!(
+            found(Area::Accounting, &bare).as_deref(),
+            Some("b"),
+            "a slash at the end is the same place"
+        );
+    }
+
+    fn provider(changed: &[(&str, &str)]) -> Provider {
+        let mut config = record_config();
+        for (key, value) in changed {
+            config.insert((*key).into(), (*value).into());
+        }
+        let (connector, _) = Connector::parse("a", &config, &Providers::new([])).unwrap();
+        let Connector::RecordSource(source) = connector else { panic!("it is a RecordSource") };
+        source.provider
+    }
+
+    #[test]
+    fn what_does_not_matter_to_the_identity_service_makes_no_second_one() {
+        let purpose = |key, value| Purpose::of(&provider(&[(key, value)]));
+        let plain = Purpose::of(&provider(&[]));
+
+        assert_eq!(purpose("accounting.oauth.grant", "acc-2"), plain);
+        assert_eq!(purpose("provider.base.url", "https://other.example.com"), plain);
+        assert_eq!(purpose("provider.subscription.key", "fedcba9876543210"), plain);
+        for (key, value) in [
+            ("oauth.client.secret", "fedcba9876543210"),
+            ("oauth.client.id", "another"),
+            ("provider.auth.url", "https://other.example.com"),
+            ("oauth.audiences", "one"),
+            ("provider.connect.timeout.ms", "4000"),
+        ] {
+            assert_ne!(purpose(key, value), plain, "{key}");
+        }
+    }
+
+    #[test]
+    fn references_that_cannot_be_resolved_for_a_moment_change_nothing_and_another_configuration_does() {
+        let mut config = record_config();
+        config.insert("oauth.client.secret".into(), "${env:SECRET}".into());
+        let connectors = [("a".to_owned(), Arc::new(config.clone()))];
+        let there = Providers::new([("SECRET".to_owned(), "0123456789abcdef".into())]);
+        let away = Providers::new([]);
+
+        let before = Clients::of(&connectors, &there, &Clients::default());
+        let meanwhile = Clients::of(&connectors, &away, &before);
+
+        assert!(meanwhile.is_same(&before) && meanwhile.names().count() == 2);
+        config.insert("oauth.client.id".into(), "another".into());
+        let edited = [("a".to_owned(), Arc::new(config))];
+        assert_eq!(Clients::of(&edited, &away, &meanwhile).names().count(), 0);
+        assert_eq!(Clients::of(&[], &away, &meanwhile).names().count(), 0);
+    }
+
+    #[test]
+    fn connectors_of_one_client_with_other_secrets_are_all_ways_to_refresh() {
+        let (mut outdated, mut other) = (record_config(), record_config());
+        outdated.insert("oauth.client.secret".into(), "fedcba9876543210".into());
+        other.insert("provider.base.url".into(), "https://other.example.com".into());
+        let connectors = [
+            ("a".to_owned(), Arc::new(outdated)),
+            ("b".to_owned(), Arc::new(record_config())),
+            ("c".to_owned(), Arc::new(other)),
+        ];
+        let clients = Clients::of(&connectors, &Providers::new([]), &Clients::default());
+
+        let login = login("x");
+        let found = clients.distinct("accounting", Area::Accounting, &login);
+
+        assert_eq!(found.iter().map(|(_, client)| &*client.connector).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn the_command_for_a_login_is_one_that_a_shell_takes() {
+        let command = |connector| login_command(Area::Accounting, connector);
+
+        assert_eq!(command("books"), "tributary auth login accounting --connector books");
+        assert_eq!(command("my books"), "tributary auth login accounting --connector='my books'");
+        assert_eq!(command("-x"), "tributary auth login accounting --connector='-x'");
+        assert_eq!(command("it's"), r"tributary auth login accounting --connector='it'\''s'");
+    }
+}

@@ -1,0 +1,342 @@
+//! What this machine keeps of grants: a copy of each record, and answers that are not in the topic yet.
+//!
+//! `{name}.grant` is the envelope as in the topic, for people: it shows who is logged in where Kafka is away. No worker takes a
+//! token from it, since a worker without Kafka has no connectors either; and it is never written back, since it may be older than
+//! the topic, and an old refresh token ends the grant. `{name}.{intent}.pending` is the provider's answer to the refresh of that
+//! intent, sealed, from the moment it has come until it stands in the topic: a process that is killed in between finds it again.
+//!
+//! - Files are replaced whole and readable by nobody else; each has one task that writes it, and an answer has a file of its own.
+//! - What cannot be read is kept aside under another name and told once. A key that is not known is no damage.
+//!
+//! On failure the topic has all that matters, except for an answer that is pending. A disk that does not answer holds up nothing
+//! but these files: whoever writes them waits for nobody, and nobody waits for them.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
+use zeroize::Zeroizing;
+
+use super::book::grant_key;
+use crate::{
+    auth::{
+        grant::{Base, Grant, Issued},
+        seal::{self, Envelope, Keyring},
+    },
+    durable,
+    secret::Secret,
+};
+
+const DIRECTORY: &str = "grants";
+const COPY: &str = "grant";
+const PENDING: &str = "pending";
+/// How the name of an answer ends that was not written to its end.
+const HALF: &str = ".pending.tmp";
+/// Nobody is writing it any more after this long.
+const STALE: Duration = Duration::from_secs(3_600);
+/// A grant has a few kilobytes; a larger file is not ours.
+const LARGEST: u64 = 1 << 20;
+
+/// The directory.
+#[derive(Debug, Clone)]
+pub struct Files {
+    directory: PathBuf,
+    keys: Arc<Keyring>,
+}
+
+/// An answer of the provider that is not known to stand in the topic.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// Of this grant.
+    pub name: String,
+    /// What it answers.
+    pub base: Base,
+    /// What the provider gave.
+    pub issued: Issued,
+}
+
+/// Twin of [`Pending`] that can be written.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    base: Base,
+    access: String,
+    expires_in_ms: Option<u64>,
+    refresh: Option<String>,
+    scopes: Option<Vec<String>>,
+    at_ms: i64,
+}
+
+impl Files {
+    /// Below a worker's `state.dir`.
+    #[must_use]
+    pub fn new(state_dir: &Path, keys: Arc<Keyring>) -> Self {
+        Self { directory: state_dir.join(DIRECTORY), keys }
+    }
+
+    /// The copy of a grant, if there is one that can be read. Blocks.
+    #[must_use]
+    pub fn copy(&self, name: &str) -> Option<Grant> {
+        let (path, key) = (self.path(name, COPY), grant_key(name));
+        self.read(&path, COPY, |envelope| self.keys.open(&key, envelope))
+    }
+
+    /// Keeps a copy of what the topic has.
+    pub(super) async fn keep(&self, name: &str, envelope: Arc<Envelope>) -> io::Result<()> {
+        self.write(self.path(name, COPY), move || Ok(serde_json::to_vec(&*envelope)?)).await
+    }
+
+    /// Keeps an answer until it is settled.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn pend(&self, pending: &Pending) -> io::Result<()> {
+        let Pending { name, base, issued } = pending;
+        let written = Written {
+            base: base.clone(),
+            access: issued.access.reveal().to_owned(),
+            expires_in_ms: issued.expires_in.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX)),
+            refresh: issued.refresh.as_ref().map(|refresh| refresh.reveal().to_owned()),
+            scopes: issued.scopes.clone(),
+            at_ms: issued.at_ms,
+        };
+        let bytes = Zeroizing::new(serde_json::to_vec(&written)?);
+        let envelope = self.keys.seal_bytes(&pending_key(name), bytes).map_err(io::Error::other)?;
+        self.write(self.pending_path(name, base), move || Ok(serde_json::to_vec(&envelope)?)).await
+    }
+
+    /// The answer to a refresh stands in the topic, or is of no use any more.
+    pub(super) async fn settled(&self, name: &str, base: &Base) -> io::Result<()> {
+        let path = self.pending_path(name, base);
+        let removed = spawn_blocking(move || std::fs::remove_file(path)).await;
+        match removed.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Answers that an earlier process has left. Blocks.
+    pub(super) fn pending(&self) -> Vec<Pending> {
+        let Ok(entries) = std::fs::read_dir(&self.directory) else { return Vec::new() };
+        let found = entries.flatten().filter_map(|entry| {
+            let path = entry.path();
+            // What a crash has left half written is nothing.
+            let is_half = path.to_str().is_some_and(|path| path.ends_with(HALF));
+            let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+            let age = written.and_then(|written| written.elapsed().ok());
+            if is_half && age.is_some_and(|age| age > STALE) {
+                std::fs::remove_file(&path).ok();
+            }
+            let is_pending = path.extension().is_some_and(|extension| extension == PENDING);
+            is_pending.then(|| self.pending_of(&path)).flatten()
+        });
+        found.collect()
+    }
+
+    fn pending_of(&self, path: &Path) -> Option<Pending> {
+        let (name, _) = path.file_stem()?.to_str()?.rsplit_once('.')?;
+        let key = pending_key(name);
+        let written: Written = self.read(path, PENDING, |envelope| {
+            let bytes = self.keys.open_bytes(&key, envelope)?;
+            serde_json::from_slice(&bytes).map_err(|_| seal::Error::Damaged)
+        })?;
+        let issued = Issued {
+            access: Secret::new(written.access),
+            expires_in: written.expires_in_ms.map(Duration::from_millis),
+            refresh: written.refresh.map(Secret::new),
+            scopes: written.scopes,
+            at_ms: written.at_ms,
+        };
+        Some(Pending { name: name.to_owned(), base: written.base, issued })
+    }
+
+    /// What a file holds; what it should not hold is put aside.
+    fn read<T>(
+        &self,
+        path: &Path,
+        kind: &str,
+        open: impl Fn(&Envelope) -> Result<T, seal::Error>,
+    ) -> Option<T> {
+        let bytes = match durable::read(path, LARGEST) {
+            Ok(bytes) => bytes?,
+            Err(error) => {
+                tell(path, kind, &error, "cannot be read");
+                return None;
+            }
+        };
+        let opened =
+            serde_json::from_slice(&bytes).map_err(|_| seal::Error::Damaged).and_then(|one| open(&one));
+        match opened {
+            Ok(opened) => Some(opened),
+            Err(error @ seal::Error::UnknownKey { .. }) => {
+                tell(path, kind, &error, "is left as it is");
+                None
+            }
+            Err(error) => {
+                let aside = set_aside(path);
+                let what = aside.map_or_else(
+                    || "is damaged".to_owned(),
+                    |aside| format!("is damaged and was put aside as {}", aside.display()),
+                );
+                tell(path, kind, &error, &what);
+                None
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        path: PathBuf,
+        content: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+    ) -> io::Result<()> {
+        let directory = self.directory.clone();
+        let written = spawn_blocking(move || {
+            std::fs::create_dir_all(directory)?;
+            durable::replace(&path, &content()?)
+        });
+        written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+
+    /// Names of grants are plain words, so they are file names too.
+    fn path(&self, name: &str, extension: &str) -> PathBuf {
+        self.directory.join(format!("{name}.{extension}"))
+    }
+
+    fn pending_path(&self, name: &str, base: &Base) -> PathBuf {
+        // Ours are plain; whatever another version draws must be one part of a file name all the same.
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
+        let intent: String = base.intent.chars().map(plain).take(64).collect();
+        self.path(&format!("{name}.{intent}"), PENDING)
+    }
+}
+
+fn pending_key(name: &str) -> String {
+    format!("pending/{name}")
+}
+
+fn set_aside(path: &Path) -> Option<PathBuf> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".damaged-{now}"));
+    let aside = path.with_file_name(name);
+    std::fs::rename(path, &aside).ok().map(|()| aside)
+}
+
+/// Tells of a file that is of no use.
+fn tell(path: &Path, kind: &str, error: &dyn std::error::Error, what: &str) {
+    let (path, meaning) = (path.display(), meaning(kind));
+    if kind == PENDING {
+        tracing::error!(%path, %error, meaning, "an answer of the provider {what}");
+    } else {
+        tracing::warn!(%path, %error, meaning, "the copy of a grant {what}");
+    }
+}
+
+/// A copy can be done without; an answer may be all there is.
+fn meaning(kind: &str) -> &'static str {
+    match kind {
+        PENDING => "the topic does not have it: if its grant is lost, somebody has to log in again",
+        _ => "the topic has the grant, there is nothing to do",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::grant::samples::{intent, issued, ready};
+
+    fn keys(text: &str) -> Arc<Keyring> {
+        Arc::new(Keyring::new(&text.repeat(32).as_str().into(), None).unwrap())
+    }
+
+    fn names(files: &Files) -> Vec<String> {
+        let entries = std::fs::read_dir(&files.directory).unwrap();
+        let mut names: Vec<_> = entries.map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn pending() -> Pending {
+        let begun = ready("acc").begin(1, intent("i")).unwrap();
+        let base = begun.base(begun.intent().unwrap());
+        Pending { name: "acc".into(), base, issued: issued(2) }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_found_again_until_it_is_settled_and_shows_nothing_on_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files::new(directory.path(), keys("a"));
+
+        files.pend(&pending()).await.unwrap();
+
+        let found = files.pending();
+        let [one] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((one.name.as_str(), &one.base), ("acc", &pending().base));
+        assert_eq!(one.issued.refresh.as_ref().unwrap().reveal(), "refresh-2");
+        let on_disk = std::fs::read_to_string(files.path("acc.i", PENDING)).unwrap();
+        assert!(!on_disk.contains("refresh-2"), "{on_disk}");
+        files.settled("acc", &one.base).await.unwrap();
+        files.settled("acc", &one.base).await.unwrap();
+        assert!(files.pending().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_another_refresh_neither_replaces_nor_removes_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files::new(directory.path(), keys("a"));
+        let other = Pending { base: Base { intent: "j".into(), ..pending().base }, ..pending() };
+
+        files.pend(&pending()).await.unwrap();
+        files.pend(&other).await.unwrap();
+        assert_eq!(files.pending().len(), 2);
+        files.settled("acc", &pending().base).await.unwrap();
+        let half = std::fs::File::create(files.path("acc.k", "pending.tmp")).unwrap();
+        half.set_modified(SystemTime::now() - 2 * STALE).unwrap();
+
+        assert_eq!(files.pending()[0].base, other.base);
+        assert_eq!(names(&files), ["acc.j.pending"], "and what was half written is gone");
+    }
+
+    #[tokio::test]
+    async fn a_copy_is_the_grant_and_a_damaged_one_is_kept_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files::new(directory.path(), keys("a"));
+        let envelope = files.keys.seal("grant/acc", &ready("acc")).unwrap();
+
+        files.keep("acc", Arc::new(envelope)).await.unwrap();
+        assert_eq!(files.copy("acc").unwrap().serial, 1);
+        std::fs::copy(files.path("acc", COPY), files.path("pay", COPY)).unwrap();
+        std::fs::write(files.path("odd.i", PENDING), b"{\"v\":").unwrap();
+
+        assert!(files.copy("pay").is_none(), "a copy under another name is not that grant");
+        assert!(files.pending().is_empty());
+        assert!(files.copy("none").is_none());
+        let names = names(&files);
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(
+            names[1].starts_with("odd.i.pending.damaged-") && names[2].starts_with("pay.grant.damaged-"),
+            "{names:?}"
+        );
+    }
+
+    #[test]
+    fn a_copy_that_is_damaged_needs_nobody_and_an_answer_may() {
+        assert!(meaning(COPY).contains("there is nothing to do"));
+        assert!(meaning(PENDING).contains("log in again") && !meaning(PENDING).contains("nothing to do"));
+    }
+
+    #[tokio::test]
+    async fn a_file_under_another_key_stays_where_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        Files::new(directory.path(), keys("a")).pend(&pending()).await.unwrap();
+        let other = Files::new(directory.path(), keys("b"));
+
+        assert!(other.pending().is_empty());
+
+        assert_eq!(names(&other), ["acc.i.pending"]);
+    }
+}

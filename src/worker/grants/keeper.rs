@@ -1,0 +1,324 @@
+//! The task that keeps one grant alive, on the worker that owns its partition of the work topic.
+//!
+//! It runs on every worker, so that an intent is watched from when it was first seen, and acts only where the partition is
+//! surely this worker's. What it does is [`plan`](super::plan)'s; how, [`refresh`](super::refresh)'s.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Shared,
+    clients::{Client, Purpose},
+    issuer::Issuer,
+    plan::{Known, Memory, Next, next},
+    refresh::{Attempt, Ended},
+    view::{Entry, View, command},
+};
+use crate::{
+    auth::grant::{Cause, Grant},
+    kafka::{Lease, murmur2, partition_of},
+    retry::{Backoff, Chain, Policy, Retry},
+};
+
+/// Waits between attempts that failed for a reason that passes.
+const AGAIN: Policy =
+    Policy { first: Duration::from_millis(500), longest: Duration::from_secs(60), total: None };
+/// When a client that the provider refused is tried again, if no configuration changes before. Sooner where its access token ends
+/// sooner: until then nothing is missing.
+const CLIENT: Duration = Duration::from_secs(300);
+/// How often what does not change is looked at all the same: the machine's clock may have been set, and days pass.
+const LOOK: Duration = Duration::from_secs(60);
+/// When a partition that is ours without a lease is looked at again.
+const LAPSE: Duration = Duration::from_millis(500);
+/// From here on people are told that a login ends.
+const WARNING: Duration = Duration::from_secs(7 * 86_400);
+/// How often.
+const REMIND: Duration = Duration::from_secs(86_400);
+/// The longest that resealing may take before it is tried again.
+const RESEAL: Duration = Duration::from_secs(30);
+
+/// Keeps one grant, until cancelled. What is under way then is ended first: it may hold a token that nobody else has.
+pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<Entry>, cancel: CancellationToken) {
+    let seed = u64::from(murmur2(entry.name.as_bytes()));
+    let mut keeper = Keeper {
+        shared,
+        entry,
+        memory: Memory::default(),
+        backoff: Backoff::new(AGAIN, seed),
+        refused: BTreeSet::new(),
+        reminded: None,
+    };
+    keeper.run(&cancel).await;
+}
+
+struct Keeper {
+    shared: Arc<Shared>,
+    entry: Arc<Entry>,
+    memory: Memory,
+    backoff: Backoff,
+    /// Clients of connectors that the provider has refused, while there are others to try.
+    refused: BTreeSet<Purpose>,
+    /// When people were last told that the login ends.
+    reminded: Option<Instant>,
+}
+
+impl Keeper {
+    async fn run(&mut self, cancel: &CancellationToken) {
+        let book = self.shared.ledger.book().clone();
+        let (mut changes, mut clients) = (book.changes(), self.shared.clients.subscribe());
+        let (mut owned, mut claimed) = (self.shared.membership.owned(), self.shared.claimed.subscribe());
+        if cancel.run_until_cancelled(book.caught_up()).await.is_none() {
+            return;
+        }
+        loop {
+            changes.borrow_and_update();
+            clients.borrow_and_update();
+            owned.borrow_and_update();
+            claimed.borrow_and_update();
+            let look = Instant::now() + LOOK;
+            let at = match self.next() {
+                Next::Rest => look,
+                Next::At(at) => at.min(look),
+                // A refresh that is begun is ended, so none is begun any more.
+                _ if cancel.is_cancelled() => return,
+                // Whatever came of it, look again.
+                next => {
+                    self.act(next).await;
+                    continue;
+                }
+            };
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                _ = changes.changed() => {}
+                _ = clients.changed() => {
+                    self.memory.not_before = None;
+                    self.refused.clear();
+                }
+                _ = owned.changed() => {}
+                _ = claimed.changed() => {}
+                () = sleep_until(at) => {}
+            }
+        }
+    }
+
+    /// What there is to do, as far as it is this worker's.
+    fn next(&mut self) -> Next {
+        let now = Instant::now();
+        let Ok(Some(grant)) = self.shared.ledger.grant(&self.entry.name) else {
+            self.memory.see(None, now);
+            return Next::Rest;
+        };
+        self.memory.see(Some(&grant), now);
+        let is_ours = *self.shared.claimed.borrow() && self.shared.foreign().is_none();
+        if !is_ours {
+            return Next::Rest;
+        }
+        match self.lease() {
+            None => return Next::Rest,
+            // It comes back by itself, and nobody says when.
+            Some(lease) if !lease() => return Next::At(now + LAPSE),
+            Some(_) => {}
+        }
+        let Some((_, _, issuer)) = self.issuer(&grant) else { return Next::Rest };
+        self.remind(&grant, issuer.now_ms(), now);
+        let kid = self.shared.ledger.book().read(|book| {
+            let entry = book.grants().get(&self.entry.name);
+            entry.and_then(|entry| Some(entry.envelope.as_ref()?.kid.clone()))
+        });
+        let known = Known {
+            is_sealed_before: kid.is_some_and(|kid| kid != self.shared.ledger.keys().kid()),
+            refused: self.refused_serial(&grant),
+            memory: &self.memory,
+            now,
+            provider_ms: issuer.now_ms(),
+            chance: chance(&grant),
+        };
+        next(&grant, &known)
+    }
+
+    async fn act(&mut self, next: Next) {
+        let name = self.entry.name.clone();
+        let Some(lease) = self.lease() else { return };
+        if next == Next::Reseal {
+            let mut held = self.shared.ledger.hold(&name, lease);
+            let same = |grant: Option<&Grant>| Ok::<_, std::convert::Infallible>(grant.cloned());
+            match held.write(Instant::now() + RESEAL, same).await {
+                Ok(_) => tracing::info!(grant = name, "the grant is encrypted with the new key"),
+                Err(error) => {
+                    tracing::warn!(grant = name, error = %Chain(&error), "the grant keeps its old key for now");
+                    self.pause(Retry::Later);
+                }
+            }
+            return;
+        }
+        let Ok(Some(grant)) = self.shared.ledger.grant(&name) else { return };
+        let Some((purpose, client, issuer)) = self.issuer(&grant) else { return };
+        let was_refused = matches!(next, Next::Refresh { cause: Cause::Refused, .. });
+        let under_way = self.shared.busy();
+        let attempt =
+            Attempt { shared: &self.shared, name: &name, issuer: &*issuer, lease, area: client.area };
+        let ended = attempt.run(next).await;
+        drop(under_way);
+        // What was not presented does not count against an API that refuses too often.
+        if was_refused && !matches!(ended, Ended::Again(_)) {
+            self.memory.refused(Instant::now());
+        }
+        match ended {
+            Ended::Stands => {
+                self.backoff.reset();
+                self.memory.not_before = None;
+                self.memory.heard();
+                self.refused.clear();
+                self.pace(&grant);
+            }
+            Ended::Open { intent, begun } => self.memory.began(intent, begun),
+            Ended::Again(retry) => self.pause(retry),
+            Ended::Client(code) => {
+                self.memory.heard();
+                self.refuse_client(&grant, purpose, code, issuer.now_ms());
+            }
+        }
+    }
+
+    /// Takes note of how long new tokens live.
+    fn pace(&mut self, before: &Grant) {
+        let Ok(Some(grant)) = self.shared.ledger.grant(&self.entry.name) else { return };
+        let is_next = grant.login.id == before.login.id && grant.serial > before.serial;
+        let Some(tokens) = grant.tokens.as_ref().filter(|_| is_next) else { return };
+        let life = tokens.access_expires_ms.saturating_sub(tokens.access_since_ms);
+        self.memory.refreshed(Instant::now(), Duration::from_millis(u64::try_from(life).unwrap_or_default()));
+    }
+
+    /// The provider does not take a connector's client: another connector may have a better secret. People are told once nobody
+    /// has, and the access token is of no use any more; it may all have passed before that.
+    fn refuse_client(&mut self, grant: &Grant, purpose: Purpose, code: String, provider_ms: i64) {
+        self.refused.insert(purpose);
+        let now = Instant::now();
+        let is_left = {
+            let clients = self.shared.clients.borrow();
+            let known = clients.distinct(&grant.name, grant.area, &grant.login);
+            known.iter().any(|(purpose, _)| !self.refused.contains(purpose))
+        };
+        if is_left {
+            self.memory.not_before = None;
+            return;
+        }
+        self.refused.clear();
+        let left =
+            grant.tokens.as_ref().map_or(0, |tokens| tokens.access_expires_ms.saturating_sub(provider_ms));
+        let is_refused = self.refused_serial(grant) == Some(grant.serial);
+        let (wait, is_shown) = after_refusal(left, is_refused);
+        self.memory.not_before = Some(now + wait);
+        if is_shown {
+            let (login, serial) = (grant.login.id.clone(), grant.serial);
+            self.entry.view.send_replace(View::Client { code, login, serial });
+        }
+    }
+
+    /// The serial of this login whose token was refused last.
+    fn refused_serial(&self, grant: &Grant) -> Option<u64> {
+        self.shared.ledger.book().read(|book| {
+            let refused = book.refused(&self.entry.name)?;
+            (refused.login == grant.login.id).then_some(refused.serial)
+        })
+    }
+
+    fn pause(&mut self, retry: Retry) {
+        let retry = if retry == Retry::Never { Retry::Later } else { retry };
+        self.memory.not_before = self.backoff.next_wait(retry).map(|wait| Instant::now() + wait);
+    }
+
+    /// Says whether the grant's partition is surely ours, under the claim of now; `None` if it is not.
+    fn lease(&self) -> Option<Lease> {
+        let key = format!("grant/{}", self.entry.name);
+        let partition = partition_of(key.as_bytes(), self.shared.work_partitions);
+        let owned = self.shared.membership.owned();
+        let claim = *owned.borrow().get(&partition)?;
+        let membership = self.shared.membership.clone();
+        Some(Arc::new(move || {
+            // Not in one expression: both look at the same lock, and it would be held over the second look.
+            let claimed = owned.borrow().get(&partition) == Some(&claim);
+            claimed && membership.holds(partition)
+        }))
+    }
+
+    /// A connector's client that is the login's and that the provider has not refused, and its identity service.
+    fn issuer(&self, grant: &Grant) -> Option<(Purpose, Client, Arc<dyn Issuer>)> {
+        let clients = self.shared.clients.borrow().clone();
+        let known = clients.distinct(&grant.name, grant.area, &grant.login);
+        let (purpose, client) = known.into_iter().find(|(purpose, _)| !self.refused.contains(purpose))?;
+        // Who cannot reach it says so where the token is asked for.
+        let issuer = self.shared.issuer(client).ok()?;
+        Some((purpose, client.clone(), issuer))
+    }
+
+    /// Tells people, once a day, that a login ends.
+    fn remind(&mut self, grant: &Grant, provider_ms: i64, now: Instant) {
+        let clients = self.shared.clients.borrow().clone();
+        let Some(client) = clients.of_login(&grant.name, grant.area, &grant.login) else { return };
+        let oauth = &client.provider.oauth;
+        let (login, refresh) = grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime);
+        let Some(end) = login.or(refresh).filter(|_| grant.tokens.is_some()) else { return };
+        let left = end.saturating_sub(provider_ms);
+        let is_told = self.reminded.is_some_and(|told| now < told + REMIND);
+        if is_told || u128::try_from(left).is_ok_and(|left| left > WARNING.as_millis()) {
+            return;
+        }
+        self.reminded = Some(now);
+        let (days, hours) = (left / 86_400_000, left / 3_600_000 % 24);
+        let run = command(&self.shared, &grant.name, grant.area);
+        tracing::warn!(
+            grant = grant.name,
+            days,
+            hours,
+            run,
+            "the login ends soon, and only a person can renew it"
+        );
+    }
+}
+
+/// When a client that was refused is tried again, and whether people are told that it was: once its access token is of no use, by
+/// its end in so many milliseconds or because an API refuses it.
+fn after_refusal(left_ms: i64, is_refused: bool) -> (Duration, bool) {
+    match u64::try_from(left_ms).map(Duration::from_millis) {
+        Ok(left) if !is_refused && !left.is_zero() => (left.max(LAPSE).min(CLIENT), false),
+        _ => (CLIENT, true),
+    }
+}
+
+/// The same number from 0 to 1 for one set of tokens, another for the next.
+fn chance(grant: &Grant) -> f64 {
+    let drawn = murmur2(format!("{}/{}/{}", grant.name, grant.login.id, grant.serial).as_bytes());
+    f64::from(drawn) / f64::from(u32::MAX)
+}
+
+/// The time of now, for people, in milliseconds since 1970.
+pub(super) fn wall_ms() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_client_is_told_only_once_the_access_token_is_of_no_use() {
+        assert_eq!(after_refusal(360_000, false), (CLIENT, false));
+        assert_eq!(
+            after_refusal(60_000, false),
+            (Duration::from_secs(60), false),
+            "and tried when that ends"
+        );
+        assert_eq!(after_refusal(1, false), (LAPSE, false));
+        assert_eq!(after_refusal(0, false), (CLIENT, true));
+        assert_eq!(after_refusal(-1, false), (CLIENT, true));
+        assert_eq!(after_refusal(3_000_000, true), (CLIENT, true));
+    }
+}

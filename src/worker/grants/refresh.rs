@@ -1,0 +1,411 @@
+//! One refresh: intent, presentation, commit. The order is what keeps a rotated token from being lost.
+//!
+//! ```text
+//!                                                             ┌─▶ answer to this disk ─┐
+//! take the id, read ─▶ commit the intent ─▶ present the token ┴─▶ commit the answer ───┴─▶ used
+//!                      └───── window, inside the lease ─────┘
+//!                      └──────────── listening: 8 s longer ────────────┘     nobody else before: 10 s longer
+//! ```
+//!
+//! - The token is sent only after the intent stands, once, inside the window, while the lease runs, and while no answer to an
+//!   earlier refresh has turned up. The gate asks for all of this when the request is written, so that a process frozen on the way
+//!   there does not send it afterwards.
+//! - An answer is written for as long as this process lives, lease or not, until it stands or something newer does. The disk is
+//!   never waited for: one that does not answer must not keep the answer from Kafka.
+//! - What certainly did not happen is withdrawn. What nobody knows stays open, for whoever owns the grant after the wait.
+//!
+//! What is left: between the gate and the socket a freeze goes unnoticed, since the provider takes no fencing token; a machine
+//! that is paused with the request in its buffers sends it when it wakes, and so may a proxy. An answer that only this process had
+//! is lost with it, unless the file of it is found again in time. And one that cannot be committed before whoever owns the grant
+//! presents the token again, because this process is frozen or cut off from Kafka for longer than the wait, is of no use where the
+//! provider ends a grant whose token comes twice.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use super::{
+    Shared,
+    files::Pending,
+    issuer::Issuer,
+    keeper::wall_ms,
+    ledger::{Error, Held},
+    plan::Next,
+    service::issued,
+    view::{command, lost},
+};
+use crate::{
+    auth::{
+        Area,
+        grant::{Base, Cause, Conflict, Grant, Intent, Origin, State},
+        identity::{self, Gate, OAuthCode, Outcome},
+    },
+    kafka::Lease,
+    metrics::{self, Refresh},
+    retry::{Backoff, Chain, Policy, Retry},
+};
+
+/// The longest that a token may be sent after its intent began.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Below this it is not begun: commit and connection would hardly fit.
+const SHORTEST: Duration = Duration::from_millis(1_500);
+/// What is left of the lease when the window closes, at most; and how much longer than it has to a presentation may take.
+const SPARE: Duration = Duration::from_millis(500);
+/// How much longer the answer is waited for: shorter than [`GRACE`](crate::auth::grant::GRACE), after which others try.
+const LISTEN: Duration = Duration::from_secs(8);
+/// The longest that the id may take to be had.
+const LOOK: Duration = Duration::from_secs(20);
+/// The longest one attempt to write what came of it may take.
+const WRITE: Duration = Duration::from_secs(30);
+/// Waits between those.
+const AGAIN: Policy =
+    Policy { first: Duration::from_millis(200), longest: Duration::from_secs(5), total: None };
+/// How long the disk may take to be done with an answer that is in Kafka.
+const TIDY: Duration = Duration::from_secs(2);
+/// How long a stop waits for a refresh that is under way: until the answer can be there, and some time to write it.
+pub(super) const AT_STOP: Duration = Duration::from_secs(20);
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// There is another state in the topic now, ours or a newer one.
+    Stands,
+    /// The intent stands, begun at that time, and nobody knows what came of it.
+    Open { intent: String, begun: Instant },
+    /// Nothing has come of it; it may be tried again.
+    Again(Retry),
+    /// The provider does not take the OAuth client.
+    Client(String),
+}
+
+/// What an attempt needs.
+pub(super) struct Attempt<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) name: &'a str,
+    pub(super) issuer: &'a dyn Issuer,
+    pub(super) lease: Lease,
+    pub(super) area: Area,
+}
+
+/// An intent that stands.
+struct Begun {
+    base: Base,
+    cause: Cause,
+    grant: Grant,
+    /// When it began: before it was committed.
+    start: Instant,
+    /// When the window closes.
+    end: Instant,
+}
+
+impl Attempt<'_> {
+    /// Refreshes or recovers.
+    pub(super) async fn run(&self, next: Next) -> Ended {
+        // Before anything is announced: what cannot be sent need not be withdrawn.
+        if let Err(error) = self.issuer.ready().await {
+            tracing::debug!(grant = self.name, error = %Chain(&error), "a refresh waits");
+            return Ended::Again(error.retry());
+        }
+        let mut held = self.shared.ledger.hold(self.name, Arc::clone(&self.lease));
+        match held.look::<Conflict>(Instant::now() + LOOK).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ended::Stands,
+            Err(error) => return self.failed("take the grant", &error),
+        }
+        let window =
+            WINDOW.min(self.shared.membership.lease_left().saturating_sub(spare(self.shared.session)));
+        if window < shortest(self.shared.session) {
+            tracing::warn!(
+                grant = self.name,
+                ?window,
+                "a refresh waits for a longer lease; is session.timeout.ms too short?"
+            );
+            return Ended::Again(Retry::Later);
+        }
+        let begun = match self.begin(&mut held, next, window).await {
+            Ok(begun) => begun,
+            Err(ended) => return ended,
+        };
+        let outcome = self.present(&begun).await;
+        // From here on there may be something that only this process knows.
+        held.insist();
+        self.conclude(&mut held, begun, outcome).await
+    }
+
+    async fn begin(&self, held: &mut Held, next: Next, window: Duration) -> Result<Begun, Ended> {
+        // Before the commit: everybody else counts from when they have read it.
+        let start = Instant::now();
+        let end = start + window;
+        let origin = Origin { worker: self.shared.worker_id.to_string(), begun_ms: wall_ms() };
+        let cause = match &next {
+            Next::Refresh { cause, .. } => *cause,
+            _ => Cause::Recovery,
+        };
+        let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+        let intent = Intent { id: self.shared.draw(), cause, origin, window_ms, withdrawn: false };
+        let decide = |grant: Option<&Grant>| {
+            let grant = grant.ok_or(Conflict::Changed)?;
+            match &next {
+                Next::Refresh { serial, .. } => grant.begin(*serial, intent.clone()),
+                Next::Recover { orphan, seen } => grant.recover(orphan, seen.elapsed(), intent.clone()),
+                _ => Err(Conflict::Changed),
+            }
+            .map(Some)
+        };
+        match held.write(end, decide).await {
+            Ok(Some(grant)) if grant.intent().is_some_and(|stands| stands.id == intent.id) => {
+                tracing::debug!(grant = self.name, serial = grant.serial, ?cause, "refresh begun");
+                Ok(Begun { base: grant.base(&intent), cause, grant, start, end })
+            }
+            // Somebody was faster.
+            Ok(_) | Err(Error::Refused(_)) => Err(Ended::Stands),
+            Err(error) => {
+                let ended = self.failed("announce the refresh", &error);
+                self.take_back(held, &intent).await;
+                Err(ended)
+            }
+        }
+    }
+
+    /// Withdraws an intent that stands, as far as anybody knows, and under which nothing was sent. If this cannot be written
+    /// either it is an orphan like any other.
+    async fn take_back(&self, held: &mut Held, intent: &Intent) {
+        held.insist();
+        let withdraw = |grant: Option<&Grant>| {
+            let grant = grant.ok_or(Conflict::Changed)?;
+            grant.withdraw(&grant.base(intent)).map(Some)
+        };
+        match held.write(Instant::now() + WRITE, withdraw).await {
+            Ok(_) | Err(Error::Refused(_)) => {}
+            Err(error) => {
+                tracing::debug!(grant = self.name, error = %Chain(&error), "an intent may stand that nobody has");
+            }
+        }
+    }
+
+    async fn present(&self, begun: &Begun) -> Outcome {
+        let Some(tokens) = &begun.grant.tokens else { return Outcome::NotSent(identity::Error::Silent) };
+        let name = self.name.to_owned();
+        let (lease, end, sent) = (Arc::clone(&self.lease), begun.end, Arc::new(AtomicBool::new(false)));
+        let (passed, ledger, base) = (Arc::clone(&sent), self.shared.ledger.clone(), begun.base.clone());
+        let gate: Gate = Arc::new(move || {
+            // The answer to the refresh before may have turned up at the last moment: then the token is used up.
+            let stands = || {
+                let grant = ledger.grant(&name).ok().flatten();
+                grant.is_some_and(|grant| grant.intent().is_some_and(|one| grant.base(one) == base))
+            };
+            let open = Instant::now() < end && lease() && stands();
+            passed.fetch_or(open, Ordering::SeqCst);
+            open
+        });
+        let listen = end + LISTEN;
+        let presented = self.issuer.refresh(&tokens.refresh, gate, listen);
+        // It keeps that time itself; whoever does not must not keep the grant.
+        let presented = timeout_at(listen + SPARE, presented).await;
+        match presented {
+            Ok(outcome) => outcome,
+            Err(_) if sent.load(Ordering::SeqCst) => Outcome::Unknown(identity::Error::Silent),
+            Err(_) => Outcome::NotSent(identity::Error::Silent),
+        }
+    }
+
+    async fn conclude(&self, held: &mut Held, begun: Begun, outcome: Outcome) -> Ended {
+        let Begun { base, cause, start, .. } = begun;
+        let name = self.name;
+        match outcome {
+            Outcome::Granted(granted) => {
+                let refresh = if cause == Cause::Recovery { Refresh::Recovered } else { Refresh::Refreshed };
+                let issued = issued(granted, self.issuer.now_ms());
+                let pending = Pending { name: name.to_owned(), base, issued };
+                let (files, kept) = (self.shared.files.clone(), pending.clone());
+                let disk = tokio::spawn(async move {
+                    if let Err(error) = files.pend(&kept).await {
+                        tracing::warn!(
+                            grant = kept.name,
+                            %error,
+                            "an answer is not on this disk, and has to reach Kafka before this process ends"
+                        );
+                    }
+                });
+                store(self.shared, held, pending, refresh, Some(disk)).await;
+                Ended::Stands
+            }
+            Outcome::Refused(code @ OAuthCode::InvalidGrant) => {
+                metrics::token_refreshed(Refresh::Lost);
+                let (at_ms, code) = (wall_ms(), code.to_string());
+                let lose = |grant: &Grant| grant.lose(&base, &code, at_ms);
+                let is_lost =
+                    |grant: &Grant| matches!(grant.state, State::Lost { at_ms: at, .. } if at == at_ms);
+                let stands = insist(held, name, lose, is_lost).await;
+                if let Insisted::Stands(grant) = stands
+                    && let State::Lost { origin, reason, .. } = grant.state
+                {
+                    let run = command(self.shared, name, self.area);
+                    tracing::error!(
+                        grant = name,
+                        reason = lost(origin.as_ref(), &reason),
+                        run,
+                        "the grant is lost"
+                    );
+                }
+                Ended::Stands
+            }
+            Outcome::Refused(code) => {
+                metrics::token_refreshed(Refresh::Refused);
+                tracing::error!(grant = name, %code, "the identity service refuses the OAuth client");
+                insist(held, name, |grant| grant.withdraw(&base), |_| false).await;
+                Ended::Client(code.to_string())
+            }
+            Outcome::NotSent(error) => {
+                metrics::token_refreshed(Refresh::NotSent);
+                tracing::warn!(grant = name, error = %Chain(&error), "a refresh has not reached the identity service");
+                insist(held, name, |grant| grant.withdraw(&base), |_| false).await;
+                Ended::Again(error.retry())
+            }
+            Outcome::Unknown(error) => {
+                metrics::token_refreshed(Refresh::Unknown);
+                tracing::warn!(
+                    grant = name,
+                    error = %Chain(&error),
+                    "nobody knows whether the identity service has refreshed; the stored token is tried once more"
+                );
+                Ended::Open { intent: base.intent, begun: start }
+            }
+        }
+    }
+
+    fn failed(&self, what: &str, error: &Error<Conflict>) -> Ended {
+        tracing::warn!(grant = self.name, error = %Chain(error), what, "a refresh was not begun");
+        Ended::Again(error.retry())
+    }
+}
+
+/// Writes an answer of the provider until it stands, or is of no use, while `disk` keeps it.
+async fn store(
+    shared: &Shared,
+    held: &mut Held,
+    pending: Pending,
+    outcome: Refresh,
+    disk: Option<JoinHandle<()>>,
+) {
+    let Pending { name, base, issued } = pending;
+    let answer = |grant: &Grant| grant.answer(&base, issued.clone());
+    let access = issued.access.reveal();
+    let has_it = |grant: &Grant| grant.tokens.as_ref().is_some_and(|tokens| tokens.access.reveal() == access);
+    match insist(held, &name, answer, has_it).await {
+        Insisted::Stands(grant) => {
+            metrics::token_refreshed(outcome);
+            tracing::info!(grant = name, serial = grant.serial, "the grant has new tokens");
+        }
+        Insisted::Superseded => {
+            tracing::info!(grant = name, serial = base.serial, "an answer came too late to be of use");
+        }
+        // A worker with the right key finds the file; or a person logs in, and then it is of no use.
+        Insisted::Unreadable => return,
+    }
+    let files = shared.files.clone();
+    let tidy = tokio::spawn(async move {
+        if let Some(disk) = disk {
+            disk.await.ok();
+        }
+        if let Err(error) = files.settled(&name, &base).await {
+            tracing::warn!(grant = name, %error, "an answer that is in the topic is still on this disk; it harms nobody");
+        }
+    });
+    // Goes on aside where the disk does not answer: the next refresh does not wait for it.
+    timeout(TIDY, tidy).await.ok();
+}
+
+/// What came of a change that had to be written.
+enum Insisted {
+    /// It is in the topic.
+    Stands(Box<Grant>),
+    /// It does not apply any more.
+    Superseded,
+    /// What stands in the topic cannot be opened with the keys of this worker.
+    Unreadable,
+}
+
+/// Writes a change until it stands, for as long as this process lives. `is_done` tells it from somebody else's where it stands
+/// although nobody heard of it.
+async fn insist(
+    held: &mut Held,
+    name: &str,
+    change: impl Fn(&Grant) -> Result<Grant, Conflict>,
+    is_done: impl Fn(&Grant) -> bool,
+) -> Insisted {
+    let decide = |grant: Option<&Grant>| {
+        let grant = grant.ok_or(Conflict::Changed)?;
+        if is_done(grant) { Ok(None) } else { change(grant).map(Some) }
+    };
+    let mut backoff = Backoff::new(AGAIN, 11);
+    loop {
+        let error = match held.write(Instant::now() + WRITE, decide).await {
+            Ok(Some(grant)) => return Insisted::Stands(Box::new(grant)),
+            Ok(None) | Err(Error::Refused(_)) => return Insisted::Superseded,
+            Err(error @ Error::Sealed { .. }) => {
+                tracing::error!(grant = name, error = %Chain(&error), "what came of a refresh cannot be written here");
+                return Insisted::Unreadable;
+            }
+            Err(error) => error,
+        };
+        if backoff.is_fresh() {
+            tracing::error!(grant = name, error = %Chain(&error), "what came of a refresh is not in Kafka yet; trying on");
+        } else {
+            tracing::debug!(grant = name, error = %Chain(&error), "what came of a refresh is not in Kafka yet");
+        }
+        sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
+    }
+}
+
+/// Writes what an earlier process of this machine has left, owner or not.
+pub(super) async fn salvage(shared: &Shared, pending: Pending) {
+    tracing::warn!(
+        grant = pending.name,
+        "found an answer of the provider that an earlier run has not written"
+    );
+    let _under_way = shared.busy();
+    let mut held = shared.ledger.hold(&pending.name, Arc::new(|| true));
+    store(shared, &mut held, pending, Refresh::Salvaged, None).await;
+}
+
+/// What is left of the lease when the window closes.
+fn spare(session: Duration) -> Duration {
+    SPARE.min(session / 12)
+}
+
+/// The window below which a refresh is not begun: what commit and connection need, as far as the session allows that.
+fn shortest(session: Duration) -> Duration {
+    SHORTEST.min(session / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_can_be_had_with_every_session_that_is_allowed() {
+        for session in [1_500, 2_000, 3_000, 6_000, 300_000].map(Duration::from_millis) {
+            // As much of the lease as is left a heartbeat, at most a third of the session, after the last.
+            let lease = session - (session / 6).min(Duration::from_secs(1));
+            let window = WINDOW.min((lease - session / 3).saturating_sub(spare(session)));
+            assert!(window >= shortest(session), "{session:?}: {window:?}");
+        }
+        assert_eq!(shortest(Duration::from_secs(6)), SHORTEST);
+    }
+
+    #[test]
+    fn a_stop_waits_until_an_answer_can_be_there_and_nobody_else_has_tried() {
+        assert!(AT_STOP > WINDOW + LISTEN + SPARE);
+        assert!(LISTEN + SPARE < crate::auth::grant::GRACE);
+    }
+}

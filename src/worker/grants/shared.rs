@@ -1,0 +1,274 @@
+//! What the tasks of all grants share, and how they are started: for every grant that a connector names a view, a keeper and a
+//! copy on this disk.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use tokio::{
+    sync::{oneshot, watch},
+    task::{AbortHandle, spawn_blocking},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    book::{Owners, Refused, refused_key},
+    clients::{self, Client, Clients, Purpose},
+    copies,
+    crew::Crew,
+    files::Files,
+    issuer::{Issuer, Issuers},
+    keeper,
+    ledger::Ledger,
+    refresh,
+    refusals::Refusals,
+    view::{self, Entry},
+};
+use crate::{
+    auth::identity,
+    config::Providers,
+    kafka::Membership,
+    model::EncodedRecord,
+    retry::Chain,
+    worker::state::{Tail, configs::Configs, write_id},
+};
+
+/// The longest one attempt to say whose the topic is may take.
+const CLAIM: Duration = Duration::from_secs(20);
+/// The pause between two.
+const CLAIM_PAUSE: Duration = Duration::from_secs(2);
+/// How often connectors are read again although none has changed: what their references name may have.
+const REREAD: Duration = Duration::from_secs(60);
+
+/// What the tasks of all grants share.
+pub(super) struct Shared {
+    pub(super) ledger: Ledger,
+    pub(super) files: Files,
+    pub(super) membership: Membership,
+    pub(super) work_partitions: i32,
+    /// After which a silent worker counts as dead.
+    pub(super) session: Duration,
+    pub(super) worker_id: Arc<str>,
+    pub(super) issuers: Arc<dyn Issuers>,
+    /// Who names which grant, as last read.
+    pub(super) clients: watch::Sender<Clients>,
+    /// Who this worker is one of.
+    pub(super) ours: Owners,
+    /// Whether the topic is to become theirs.
+    pub(super) adopt: bool,
+    /// Whether the topic says whose it is.
+    pub(super) claimed: watch::Sender<bool>,
+    pub(super) entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    /// Issuers by what they are for. They keep keys.
+    pub(super) made: Mutex<BTreeMap<Purpose, Arc<dyn Issuer>>>,
+    /// Held while one is made.
+    pub(super) making: Mutex<()>,
+    pub(super) refusals: Refusals,
+    /// Refreshes and answers that are not ended yet.
+    pub(super) under_way: watch::Sender<usize>,
+}
+
+/// Something is under way that a stop has to wait for.
+pub(super) struct Busy<'a>(&'a watch::Sender<usize>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// The tasks of one grant that is kept.
+struct Kept {
+    stop: CancellationToken,
+    tasks: [AbortHandle; 3],
+}
+
+impl Shared {
+    pub(super) fn entry(&self, name: &str) -> Arc<Entry> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(entries.entry(name.to_owned()).or_insert_with(|| Arc::new(Entry::new(name))))
+    }
+
+    /// Keeps every grant that a connector names, until cancelled. Whether that is because a task was broken.
+    pub(super) async fn keep(
+        self: &Arc<Self>,
+        crew: &mut Crew,
+        configs: &Tail<Configs>,
+        providers: &Providers,
+        cancel: &CancellationToken,
+    ) -> bool {
+        let mut kept: BTreeMap<String, Kept> = BTreeMap::new();
+        // Told to end, and perhaps in the middle of something still.
+        let mut leaving: Vec<(String, Kept)> = Vec::new();
+        let mut changes = configs.changes();
+        loop {
+            changes.borrow_and_update();
+            // What a reference names may be on a disk that does not answer: then what was read before holds.
+            let mut reading = std::pin::pin!(self.read_clients(configs, providers));
+            loop {
+                tokio::select! {
+                    () = cancel.cancelled() => return false,
+                    () = &mut reading => break,
+                    ended = crew.ended() => if ended.is_err() { return true },
+                }
+            }
+            let clients = self.clients.borrow().clone();
+            self.prune(&clients);
+            // One that nobody names any more may be shown still, and is not refreshed.
+            let gone = kept.extract_if(.., |name, _| !clients.names().any(|named| named == name));
+            leaving.extend(gone.inspect(|(_, kept)| kept.stop.cancel()));
+            leaving.retain(|(_, kept)| !kept.tasks.iter().all(AbortHandle::is_finished));
+            for name in clients.names() {
+                // One that has come back waits for its former tasks: each file and each intent has one.
+                if kept.contains_key(name) || leaving.iter().any(|(leaving, _)| leaving == name) {
+                    continue;
+                }
+                let (stop, entry) = (crew.stop(), self.entry(name));
+                let tasks = [
+                    crew.add(view::keep(Arc::clone(self), Arc::clone(&entry), stop.clone())),
+                    crew.add(keeper::keep(Arc::clone(self), entry, stop.clone())),
+                    crew.add(copies::keep(Arc::clone(self), name.clone(), stop.clone())),
+                ];
+                kept.insert(name.clone(), Kept { stop, tasks });
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return false,
+                _ = changes.changed() => {}
+                () = sleep(REREAD) => {}
+                ended = crew.ended() => if ended.is_err() { return true },
+            }
+        }
+    }
+
+    /// Finds out whose the topic is, for as long as that takes.
+    pub(super) async fn claim(&self) {
+        self.ledger.book().caught_up().await;
+        loop {
+            match self.ledger.claim(&self.ours, self.adopt, CLAIM).await {
+                Ok(owners) => {
+                    if owners != self.ours {
+                        let topic = self.ledger.book().topic();
+                        tracing::error!(%topic, group = owners.group, "the grants topic belongs to workers of another group");
+                    }
+                    self.claimed.send_replace(true);
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "whose the grants topic is could not be written yet");
+                    sleep(CLAIM_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// The group whose the topic is, if that is another: also where others have adopted it since.
+    pub(super) fn foreign(&self) -> Option<String> {
+        // Until then it still says whose it was.
+        if self.adopt && !*self.claimed.borrow() {
+            return None;
+        }
+        let book = self.ledger.book();
+        book.read(|book| {
+            book.owners().filter(|owners| **owners != self.ours).map(|owners| owners.group.clone())
+        })
+    }
+
+    async fn read_clients(&self, configs: &Tail<Configs>, providers: &Providers) {
+        let (connectors, providers) = (configs.read(clients::connectors), providers.clone());
+        let before = self.clients.borrow().clone();
+        let read = spawn_blocking(move || Clients::of(&connectors, &providers, &before)).await;
+        let Ok(read) = read else { return };
+        self.clients.send_if_modified(|clients| {
+            let is_other = !clients.is_same(&read);
+            *clients = read;
+            is_other
+        });
+    }
+
+    /// Forgets what nobody names or looks at any more.
+    fn prune(&self, clients: &Clients) {
+        let is_named = |name: &str| !clients.naming(name).is_empty();
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|name, entry| is_named(name) || Arc::strong_count(entry) > 1);
+        drop(entries);
+        self.refusals.retain(is_named);
+    }
+
+    /// The identity service of a connector's client, kept for as long as a connector has it.
+    pub(super) fn issuer(&self, client: &Client) -> Result<Arc<dyn Issuer>, identity::Error> {
+        let purpose = Purpose::of(&client.provider);
+        // Two locks: certificates are read while one is made, and every request asks those that are there for the time.
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(issuer) = self.made().get(&purpose) {
+            return Ok(Arc::clone(issuer));
+        }
+        let issuer = self.issuers.issuer(&client.provider, client.area)?;
+        let mut made = self.made();
+        made.insert(purpose, Arc::clone(&issuer));
+        // Only now: what it shares with those before it goes on.
+        let clients = self.clients.borrow();
+        made.retain(|known, _| clients.purposes().any(|purpose| purpose == *known));
+        Ok(issuer)
+    }
+
+    /// What time it is at a provider, as far as somebody has heard from it.
+    pub(super) fn now_ms(&self, purpose: &Purpose) -> i64 {
+        let issuer = self.made().get(purpose).cloned();
+        issuer.map_or_else(keeper::wall_ms, |issuer| issuer.now_ms())
+    }
+
+    fn made(&self) -> MutexGuard<'_, BTreeMap<Purpose, Arc<dyn Issuer>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the owner of a grant that its access token was refused, or has ended. Waits for nothing.
+    pub(super) fn refuse(&self, name: &str, login: &str, serial: u64) {
+        self.refusals.tell(name, login, serial, || {
+            let value = Refused { serial, login: login.to_owned(), worker: self.worker_id.to_string() };
+            Some(EncodedRecord {
+                topic: Arc::clone(self.ledger.book().topic()),
+                partition: self.ledger.place(name),
+                key: Bytes::from(refused_key(name)),
+                value: Some(serde_json::to_vec(&value).ok()?.into()),
+                headers: Vec::new(),
+                timestamp_ms: None,
+            })
+        });
+    }
+
+    /// Says that something is under way, until it is dropped.
+    pub(super) fn busy(&self) -> Busy<'_> {
+        self.under_way.send_modify(|count| *count += 1);
+        Busy(&self.under_way)
+    }
+
+    /// An id that nobody has drawn before.
+    pub(super) fn draw(&self) -> String {
+        let mut bytes = [0; 16];
+        match aws_lc_rs::rand::fill(&mut bytes) {
+            Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            // Unique is enough; nobody is to guess it.
+            Err(_) => String::from_utf8_lossy(&write_id()).into_owned(),
+        }
+    }
+}
+
+/// Writes what an earlier run has left on this disk, each by itself: one that cannot be written keeps no other waiting.
+pub(super) async fn salvage(shared: Arc<Shared>, stop: CancellationToken, read: oneshot::Sender<()>) {
+    let files = shared.files.clone();
+    let Some(left) = stop.run_until_cancelled(spawn_blocking(move || files.pending())).await else { return };
+    read.send(()).ok();
+    join_all(left.unwrap_or_default().into_iter().map(|pending| refresh::salvage(&shared, pending))).await;
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("ledger", &self.ledger).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! How the grants of this worker stand, for metrics, health and people.
+
+use serde_json::{Value, json};
+
+use super::{Grants, view::View};
+use crate::{
+    auth::{Area, grant::State},
+    metrics::live::{self, Page},
+    model::Moment,
+};
+
+/// How one grant stands on this worker.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// Its name.
+    pub name: String,
+    /// One word.
+    pub state: &'static str,
+    /// What it is for, where somebody has logged in.
+    pub area: Option<Area>,
+    /// The set of tokens.
+    pub serial: Option<u64>,
+    /// When the access token ends, in milliseconds since 1970 by the provider's clock.
+    pub access_ends_ms: Option<i64>,
+    /// When the refresh token ends.
+    pub refresh_ends_ms: Option<i64>,
+    /// When the login ends for good.
+    pub login_ends_ms: Option<i64>,
+    /// Since when a refresh is under way, in milliseconds since 1970 by the clock of whoever began it.
+    pub intent_since_ms: Option<i64>,
+    /// What keeps it from being used, for people.
+    pub problem: Option<String>,
+}
+
+impl Grants {
+    /// How each stands, by name.
+    #[must_use]
+    pub fn standing(&self) -> Vec<Standing> {
+        let Some(shared) = &self.shared else { return Vec::new() };
+        let entries: Vec<_> = {
+            let entries = shared.entries.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            entries.values().cloned().collect()
+        };
+        let clients = shared.clients.borrow().clone();
+        let named = |name: &str| clients.naming(name).first().map(|client| client.area);
+        let standing = entries.into_iter().filter_map(|entry| {
+            // One that nobody names any more.
+            let fallback = named(&entry.name)?;
+            let (view, grant) = (entry.view.borrow().clone(), entry.grant());
+            let area = grant.as_ref().map(|grant| grant.area);
+            let tokens = grant.as_ref().and_then(|grant| grant.tokens.as_ref());
+            let oauth = grant.as_ref().and_then(|grant| {
+                let client = clients.of_login(&grant.name, grant.area, &grant.login)?;
+                Some(&client.provider.oauth)
+            });
+            let (login_ends_ms, refresh_ends_ms) = match (&grant, oauth) {
+                (Some(grant), Some(oauth)) if tokens.is_some() => {
+                    grant.ends_ms(oauth.login_lifetime, oauth.idle_lifetime)
+                }
+                _ => (None, None),
+            };
+            let intent_since_ms = grant.as_ref().and_then(|grant| match &grant.state {
+                State::Refreshing { intent } => Some(intent.origin.begun_ms),
+                _ => None,
+            });
+            let command = super::view::command(shared, &entry.name, area.unwrap_or(fallback));
+            Some(Standing {
+                state: view.word(),
+                area,
+                serial: grant.as_ref().map(|grant| grant.serial),
+                access_ends_ms: tokens.map(|tokens| tokens.access_expires_ms),
+                refresh_ends_ms,
+                login_ends_ms,
+                intent_since_ms,
+                problem: problem(&view, &entry.name, &command),
+                name: entry.name.clone(),
+            })
+        });
+        standing.collect()
+    }
+
+    /// The part of `/health` that is about grants; `None` where no connector names one.
+    #[must_use]
+    pub fn report(&self) -> Option<Value> {
+        let standing = self.standing();
+        if standing.is_empty() {
+            return None;
+        }
+        let moment =
+            |at_ms: Option<i64>| at_ms.map(|at| Moment::from_micros(at.saturating_mul(1_000)).to_string());
+        let one = |one: &Standing| {
+            json!({
+                "name": one.name,
+                "state": one.state,
+                "area": one.area.map(Area::name),
+                "serial": one.serial,
+                "accessTokenEnds": moment(one.access_ends_ms),
+                "refreshTokenEnds": moment(one.refresh_ends_ms),
+                "loginEnds": moment(one.login_ends_ms),
+                "refreshingSince": moment(one.intent_since_ms),
+                "problem": one.problem,
+            })
+        };
+        Some(standing.iter().map(one).collect())
+    }
+
+    /// Puts them on a page of metrics.
+    pub fn measure(&self, page: &mut Page, now_ms: i64) {
+        for one in self.standing() {
+            page.put(&live::GRANT_STATE, &[&one.name, one.state], 1.0);
+            let ends = [
+                ("access", one.access_ends_ms),
+                ("refresh", one.refresh_ends_ms),
+                ("login", one.login_ends_ms),
+            ];
+            for (token, end) in ends {
+                if let Some(end) = end {
+                    page.put(&live::TOKEN_EXPIRY, &[&one.name, token], end as f64 / 1_000.0);
+                }
+            }
+            let open = one.intent_since_ms.map_or(0, |since| now_ms.saturating_sub(since).max(0));
+            page.put(&live::GRANT_INTENT, &[&one.name], open as f64 / 1_000.0);
+        }
+    }
+}
+
+/// A name that is only a setting's default, and that nobody has logged in for, is no problem before a task needs it.
+fn problem(view: &View, grant: &str, command: &str) -> Option<String> {
+    if matches!(view, View::Absent) {
+        return None;
+    }
+    view.problem(grant, command).map(|error| error.to_string())
+}

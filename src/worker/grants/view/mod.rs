@@ -1,0 +1,442 @@
+//! What this worker knows of one grant: opened, checked, and fit to be given out.
+//!
+//! ```text
+//! book ─▶ opened ─▶ its access token checked, once per serial ─▶ View ─▶ whoever asks for a token, if it is theirs
+//!                       │ has ended, or its key is not known
+//!                       └─▶ refused: its owner refreshes
+//! ```
+//!
+//! - A token is given out only after it stands in the topic, and only after this worker has checked it; and only to a connector
+//!   with the client and the identity service that it was given to.
+//! - While the next token cannot be checked because the provider's keys are away, or because the way there has changed, the one
+//!   before of the same login stays in use until it ends.
+//! - A set of tokens is told from another by its login and serial: a login over a record that nobody can read counts from 1 again.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Shared,
+    clients::{is_of, login_command},
+    issuer::Fault,
+};
+use crate::{
+    auth::{
+        Access, Area, Error,
+        grant::{Grant, Login, Origin, State},
+        seal,
+    },
+    config::Provider,
+    model::Moment,
+    retry::{Backoff, Chain, Policy, Retry},
+    secret::Secret,
+};
+
+/// Waits between looks at a provider's keys that are away.
+const AGAIN: Policy =
+    Policy { first: Duration::from_millis(500), longest: Duration::from_secs(30), total: None };
+/// So many tokens in a row that are of no use are a problem that people should see.
+const STALE_MOST: u32 = 3;
+/// How often what did not change is looked at again: references of a connector may have.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// What there is to say of a grant.
+#[derive(Debug, Clone)]
+pub(super) enum View {
+    /// The topic has not been read yet.
+    Unread,
+    /// Nobody has logged in.
+    Absent,
+    /// Somebody has logged out.
+    Out,
+    /// The provider does not take its refresh token any more.
+    Lost { reason: String },
+    /// It is encrypted with a key that this worker does not have.
+    Unreadable { kid: String },
+    /// The topic is that of other workers.
+    Foreign { group: String },
+    /// The provider gave a token that does not pass the check, or no connector has its client.
+    Distrusted { rule: String, login: String },
+    /// The OAuth client was refused when this worker tried to refresh it, and its access token is of no use any more.
+    Client { code: String, login: String, serial: u64 },
+    /// What it takes to ask the identity service is not there now.
+    Unusable { what: String },
+    /// It is there, and its token is not checked yet.
+    Unchecked,
+    /// It may be used, for as long as the token lives.
+    Good(Arc<Given>),
+}
+
+/// A token that may be given out, and to whom.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) access: Access,
+    pub(super) area: Area,
+    pub(super) login: Login,
+}
+
+/// A connector that uses a grant for an area.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) grant: String,
+    pub(super) provider: Provider,
+    pub(super) area: Area,
+    pub(super) connector: String,
+}
+
+impl Asker {
+    /// What keeps it from using the grant, if that does not pass by itself within moments.
+    pub(super) fn problem(&self, view: &View) -> Option<Error> {
+        match view {
+            View::Good(given) if !self.may_have(given) => {
+                let rule = not_theirs(self.area);
+                Some(Error::Distrusted { grant: self.grant.clone(), rule })
+            }
+            view => view.problem(&self.grant, &login_command(self.area, &self.connector)),
+        }
+    }
+
+    /// Whether a token was given to its client, by its identity service, for this.
+    pub(super) fn may_have(&self, given: &Given) -> bool {
+        self.area == given.area && is_of(&self.provider, &given.login)
+    }
+}
+
+impl View {
+    /// What keeps a grant from being used, if that does not pass by itself within moments.
+    pub(super) fn problem(&self, grant: &str, command: &str) -> Option<Error> {
+        let (grant, command) = (grant.to_owned(), command.to_owned());
+        Some(match self {
+            Self::Unread | Self::Unchecked | Self::Good(_) => return None,
+            Self::Absent => Error::Absent { grant, command },
+            Self::Out => Error::LoggedOut { grant, command },
+            Self::Lost { reason } => Error::Lost { grant, reason: reason.clone(), command },
+            Self::Unreadable { kid } => Error::Unreadable { grant, key: kid.clone() },
+            Self::Foreign { group } => Error::Foreign { group: group.clone() },
+            Self::Distrusted { rule, .. } => Error::Distrusted { grant, rule: rule.clone() },
+            Self::Unusable { what } => Error::Setup { grant, what: what.clone() },
+            Self::Client { code, .. } => Error::Client { grant, code: code.clone() },
+        })
+    }
+
+    /// Whether this is of the past since the grant stands like that: somebody has logged in.
+    pub(super) fn is_mended_by(&self, grant: &Grant) -> bool {
+        match self {
+            Self::Absent | Self::Out | Self::Lost { .. } => {
+                matches!(grant.state, State::Ready | State::Refreshing { .. })
+            }
+            Self::Client { login, serial, .. } => grant.login.id != *login || grant.serial > *serial,
+            Self::Distrusted { login, .. } => grant.login.id != *login,
+            _ => false,
+        }
+    }
+
+    /// One word for metrics and people.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::Absent => "absent",
+            Self::Out => "logged_out",
+            Self::Lost { .. } => "lost",
+            Self::Unreadable { .. } => "unreadable",
+            Self::Foreign { .. } => "foreign",
+            Self::Distrusted { .. } => "distrusted",
+            Self::Client { .. } => "client_refused",
+            Self::Unusable { .. } => "unusable",
+            Self::Unchecked => "unchecked",
+            Self::Good(_) => "ready",
+        }
+    }
+}
+
+/// One grant on this worker.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) view: watch::Sender<View>,
+    /// The grant behind the view, opened.
+    pub(super) grant: Mutex<Option<Arc<Grant>>>,
+}
+
+impl Entry {
+    pub(super) fn new(name: &str) -> Self {
+        let view = watch::Sender::new(View::Unread);
+        Self { name: name.to_owned(), view, grant: Mutex::default() }
+    }
+
+    pub(super) fn grant(&self) -> Option<Arc<Grant>> {
+        self.grant.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Keeps the view of one grant, until cancelled.
+pub(super) async fn keep(shared: Arc<Shared>, entry: Arc<Entry>, cancel: CancellationToken) {
+    let mut viewer = Viewer { shared, entry, checked: None, stale: None };
+    cancel.run_until_cancelled(viewer.run()).await;
+}
+
+struct Viewer {
+    shared: Arc<Shared>,
+    entry: Arc<Entry>,
+    /// Login and serial whose token was checked, and what came of it.
+    checked: Option<((String, u64), View)>,
+    stale: Option<Stale>,
+}
+
+/// Tokens that were too old, too new, or signed with a key that nobody knows.
+struct Stale {
+    login: String,
+    serial: u64,
+    in_a_row: u32,
+}
+
+impl Viewer {
+    /// Takes note of a token that is of no use; whether it is another than the last one.
+    fn is_news(&mut self, grant: &Grant) -> bool {
+        let before = self.stale.take().filter(|stale| stale.login == grant.login.id);
+        let is_news = before.as_ref().is_none_or(|stale| stale.serial != grant.serial);
+        let in_a_row = before.map_or(0, |stale| stale.in_a_row) + u32::from(is_news);
+        self.stale = Some(Stale { login: grant.login.id.clone(), serial: grant.serial, in_a_row });
+        is_news
+    }
+
+    async fn run(&mut self) {
+        let book = self.shared.ledger.book().clone();
+        let (mut changes, mut clients) = (book.changes(), self.shared.clients.subscribe());
+        let mut claimed = self.shared.claimed.subscribe();
+        book.caught_up().await;
+        let mut backoff = Backoff::new(AGAIN, 7);
+        loop {
+            changes.borrow_and_update();
+            clients.borrow_and_update();
+            claimed.borrow_and_update();
+            let again = match self.look().await {
+                Ok(()) => {
+                    backoff.reset();
+                    IDLE
+                }
+                Err(wait) => backoff.next_wait(wait).unwrap_or(IDLE),
+            };
+            tokio::select! {
+                _ = changes.changed() => {}
+                _ = clients.changed() => self.forget(),
+                _ = claimed.changed() => {}
+                () = sleep(again) => {}
+            }
+        }
+    }
+
+    /// Looks once. `Err` if it has to be looked at again soon.
+    async fn look(&mut self) -> Result<(), Retry> {
+        let opened = self.shared.ledger.grant(&self.entry.name);
+        let grant = opened.as_ref().ok().and_then(|grant| grant.clone()).map(Arc::new);
+        self.entry.grant.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&grant);
+        if let Some(group) = self.shared.foreign() {
+            self.show(View::Foreign { group });
+            return Ok(());
+        }
+        let grant = match (opened, grant) {
+            (Err(error), _) => {
+                self.show(unreadable(error));
+                return Ok(());
+            }
+            (Ok(_), None) => {
+                self.show(View::Absent);
+                return Ok(());
+            }
+            (Ok(_), Some(grant)) => grant,
+        };
+        match &grant.state {
+            State::Out { .. } => self.show(View::Out),
+            State::Lost { origin, reason, .. } => {
+                self.show(View::Lost { reason: lost(origin.as_ref(), reason) });
+            }
+            State::Ready | State::Refreshing { .. } => return self.check(&grant).await,
+        }
+        Ok(())
+    }
+
+    async fn check(&mut self, grant: &Grant) -> Result<(), Retry> {
+        let Some(tokens) = &grant.tokens else { return Ok(()) };
+        let mark = (grant.login.id.clone(), grant.serial);
+        if let Some((checked, view)) = &self.checked
+            && *checked == mark
+        {
+            let view = view.clone();
+            self.show(view);
+            return Ok(());
+        }
+        let clients = self.shared.clients.borrow().clone();
+        let Some(client) = clients.of_login(&grant.name, grant.area, &grant.login) else {
+            self.show(View::Distrusted { rule: not_theirs(grant.area), login: grant.login.id.clone() });
+            return Ok(());
+        };
+        let issuer = match self.shared.issuer(client) {
+            Ok(issuer) => issuer,
+            // A file may be missing for a moment, while it is replaced.
+            Err(error) => {
+                tracing::warn!(grant = grant.name, error = %Chain(&error), "the identity service cannot be asked");
+                if !self.shows_good(&grant.login.id) {
+                    self.show(View::Unusable { what: Chain(&error).to_string() });
+                }
+                return Err(Retry::Later);
+            }
+        };
+        // The keys may take a while, and what was said before is not so any more.
+        let is_mended = self.entry.view.borrow().is_mended_by(grant);
+        if is_mended {
+            self.show(View::Unchecked);
+        }
+        let view = match issuer.check(&tokens.access).await {
+            Ok(told) => {
+                let end = told.unwrap_or(tokens.access_expires_ms).min(tokens.access_expires_ms);
+                let header = Secret::new(format!("Bearer {}", tokens.access.reveal()));
+                let access = Access { header, serial: grant.serial, expires_ms: Some(end) };
+                View::Good(Arc::new(Given { access, area: grant.area, login: grant.login.clone() }))
+            }
+            Err(Fault::Distrusted(rule)) => {
+                tracing::error!(grant = grant.name, serial = grant.serial, rule, "a token is not trusted");
+                View::Distrusted { rule, login: grant.login.id.clone() }
+            }
+            Err(Fault::Stale(rule)) => {
+                if self.is_news(grant) {
+                    let serial = grant.serial;
+                    tracing::warn!(
+                        grant = grant.name,
+                        serial,
+                        rule,
+                        "a token is of no use; its owner gets another"
+                    );
+                }
+                if self.stale.as_ref().is_some_and(|stale| stale.in_a_row >= STALE_MOST) {
+                    self.show(View::Unusable {
+                        what: format!("each of the last {STALE_MOST} tokens: {rule}"),
+                    });
+                } else {
+                    self.waits(&grant.login.id);
+                }
+                // Its owner gets another; if that is no better either, it waits between two.
+                self.shared.refuse(&grant.name, &grant.login.id, grant.serial);
+                return Ok(());
+            }
+            Err(Fault::Keys { source, retry }) => {
+                tracing::warn!(grant = grant.name, error = %Chain(&*source), "the provider's keys cannot be had");
+                self.waits(&grant.login.id);
+                return Err(if retry == Retry::Never { Retry::Later } else { retry });
+            }
+        };
+        self.stale = None;
+        self.checked = Some((mark, view.clone()));
+        self.show(view);
+        Ok(())
+    }
+
+    /// The token of now cannot be given out; one before it of the same login stays in use.
+    fn waits(&self, login: &str) {
+        if !self.shows_good(login) {
+            self.show(View::Unchecked);
+        }
+    }
+
+    fn shows_good(&self, login: &str) -> bool {
+        matches!(&*self.entry.view.borrow(), View::Good(given) if given.login.id == login)
+    }
+
+    /// Another client, or another way to the provider: what was found with the one before says nothing.
+    fn forget(&mut self) {
+        self.checked = None;
+        self.entry.view.send_if_modified(|shown| {
+            let was_refused = matches!(shown, View::Client { .. });
+            if was_refused {
+                *shown = View::Unchecked;
+            }
+            was_refused
+        });
+    }
+
+    fn show(&self, view: View) {
+        self.entry.view.send_if_modified(|shown| {
+            let is_other = !shown.covers(&view);
+            if is_other {
+                *shown = view;
+            }
+            is_other
+        });
+    }
+}
+
+impl View {
+    /// Whether another need not be shown while this is.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Good(one), Self::Good(other)) => {
+                (one.login.id == other.login.id) && one.access.serial == other.access.serial
+            }
+            // Stays until there is another set of tokens, or the client is another.
+            (Self::Client { login, serial, .. }, Self::Good(other)) => {
+                *login == other.login.id && *serial >= other.access.serial
+            }
+            (one, other) => format!("{one:?}") == format!("{other:?}"),
+        }
+    }
+}
+
+fn unreadable(error: seal::Error) -> View {
+    match error {
+        seal::Error::UnknownKey { kid } => View::Unreadable { kid },
+        // Of a later version, which reads it: a login would take it away from those.
+        error @ seal::Error::Form { .. } => View::Unusable { what: error.to_string() },
+        error => View::Lost { reason: format!("its record cannot be read: {error}") },
+    }
+}
+
+/// That a grant is another client's, without a word of the configuration: this is shown where anybody may look.
+fn not_theirs(area: Area) -> String {
+    format!(
+        "the login was made with another oauth.client.id or provider.auth.url, or for another area, than this connector has: give \
+         {area}.oauth.grant a name of its own, or correct those and log in again"
+    )
+}
+
+/// How a grant was lost, for people.
+pub(super) fn lost(origin: Option<&Origin>, reason: &str) -> String {
+    match origin {
+        None => format!("the provider refuses its refresh token ({reason})"),
+        Some(Origin { worker, begun_ms }) => {
+            let begun = Moment::from_micros(begun_ms.saturating_mul(1_000));
+            format!(
+                "the refresh begun {begun} by {worker} never ended, and the provider refuses the stored token ({reason})"
+            )
+        }
+    }
+}
+
+/// What to run for a grant, by the first connector that names it.
+pub(super) fn command(shared: &Shared, grant: &str, area: Area) -> String {
+    let clients = shared.clients.borrow();
+    let connector = clients.naming(grant).iter().find(|client| client.area == area);
+    login_command(area, connector.map_or("NAME", |client| &client.connector))
+}
+
+/// Waits until a view is wanted, or `end`.
+pub(super) async fn wait_for(
+    view: &mut watch::Receiver<View>,
+    end: Instant,
+    mut wanted: impl FnMut(&View) -> bool,
+) -> Option<View> {
+    tokio::select! {
+        found = view.wait_for(|view| wanted(view)) => found.ok().map(|view| view.clone()),
+        () = sleep_until(end) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

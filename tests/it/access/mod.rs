@@ -1,0 +1,119 @@
+//! Logins, refreshes and the check of tokens against the simulated provider, over a real socket.
+
+mod bad_input;
+mod exchange;
+mod faults;
+mod token;
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::redirect;
+use tokio::time::Instant;
+use tributary::{
+    auth::{
+        Area,
+        check::Check,
+        http::ProviderClock,
+        identity::{Granted, Identity, Outcome},
+        login::{Entered, Login},
+    },
+    config::{OAuth, Provider, Transport},
+    secret::Secret,
+    simulator::Simulator,
+};
+use url::Url;
+
+use crate::support::harness::Test;
+
+/// All tests of this module's parts.
+pub(crate) fn tests() -> Vec<Test> {
+    let parts = [bad_input::tests(), exchange::tests(), faults::tests(), token::tests()];
+    parts.into_iter().flatten().collect()
+}
+
+const REDIRECT: &str = "http://localhost:8400/callback";
+
+/// Settings by which the simulator takes us for its client.
+pub(crate) fn provider(simulator: &Simulator) -> Provider {
+    let limit = Duration::from_secs(30);
+    Provider {
+        base_url: simulator.base_url(),
+        auth_url: simulator.auth_url(),
+        subscription_key: Secret::new("simulated-subscription-key"),
+        oauth: OAuth {
+            client_id: "simulated-client".into(),
+            client_secret: Secret::new("simulated-secret"),
+            accounting_grant: "accounting".into(),
+            payroll_grant: "payroll".into(),
+            scopes: Vec::new(),
+            redirect_uri: None,
+            pkce: false,
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+            keys: None,
+            login_lifetime: None,
+            idle_lifetime: None,
+        },
+        transport: Transport {
+            connect: limit,
+            read: limit,
+            request: limit,
+            response_limit: 1 << 20,
+            authorities: None,
+        },
+    }
+}
+
+/// A clock that allows for five minutes.
+fn clock() -> ProviderClock {
+    ProviderClock::new(Duration::from_secs(300))
+}
+
+fn identity(provider: &Provider) -> Identity {
+    Identity::new(provider, clock()).unwrap()
+}
+
+/// The identity service and the check of its tokens.
+fn checked(provider: &Provider) -> (Identity, Check) {
+    let identity = identity(provider);
+    let check = Check::new(&identity, &provider.oauth).unwrap();
+    (identity, check)
+}
+
+/// The query with which a person who logs in at this address comes back, by a browser that follows no redirect.
+async fn press(provider: &Provider, address: &Url) -> String {
+    let mut browser = reqwest::Client::builder().no_proxy().redirect(redirect::Policy::none());
+    if let Some(path) = &provider.transport.authorities {
+        let pem = std::fs::read(path).unwrap();
+        browser = browser.tls_certs_only([reqwest::Certificate::from_pem(&pem).unwrap()]);
+    }
+    let mut address = address.clone();
+    address.query_pairs_mut().append_pair("auto", "");
+    let answer = browser.build().unwrap().get(address).send().await.unwrap();
+    assert_eq!(answer.status(), 302, "{answer:?}");
+    let location = Url::parse(answer.headers()["location"].to_str().unwrap()).unwrap();
+    assert!(location.as_str().starts_with(REDIRECT), "{location}");
+    location.query().unwrap().to_owned()
+}
+
+/// A whole login.
+async fn log_in(provider: &Provider, area: Area) -> Entered {
+    let login = Login::begin(provider, area, REDIRECT, &clock()).unwrap();
+    let query = press(provider, login.address()).await;
+    let code = login.accept(&query).unwrap();
+    login.finish(code).await.unwrap()
+}
+
+/// Presents a refresh token.
+async fn refresh(identity: &Identity, token: &Secret) -> Outcome {
+    let end = Instant::now() + Duration::from_secs(30);
+    identity.refresh(token, Arc::new(|| true), end).await
+}
+
+/// Presents one that must be taken.
+async fn refreshed(identity: &Identity, token: &Secret) -> Granted {
+    match refresh(identity, token).await {
+        Outcome::Granted(granted) => granted,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,281 @@
+//! What the client takes care of where a provider answers in ways of its own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use async_trait::async_trait;
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    sync::Notify,
+    time::{Instant, timeout},
+};
+use tributary::{
+    api::{Acted, Ask, Budget, Cause, Client, Lane, Limit, Rates, Reach},
+    auth::{self, Access, Tokens, http::ProviderClock},
+    metrics::ApiWait,
+    model::AccountingResource,
+    retry::{Chain, Retry},
+    secret::Secret,
+};
+
+use super::wire::subscription;
+use super::{
+    FREELY, LONG, Stale, ask,
+    canned::{Canned, Reply, answer},
+    client_of, page,
+};
+
+crate::tests! {
+    plain a_wait_that_a_failing_host_names_is_told;
+    plain a_read_asks_for_nothing_out_of_a_cache_and_tells_where_it_gets_it;
+    plain a_post_that_failed_while_its_token_ended_is_not_sent_again;
+    plain nobody_waits_for_a_token_with_a_turn_in_hand;
+    plain a_company_list_that_refuses_in_any_way_is_asked_the_other_way_once;
+    plain a_refusal_for_lack_of_a_right_costs_one_token_and_names_the_login;
+    plain a_host_that_never_answers_is_left_alone_however_short_the_calls_are;
+    plain a_host_that_cannot_be_connected_to_is_told_by_that_limit;
+    plain a_page_instead_of_an_answer_is_told_by_its_first_words;
+    plain a_token_that_is_none_is_told_as_such;
+}
+
+fn json(status: u16, body: &str) -> Reply {
+    Reply::Now(answer(status, "content-type: application/json\r\n", body))
+}
+
+fn now_ms() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+async fn a_wait_that_a_failing_host_names_is_told() {
+    let provider = Canned::start(|_| Reply::Now(answer(503, "retry-after: 9\r\n", "busy"))).await;
+    let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
+
+    let error = accounting.event_names(AccountingResource::Accounts, &ask()).await.unwrap_err();
+
+    assert_eq!((error.retry(), error.acted), (Retry::After(Duration::from_secs(9)), Acted::Unknown));
+    assert_eq!((error.reach(), error.excerpt.as_deref()), (Reach::Everything, Some("busy")));
+}
+
+async fn a_read_asks_for_nothing_out_of_a_cache_and_tells_where_it_gets_it() {
+    let provider = Canned::start(|_| Reply::Now(answer(200, "age: 7\r\n", "[]"))).await;
+    let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
+
+    let companies = accounting.companies(page(1, 10), &ask()).await.unwrap();
+
+    assert_eq!(companies.cut.age, Some(Duration::from_secs(7)));
+    assert!(provider.heads()[0].contains("cache-control: no-cache"), "{:?}", provider.heads());
+}
+
+/// Tokens that live for a while; the second is waited for in vain.
+#[derive(Debug)]
+struct Ending {
+    life: Duration,
+    given: AtomicUsize,
+    wanted: Notify,
+}
+
+impl Ending {
+    fn new(life: Duration) -> Arc<Self> {
+        Arc::new(Self { life, given: AtomicUsize::new(0), wanted: Notify::new() })
+    }
+}
+
+#[async_trait]
+impl Tokens for Ending {
+    async fn token(&self, end: Instant) -> Result<Access, auth::Error> {
+        let serial = self.given.fetch_add(1, Ordering::Relaxed) as u64 + 1;
+        if serial > 1 {
+            self.wanted.notify_one();
+            tokio::time::sleep_until(end).await;
+            return Err(auth::Error::Pending { grant: "acc".into(), waited: Duration::ZERO });
+        }
+        let expires_ms = Some(now_ms() + i64::try_from(self.life.as_millis()).unwrap());
+        Ok(Access { header: Secret::new("Bearer first"), serial, expires_ms })
+    }
+
+    async fn instead_of(&self, _: &Access, end: Instant) -> Result<Access, auth::Error> {
+        self.token(end).await
+    }
+}
+
+async fn a_post_that_failed_while_its_token_ended_is_not_sent_again() {
+    let late = Duration::from_secs(4);
+    let provider = Canned::start(move |_| Reply::After(late, answer(500, "", ""))).await;
+    let tokens = Ending::new(late / 2);
+    let accounting = client_of(&provider.options(), FREELY).accounting(Arc::clone(&tokens) as _);
+
+    let wanted = subscription(vec!["Svc.A".into()]);
+    let error = accounting.subscribe(AccountingResource::Accounts, &wanted, &ask()).await.unwrap_err();
+
+    assert!(matches!(error.cause, Cause::Server { .. }), "{error:?}");
+    assert_eq!((error.acted, provider.heads().len()), (Acted::Unknown, 1));
+    assert_eq!(tokens.given.load(Ordering::Relaxed), 1);
+}
+
+async fn nobody_waits_for_a_token_with_a_turn_in_hand() {
+    let provider = Canned::start(|_| json(200, "[]")).await;
+    // The second turn comes after two seconds, and the token has ended by then.
+    let rates = Rates { application: 0.5, company: 0.5, in_flight: 1 };
+    let budget = Budget::new(rates);
+    let clock = ProviderClock::new(Duration::from_secs(300));
+    let client = Client::new(&provider.options(), budget.clone(), clock).unwrap();
+    let tokens = Ending::new(Duration::from_secs(1));
+    drop(budget.admit(Lane::Webhook, None, Instant::now() + LONG).await.unwrap());
+
+    let accounting = client.accounting(Arc::clone(&tokens) as _);
+    let call = tokio::spawn(async move { accounting.companies(page(1, 10), &ask()).await });
+    timeout(LONG, tokens.wanted.notified()).await.unwrap();
+
+    assert_eq!(budget.look().in_flight, 0, "a turn is kept while a token is waited for");
+    timeout(LONG, budget.admit(Lane::Repair, None, Instant::now() + LONG)).await.unwrap().unwrap();
+    call.abort();
+    assert_eq!(provider.heads(), Vec::<String>::new());
+}
+
+async fn a_company_list_that_refuses_in_any_way_is_asked_the_other_way_once() {
+    for status in [400, 403, 404, 422, 500] {
+        let provider = Canned::start(move |head| match head.contains("\r\ncontext: none") {
+            true => json(200, "[]"),
+            false => json(status, "{}"),
+        })
+        .await;
+        let client = client_of(&provider.options(), FREELY);
+
+        for requests in [2, 3, 4] {
+            // What was learnt is the client's, not that of one user of it.
+            let accounting = client.accounting(Arc::new(Stale::default()));
+            accounting.companies(page(1, 10), &ask()).await.unwrap();
+            assert_eq!(provider.heads().len(), requests, "{status}");
+        }
+    }
+    for (status, requests) in [(503, 1), (401, 2), (404, 2)] {
+        let provider = Canned::start(move |_| json(status, "{}")).await;
+        let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
+
+        let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+
+        assert_eq!((error.status, provider.heads().len()), (Some(status), requests));
+    }
+}
+
+/// One token that is good, and a word on whose it is.
+#[derive(Debug, Default)]
+struct Named(Stale);
+
+#[async_trait]
+impl Tokens for Named {
+    async fn token(&self, end: Instant) -> Result<Access, auth::Error> {
+        self.0.token(end).await
+    }
+
+    async fn instead_of(&self, refused: &Access, end: Instant) -> Result<Access, auth::Error> {
+        self.0.instead_of(refused, end).await
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some("the grant books: run `tributary auth login`".into())
+    }
+}
+
+async fn a_refusal_for_lack_of_a_right_costs_one_token_and_names_the_login() {
+    let provider = Canned::start(|head| match head.contains("/webhooks/events") {
+        true => json(401, "{}"),
+        false => json(200, "[]"),
+    })
+    .await;
+    let tokens = Arc::new(Named::default());
+    let accounting = client_of(&provider.options(), FREELY).accounting(Arc::clone(&tokens) as _);
+    accounting.companies(page(1, 10), &ask()).await.unwrap();
+
+    for requests in [3, 4, 5] {
+        let error = accounting.event_names(AccountingResource::Accounts, &ask()).await.unwrap_err();
+        let shown = Chain(&error).to_string();
+        assert!(shown.contains("the grant books: run `tributary auth login`"), "{shown}");
+        assert_eq!((error.retry(), error.reach()), (Retry::Never, Reach::Grant));
+        assert_eq!((tokens.0.0.load(Ordering::Relaxed), provider.heads().len()), (1, requests));
+    }
+    // Another endpoint is another matter: there the token may have ended.
+    accounting.event_names(AccountingResource::Customers, &ask()).await.unwrap_err();
+    assert_eq!(tokens.0.0.load(Ordering::Relaxed), 2);
+}
+
+async fn a_host_that_never_answers_is_left_alone_however_short_the_calls_are() {
+    let provider = Canned::start(|_| Reply::Never).await;
+    let mut options = provider.options();
+    options.transport.read = Duration::from_millis(400);
+    options.transport.connect = Duration::from_millis(200);
+    let accounting = client_of(&options, FREELY).accounting(Arc::new(Stale::default()));
+    let short = || Ask::within(Lane::Webhook, Duration::from_millis(300));
+
+    for _ in 0..5 {
+        accounting.companies(page(1, 10), &short()).await.unwrap_err();
+    }
+    let sixth = accounting.companies(page(1, 10), &short()).await.unwrap_err();
+
+    assert!(matches!(sixth.cause, Cause::Waited { what: ApiWait::Circuit, .. }), "{sixth:?}");
+}
+
+async fn a_host_that_cannot_be_connected_to_is_told_by_that_limit() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    // Nobody accepts these, so there is no room for another.
+    let mut waiting = Vec::new();
+    while let Ok(stream) = timeout(Duration::from_millis(500), TcpStream::connect(address)).await {
+        waiting.push(stream.unwrap());
+    }
+    let provider = Canned::start(|_| Reply::Never).await;
+    let mut options = provider.options();
+    options.base_url = format!("http://{address}").parse().unwrap();
+    options.transport.connect = Duration::from_millis(200);
+
+    let accounting = client_of(&options, FREELY).accounting(Arc::new(Stale::default()));
+    let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+
+    assert!(matches!(error.cause, Cause::Timeout { limit: Limit::Connect }), "{error:?}");
+    assert_eq!((error.retry(), error.acted), (Retry::Later, Acted::No));
+}
+
+async fn a_page_instead_of_an_answer_is_told_by_its_first_words() {
+    let long = "a word ".repeat(1 << 20);
+    let provider =
+        Canned::start(move |_| Reply::Now(answer(200, "content-type: text/html\r\n", &long))).await;
+    let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
+
+    let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+
+    assert!(matches!(error.cause, Cause::NotJson), "{error:?}");
+    assert!(error.excerpt.is_some_and(|words| words.starts_with("a word a word") && words.len() == 200));
+}
+
+/// A token that no header can carry.
+#[derive(Debug)]
+struct Broken;
+
+#[async_trait]
+impl Tokens for Broken {
+    async fn token(&self, _: Instant) -> Result<Access, auth::Error> {
+        Ok(Access { header: Secret::new("Bearer a\nb"), serial: 1, expires_ms: None })
+    }
+
+    async fn instead_of(&self, _: &Access, end: Instant) -> Result<Access, auth::Error> {
+        self.token(end).await
+    }
+}
+
+async fn a_token_that_is_none_is_told_as_such() {
+    let provider = Canned::start(|_| json(200, "[]")).await;
+    let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Broken));
+
+    let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+
+    assert!(matches!(error.cause, Cause::Unsendable), "{error:?}");
+    assert_eq!((error.retry(), error.acted, error.reach()), (Retry::Never, Acted::No, Reach::Grant));
+    assert!(provider.heads().is_empty());
+}

@@ -1,0 +1,259 @@
+//! Workers that do nothing but keep grants, on topics of their own.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tributary::auth::grant::{Grant, Login};
+use tributary::auth::seal::Keyring;
+use tributary::auth::{Access, Area, Error, Tokens};
+use tributary::config::{self, Connector, Provider, Providers};
+use tributary::kafka::{Admin, GroupOptions, Membership};
+use tributary::worker::arbiter::Arbiter;
+use tributary::worker::grants::book::Owners;
+use tributary::worker::grants::ledger::Ledger;
+use tributary::worker::grants::{Grants, Parts, Watch};
+use tributary::worker::state::configs::{self, Properties};
+use tributary::worker::state::{State, Tail};
+use tributary::worker::topics;
+
+use super::bank::Bank;
+use crate::support::{prefix, traced};
+
+/// What a busy machine may need for one call; nothing waits this long when all is well.
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const KEY: &str = "the first key of the grants, long enough";
+pub(super) const OTHER_KEY: &str = "another key of the grants, long enough";
+/// How often a condition is looked at that gives no sign.
+const STEP: Duration = Duration::from_millis(20);
+const WORK_PARTITIONS: u32 = 8;
+
+/// The topics of one cluster, and one connector that names the grants `accounting` and `payroll`.
+pub(super) struct Ground {
+    bootstrap: String,
+    prefix: String,
+    pub(super) bank: Bank,
+    pub(super) directory: TempDir,
+}
+
+/// One worker.
+pub(super) struct Worker {
+    pub(super) tokens: Arc<dyn Tokens>,
+    pub(super) grants: Grants,
+    pub(super) membership: Membership,
+    pub(super) cancel: CancellationToken,
+    pub(super) running: JoinHandle<()>,
+}
+
+impl Ground {
+    pub(super) async fn create(bootstrap: &str, name: &str, life: Duration) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let ground =
+            Self { bootstrap: bootstrap.to_owned(), prefix: prefix(name), bank: Bank::new(life), directory };
+        let worker = ground.config(KEY, None, "setup");
+        let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
+        let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
+        let write = |_: &configs::Configs| {
+            Ok::<_, Infallible>(((), vec![configs::connector("books", Some(&connector()))]))
+        };
+        arbiter.write(LIMIT, write).await.unwrap();
+        ground
+    }
+
+    /// Changes a setting of the connector.
+    pub(super) async fn edit(&self, key: &str, value: &str) {
+        let worker = self.config(KEY, None, "setup");
+        let partitions = topics::ensure(&Admin::Real(worker.kafka.clone()), &worker.topics).await.unwrap();
+        let state = State::follow(&worker.kafka, &worker.topics, &partitions).await.unwrap();
+        let arbiter = Arbiter::new(&worker.kafka, state.configs.clone(), state.offsets.places());
+        let mut edited = connector();
+        edited.insert(key.to_owned(), value.to_owned());
+        let write = |_: &configs::Configs| {
+            Ok::<_, Infallible>(((), vec![configs::connector("books", Some(&edited))]))
+        };
+        arbiter.write(LIMIT, write).await.unwrap();
+    }
+
+    /// As one worker has it.
+    pub(super) fn config(&self, key: &str, previous: Option<&str>, id: &str) -> Arc<config::Worker> {
+        traced::hide("the encryption key", key);
+        let mut settings = vec![
+            ("CONNECT_BOOTSTRAP_SERVERS".to_owned(), self.bootstrap.clone()),
+            ("CONNECT_GROUP_ID".to_owned(), self.prefix.clone()),
+            ("CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL".to_owned(), "http://127.0.0.1:1".to_owned()),
+            ("CONNECT_GRANT_ENCRYPTION_KEY".to_owned(), key.to_owned()),
+            ("CONNECT_STATE_DIR".to_owned(), self.state_dir(id).display().to_string()),
+        ];
+        let previous =
+            previous.map(|key| ("CONNECT_GRANT_ENCRYPTION_KEY_PREVIOUS".to_owned(), key.to_owned()));
+        settings.extend(previous);
+        for topic in ["CONFIG", "OFFSET", "STATUS", "WORK", "GRANT"] {
+            let key = |rest: &str| format!("CONNECT_{topic}_STORAGE_{rest}");
+            settings.push((key("TOPIC"), format!("{}-{}", self.prefix, topic.to_lowercase())));
+            settings.push((key("REPLICATION_FACTOR"), "1".to_owned()));
+            if topic != "CONFIG" {
+                let count = if topic == "WORK" { WORK_PARTITIONS } else { 1 };
+                settings.push((key("PARTITIONS"), count.to_string()));
+            }
+        }
+        let environment = settings.into_iter().map(|(key, value)| (key.into(), value.into()));
+        Arc::new(config::Worker::load(None, environment).unwrap().config)
+    }
+
+    /// Whose the topic is once a worker has been there.
+    pub(super) fn owners(&self) -> Owners {
+        let worker = self.config(KEY, None, "setup");
+        Owners { group: worker.group.id.clone(), work_topic: worker.topics.work.name.clone() }
+    }
+
+    pub(super) fn state_dir(&self, id: &str) -> PathBuf {
+        self.directory.path().join(id)
+    }
+
+    /// What writes to the grants topic without being a worker.
+    pub(super) async fn ledger(&self, key: &str) -> Ledger {
+        let worker = self.config(key, None, "ledger");
+        let book = Tail::follow(&worker.kafka, &worker.topics.grant.name, 1).await.unwrap();
+        timeout(LIMIT, book.caught_up()).await.unwrap();
+        Ledger::new(&worker.kafka, book, Arc::new(Keyring::new(&key.into(), None).unwrap()))
+    }
+
+    /// Logs in, with the refresh token of this number.
+    pub(super) async fn log_in(&self, ledger: &Ledger, number: u32) -> Grant {
+        self.log_in_for(ledger, number, Area::Accounting).await
+    }
+
+    /// The same for another area, whose grant has its name.
+    pub(super) async fn log_in_for(&self, ledger: &Ledger, number: u32, area: Area) -> Grant {
+        let issued = self.bank.log_in(number);
+        let login = Login {
+            id: format!("login-{number}"),
+            at_ms: issued.at_ms,
+            subject: "0e5c9c3a".into(),
+            shown: None,
+            client_id: "client".into(),
+            auth_url: provider().auth_url.to_string(),
+        };
+        let log_in = |before: Option<&Grant>| {
+            Ok::<_, Infallible>(Grant::log_in(before, area.name(), area, login.clone(), issued.clone()))
+        };
+        let mut held = ledger.hold(area.name(), Arc::new(|| true));
+        held.write_over(Instant::now() + LIMIT, log_in).await.unwrap().unwrap()
+    }
+
+    pub(super) async fn worker(&self, id: &str) -> Worker {
+        self.worker_with(&self.config(KEY, None, id), id).await
+    }
+
+    pub(super) async fn worker_with(&self, worker: &Arc<config::Worker>, id: &str) -> Worker {
+        let options = GroupOptions {
+            group: worker.group.id.clone(),
+            topic: worker.topics.work.name.clone(),
+            session: worker.group.session_timeout,
+            heartbeat: worker.group.heartbeat_interval,
+            member: id.to_owned(),
+        };
+        let membership = Membership::join(&worker.kafka, options).await.unwrap();
+        let parts = Parts {
+            worker: Arc::clone(worker),
+            partitions: 1,
+            membership: membership.clone(),
+            work_partitions: WORK_PARTITIONS,
+            configs: Tail::follow(&worker.kafka, &worker.topics.config.name, 1).await.unwrap(),
+            worker_id: id.into(),
+            issuers: Arc::new(self.bank.clone()),
+            adopt: false,
+        };
+        parts.configs.caught_up().await;
+        let grants = Grants::start(&parts).await.unwrap();
+        let tokens = grants.tokens(&provider(), Area::Accounting, "books");
+        let cancel = CancellationToken::new();
+        let running = tokio::spawn(grants.clone().run(parts, cancel.clone()));
+        Worker { tokens, grants, membership, cancel, running }
+    }
+}
+
+impl Worker {
+    pub(super) async fn token(&self) -> Result<Access, Error> {
+        self.tokens.token(Instant::now() + LIMIT).await
+    }
+
+    /// How the grant of the connector stands.
+    pub(super) fn watch(&self) -> Watch {
+        self.grants.watch(&provider(), Area::Accounting, "books")
+    }
+
+    /// Waits until a token of at least this serial is given out, whatever is said before.
+    pub(super) async fn serial(&self, serial: u64) -> Access {
+        let end = Instant::now() + 2 * LIMIT;
+        loop {
+            let token = self.tokens.token(end).await;
+            match token {
+                Ok(token) if token.serial >= serial => return token,
+                other => assert!(Instant::now() < end, "still {other:?}"),
+            }
+            tokio::time::sleep(STEP).await;
+        }
+    }
+
+    /// Waits until there is none, and says why.
+    pub(super) async fn refusal(&self) -> Error {
+        let end = Instant::now() + 2 * LIMIT;
+        loop {
+            match self.tokens.token(Instant::now() + STEP).await {
+                Ok(_) | Err(Error::Pending { .. }) => {}
+                Err(error) => return error,
+            }
+            assert!(Instant::now() < end, "there is still a token");
+            tokio::time::sleep(STEP).await;
+        }
+    }
+
+    /// Ends it in order.
+    pub(super) async fn stop(self) {
+        self.cancel.cancel();
+        timeout(LIMIT, self.running).await.unwrap().unwrap();
+        self.membership.leave().await;
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub(super) async fn kill(self) {
+        self.running.abort();
+        assert!(self.running.await.unwrap_err().is_cancelled());
+        self.membership.leave().await;
+    }
+}
+
+fn connector() -> Properties {
+    let pairs = [
+        ("name", "books"),
+        ("connector.class", "RecordSource"),
+        ("topic.prefix", "acme"),
+        ("provider.base.url", "https://api.example.com"),
+        ("provider.auth.url", "https://login.example.com"),
+        ("provider.subscription.key", "0123456789abcdef"),
+        ("oauth.client.id", "client"),
+        ("oauth.client.secret", "0123456789abcdef"),
+    ];
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+pub(super) fn provider() -> Provider {
+    provider_with(&[])
+}
+
+/// As another connector has it.
+pub(super) fn provider_with(changed: &[(&str, &str)]) -> Provider {
+    let mut config = connector();
+    config.extend(changed.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    match Connector::parse("books", &config, &Providers::new([])).unwrap().0 {
+        Connector::RecordSource(source) => source.provider,
+        Connector::WebhookSource(_) => unreachable!("it is a RecordSource"),
+    }
+}

@@ -1,0 +1,147 @@
+//! A worker that is killed at any moment of its refreshes, and comes back on its disk.
+//!
+//! Its grants are refreshed all the time, by a provider that rotates refresh tokens, ends a grant whose token is shown twice, and
+//! takes its time before and after its work, so that kills fall between our intent and its rotation, and between that and our
+//! commit. In longer runs it is now and then killed again while it recovers. `TRIBUTARY_TEST_CYCLES` says how often it is killed,
+//! `TRIBUTARY_TEST_SEED` what is drawn.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures::future::try_join_all;
+use tributary::simulator::knobs::Latency;
+
+use super::ground::LIMIT;
+use super::scene::{Scene, Standing};
+use super::verdict::{Books, Verdict};
+use crate::support::dice::{Dice, seed};
+use crate::support::harness::Test;
+use crate::support::{Error, Result, Shared, cycles};
+
+const GRANTS: [&str; 4] = ["north", "east", "south", "west"];
+/// The cycles of a run that nobody asked more of: with four grants each more than five samples.
+const CYCLES: u32 = 2;
+/// What an answer takes at most after the work; also how long after a rotation the kill comes at most.
+const ANSWER_MS: u64 = 400;
+/// What a request waits at most for the work.
+const REQUEST_MS: u64 = 150;
+/// Beyond [`CYCLES`] one in so many kills is followed by another within the time that recovery takes.
+const AGAIN: u64 = 4;
+const AGAIN_MS: u64 = 18_000;
+/// A session that has to end, an intent that has to be waited out, and a busy machine.
+const RECOVERY: Duration = Duration::from_secs(90);
+
+pub(crate) fn tests() -> Vec<Test> {
+    let name = concat!(module_path!(), "::a_grant_outlives_every_kill_but_one_between_rotation_and_commit");
+    let run = a_grant_outlives_every_kill_but_one_between_rotation_and_commit;
+    // A cycle takes twenty seconds.
+    vec![Test::real(name, run).within(180 + 90 * u64::from(cycles(CYCLES)))]
+}
+
+async fn a_grant_outlives_every_kill_but_one_between_rotation_and_commit(
+    shared: &'static Shared,
+) -> Result<()> {
+    let (seed, began) = (seed(), Instant::now());
+    let mut dice = Dice(seed);
+    let mut scene = Scene::start(shared, "grants-kill", 1, &[], |settings| {
+        settings.knobs.identity.access_seconds = 2;
+        settings.knobs.identity.latency = Latency::Uniform(0.0, REQUEST_MS as f64);
+        settings.knobs.identity.answer_latency = Latency::Uniform(0.0, ANSWER_MS as f64);
+    })
+    .await?;
+    try_join_all(GRANTS.iter().map(|name| scene.connect(name, &[]))).await?;
+    let mut logins: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (name, number) in GRANTS.into_iter().zip(scene.log_in_all(&GRANTS).await?) {
+        logins.entry(name).or_default().push(number);
+    }
+    let (mut kills, mut salvaged) = (Vec::new(), 0);
+
+    for cycle in 0..cycles(CYCLES) {
+        let told = |error: Error| Error(format!("seed {seed}, cycle {cycle}: {error}"));
+        refreshed(&scene).await.map_err(told)?;
+        presented(&scene).await;
+        // No wait for something that happens: the moment of the kill is what is drawn.
+        kill(&mut scene, &mut kills, dice.below(ANSWER_MS)).await.map_err(told)?;
+        if cycle >= CYCLES && dice.below(AGAIN) == 0 {
+            salvaged += salvaged_by(&scene);
+            kill(&mut scene, &mut kills, dice.below(AGAIN_MS)).await.map_err(told)?;
+        }
+        let after = refreshed(&scene).await.map_err(told)?;
+        salvaged += salvaged_by(&scene);
+
+        let lost: Vec<&str> = GRANTS.into_iter().filter(|name| after[*name].state == "lost").collect();
+        for name in &lost {
+            let Standing { problem, .. } = &after[*name];
+            let command = format!("run `tributary auth login accounting --connector {name}`");
+            assert!(problem.contains("never ended") && problem.ends_with(&command), "{problem}");
+        }
+        for (name, number) in lost.iter().zip(scene.log_in_all(&lost).await.map_err(told)?) {
+            logins.entry(name).or_default().push(number);
+        }
+    }
+    let is_ready =
+        |standing: &BTreeMap<String, Standing>| GRANTS.iter().all(|name| standing[*name].state == "ready");
+    scene.until(0, "ready after the logins", LIMIT, is_ready).await?;
+    // In order: what is under way is ended first, and nothing is cut.
+    scene.workers[0].stop().await?;
+
+    let identity = &scene.simulator.provider().identity;
+    let (issued, exchanges, written) = (identity.issued(), scene.exchanges(), scene.written().await);
+    let books = Books { issued: &issued, exchanges: &exchanges, kills: &kills };
+    let mut verdict = Verdict::default();
+    for (name, logins) in &logins {
+        verdict.add(&books, name, &written[*name], logins);
+    }
+    let samples = kills.len() * GRANTS.len();
+    println!(
+        "grants: {} kills of {} grants in {:.0?}, seed {seed}: {verdict}, {salvaged} answers found on the disk",
+        kills.len(),
+        GRANTS.len(),
+        began.elapsed()
+    );
+    assert!(verdict.faults.is_empty(), "seed {seed}, kills at {kills:?}: {verdict}");
+    assert!(verdict.refreshes >= samples, "{verdict}");
+    Ok(())
+}
+
+/// Kills the worker after so many milliseconds and starts it again; when that was.
+async fn kill(scene: &mut Scene, kills: &mut Vec<(i64, i64)>, after_ms: u64) -> Result<()> {
+    tokio::time::sleep(Duration::from_millis(after_ms)).await;
+    let begun = now_ms();
+    scene.workers[0].kill();
+    kills.push((begun, now_ms()));
+    scene.workers[0].start_again().await
+}
+
+/// Answers that the worker of now has found on its disk and written to the topic.
+fn salvaged_by(scene: &Scene) -> usize {
+    scene.workers[0].said().matches("found an answer of the provider").count()
+}
+
+/// Waits until each grant has been refreshed once more by the worker that runs now, or is lost.
+async fn refreshed(scene: &Scene) -> Result<BTreeMap<String, Standing>> {
+    let is_known = |standing: &BTreeMap<String, Standing>| {
+        GRANTS.iter().all(|name| standing.get(*name).is_some_and(|one| one.state != "unread"))
+    };
+    let before = scene.until(0, "known", RECOVERY, is_known).await?;
+    let is_refreshed = |standing: &BTreeMap<String, Standing>| {
+        GRANTS.iter().all(|name| {
+            let (before, now) = (&before[*name], &standing[*name]);
+            now.state == "lost" || now.state == "ready" && now.serial > before.serial
+        })
+    };
+    scene.until(0, "refreshed", RECOVERY, is_refreshed).await
+}
+
+/// Waits until the provider is shown another token.
+async fn presented(scene: &Scene) {
+    let identity = &scene.simulator.provider().identity;
+    let before = identity.exchange_count();
+    while identity.exchange_count() == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn now_ms() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}

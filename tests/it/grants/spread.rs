@@ -1,0 +1,157 @@
+//! Several workers and many grants: each has one that refreshes it, and another when that one dies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::future::try_join_all;
+use tokio::time::{Instant, sleep};
+use tributary::kafka::partition_of;
+
+use super::scene::{Scene, Standing, Written};
+use super::verdict::{Books, Verdict};
+use crate::support::{Error, Result, Shared};
+
+crate::tests! {
+    real each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_that_dies within 300;
+}
+
+const WORKERS: usize = 3;
+const GRANTS: i32 = 6;
+/// Seconds that an access token lives: it is refreshed after three quarters of that.
+const LIFE: u64 = 8;
+/// Refreshes of each grant that are looked at before the death.
+const ROUNDS: u64 = 2;
+/// Workers join and leave meanwhile, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
+const STEP: Duration = Duration::from_millis(50);
+
+async fn each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_that_dies(
+    shared: &'static Shared,
+) -> Result<()> {
+    let partitions = GRANTS.to_string();
+    let properties = [("work.storage.partitions", &*partitions), ("grant.storage.partitions", "3")];
+    let mut scene = Scene::start(shared, "grants-spread", WORKERS, &properties, |settings| {
+        settings.knobs.identity.access_seconds = LIFE;
+    })
+    .await?;
+    let names = names();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    try_join_all(names.iter().map(|name| scene.connect(name, &[]))).await?;
+    let logins: BTreeMap<&str, u64> = names.iter().copied().zip(scene.log_in_all(&names).await?).collect();
+    // From here on nobody joins: whoever has a grant keeps it.
+    let settled = refreshed(&scene, &names, 1).await?;
+    refreshed(&scene, &names, ROUNDS).await?;
+
+    let owners = owners(&scene.written().await, |written, name| written.grant.serial > settled[name].serial);
+    assert!(owners.values().all(|owners| owners.len() == 1), "{owners:?}");
+    let by_worker = owners.iter().fold(BTreeMap::<&str, usize>::new(), |mut by, (_, owners)| {
+        *by.entry(owners.first().unwrap()).or_default() += 1;
+        by
+    });
+    assert_eq!(by_worker.values().copied().collect::<Vec<_>>(), [2; WORKERS], "{owners:?}");
+
+    // Killed while it has nothing under way: no token is lost by that.
+    let (victim, id) = (0, worker_id(&scene, 0)?);
+    let theirs: Vec<&str> = names.iter().copied().filter(|name| owners[*name].contains(&id)).collect();
+    quiet(&scene, &theirs).await?;
+    let died = now_ms();
+    scene.workers[victim].kill();
+    let kills = [(died, now_ms())];
+    scene.workers.swap(0, 1);
+    let begun = Instant::now();
+    let after = refreshed(&scene, &names, 1).await?;
+    let recovered = begun.elapsed();
+
+    assert!(after.values().all(|one| one.state == "ready"), "{after:?}");
+    for worker in [0, 2] {
+        scene.workers[worker].stop().await?;
+    }
+    let written = scene.written().await;
+    let heirs = self::owners(&written, |written, _| written.at_ms > kills[0].1);
+    assert!(theirs.iter().all(|name| !heirs[*name].contains(&id)), "{id} is dead: {heirs:?}");
+    let identity = &scene.simulator.provider().identity;
+    let (issued, exchanges) = (identity.issued(), scene.exchanges());
+    let books = Books { issued: &issued, exchanges: &exchanges, kills: &kills };
+    let mut verdict = Verdict::default();
+    for (name, login) in &logins {
+        verdict.add(&books, name, &written[*name], &[*login]);
+    }
+    println!(
+        "grants: {WORKERS} workers, {GRANTS} grants, one killed, all refreshed after {recovered:.0?}: {verdict}"
+    );
+    assert_eq!((verdict.faults.len(), verdict.cut, verdict.again), (0, 0, 0), "{verdict}");
+    Ok(())
+}
+
+/// One for each partition of the work topic, so that every worker has as many; on all partitions of the grants topic.
+fn names() -> Vec<String> {
+    let named = |partition: i32| {
+        let names = (0..).map(|number| format!("grant-{number}"));
+        let mut fitting = names.filter(|name| {
+            partition_of(format!("grant/{name}").as_bytes(), GRANTS) == partition
+                && partition_of(name.as_bytes(), 3) == partition % 3
+        });
+        fitting.next().unwrap()
+    };
+    (0..GRANTS).map(named).collect()
+}
+
+/// Waits until each grant has been refreshed so many times more.
+async fn refreshed(scene: &Scene, names: &[&str], times: u64) -> Result<BTreeMap<String, Standing>> {
+    let is_known = |standing: &BTreeMap<String, Standing>| {
+        names.iter().all(|name| standing.get(*name).is_some_and(|one| one.state == "ready"))
+    };
+    let before = scene.until(0, "known", LIMIT, is_known).await?;
+    let is_refreshed = |standing: &BTreeMap<String, Standing>| {
+        names.iter().all(|name| {
+            let (before, now) = (&before[*name], &standing[*name]);
+            now.state == "lost" || now.serial >= before.serial + times
+        })
+    };
+    scene.until(0, "refreshed", LIMIT, is_refreshed).await
+}
+
+/// Waits until these grants are at rest, with most of the life of their tokens ahead of them.
+async fn quiet(scene: &Scene, names: &[&str]) -> Result<()> {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let written = scene.written().await;
+        let is_quiet = names.iter().all(|name| {
+            let last = &written[*name].last().unwrap().grant;
+            let left = last.tokens.as_ref().unwrap().access_expires_ms - now_ms();
+            last.intent().is_none() && left > i64::try_from(LIFE).unwrap() * 1_000 / 2
+        });
+        if is_quiet {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(Error(format!("{names:?} are never at rest")));
+        }
+        sleep(STEP).await;
+    }
+}
+
+/// Who has begun refreshes of each grant, of those that are looked at.
+fn owners(
+    written: &BTreeMap<String, Vec<Written>>,
+    is_looked_at: impl Fn(&Written, &str) -> bool,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let begun = |(name, written): (&String, &Vec<Written>)| {
+        let written = written.iter().filter(|one| is_looked_at(one, name));
+        let owners = written.filter_map(|one| Some(one.grant.intent()?.origin.worker.clone())).collect();
+        (name.clone(), owners)
+    };
+    written.iter().map(begun).collect()
+}
+
+/// The name of a worker, as others know it.
+fn worker_id(scene: &Scene, worker: usize) -> Result<String> {
+    let said = scene.workers[worker].said();
+    let line = said.lines().find_map(|line| line.split_once(" listens on "));
+    let (id, _) = line.ok_or_else(|| scene.workers[worker].error("it does not say who it is"))?;
+    Ok(id.rsplit(' ').next().unwrap_or(id).to_owned())
+}
+
+fn now_ms() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}

@@ -1,0 +1,271 @@
+//! What becomes of a grant in its topic, with a provider in memory that rotates tokens and ends a grant whose token comes twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::{Instant, timeout};
+use tributary::auth::Error;
+use tributary::auth::grant::{Cause, Conflict, Grant, Intent, Issued, Origin, State};
+use tributary::auth::seal::Keyring;
+use tributary::worker::grants::book::Owners;
+use tributary::worker::grants::{Files, Pending};
+
+use super::bank::Effect;
+use super::ground::{Ground, KEY, LIMIT, OTHER_KEY};
+use crate::support::Shared;
+
+crate::tests! {
+    real a_token_that_fifty_requests_are_refused_with_is_refreshed_once within 120;
+    real a_grant_is_refreshed_ahead_of_its_end_and_no_token_is_presented_twice within 180;
+    real an_answer_nobody_heard_is_tried_once_more_and_the_grant_is_then_lost_until_a_login within 180;
+    real whoever_begins_again_after_a_login_does_not_find_what_stood_before_it within 120;
+    real what_a_worker_leaves_open_its_successor_ends within 180;
+    real a_refresh_that_never_left_is_made_again_and_a_refused_client_is_told within 120;
+    real an_answer_on_the_disk_of_a_dead_process_is_salvaged within 120;
+    real a_new_key_opens_what_the_old_one_sealed_and_seals_it_anew within 180;
+    real workers_of_another_group_refresh_nothing within 120;
+    real logins_at_the_same_moment_get_a_serial_each within 120;
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn a_token_that_fifty_requests_are_refused_with_is_refreshed_once(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "grants-one", HOUR).await;
+    let (one, other) = (ground.worker("one:1").await, ground.worker("other:1").await);
+    ground.log_in(&ground.ledger(KEY).await, 1).await;
+    let (first, second) = (one.serial(1).await, other.serial(1).await);
+    assert_eq!(first.header.reveal(), "Bearer access-1");
+
+    let begun = Instant::now();
+    let asked = (0..50).map(|number| {
+        let (worker, refused) = if number % 2 == 0 { (&one, &first) } else { (&other, &second) };
+        worker.tokens.instead_of(refused, Instant::now() + LIMIT)
+    });
+    let given = join_all(asked).await;
+
+    println!("grants: 50 requests have another token after {:?}", begun.elapsed());
+    for access in given {
+        let access = access.unwrap();
+        assert_eq!((access.serial, access.header.reveal()), (2, "Bearer access-2"));
+    }
+    assert_eq!(ground.bank.presented(), ["refresh-1"]);
+    one.stop().await;
+    other.stop().await;
+}
+
+async fn a_grant_is_refreshed_ahead_of_its_end_and_no_token_is_presented_twice(shared: &'static Shared) {
+    let life = Duration::from_secs(160);
+    let ground = Ground::create(shared.bootstrap(), "grants-due", life).await;
+    let (one, other) = (ground.worker("one:1").await, ground.worker("other:1").await);
+    // A quarter of its life before it ends, more or less a fifth of that: in 2 to 18 seconds, and 32 at least before it is over.
+    ground.bank.age(Duration::from_secs(110));
+    ground.log_in(&ground.ledger(KEY).await, 1).await;
+
+    let (first, second) = tokio::join!(one.serial(2), other.serial(2));
+
+    assert_eq!((first.header.reveal(), second.header.reveal()), ("Bearer access-2", "Bearer access-2"));
+    let ages = ground.bank.ages();
+    assert!(ages.iter().all(|age| *age > life * 7 / 10 && *age < life), "{ages:?}");
+    assert_eq!(ground.bank.presented(), ["refresh-1"]);
+    one.stop().await;
+    other.stop().await;
+}
+
+async fn an_answer_nobody_heard_is_tried_once_more_and_the_grant_is_then_lost_until_a_login(
+    shared: &'static Shared,
+) {
+    let ground = Ground::create(shared.bootstrap(), "grants-lost", HOUR).await;
+    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
+    ground.log_in(&ledger, 1).await;
+    let first = worker.serial(1).await;
+    ground.bank.next(Effect::LoseAnswer);
+
+    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
+    let lost = worker.refusal().await;
+
+    let told = lost.to_string();
+    assert!(matches!(lost, Error::Lost { .. }), "{told}");
+    assert!(told.contains("by one:1 never ended") && told.contains("invalid_grant"), "{told}");
+    assert!(told.ends_with("run `tributary auth login accounting --connector books`"), "{told}");
+    assert_eq!(ground.bank.presented(), ["refresh-1", "refresh-1"]);
+    ground.log_in(&ledger, 20).await;
+    assert_eq!(worker.serial(2).await.header.reveal(), "Bearer access-20");
+    worker.stop().await;
+}
+
+async fn whoever_begins_again_after_a_login_does_not_find_what_stood_before_it(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "grants-mended", HOUR).await;
+    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
+    let absent = worker.refusal().await;
+    assert!(matches!(absent, Error::Absent { .. }), "{absent}");
+    let mut watch = worker.watch();
+    assert!(matches!(watch.problem(), Some(Error::Absent { .. })));
+
+    // The new token is still being checked when somebody is told to begin again.
+    ground.bank.hold_checks(true);
+    ground.log_in(&ledger, 1).await;
+    watch.catch_up().await;
+
+    assert!(watch.problem().is_none(), "{:?}", watch.problem());
+    ground.bank.hold_checks(false);
+    assert_eq!(worker.serial(1).await.header.reveal(), "Bearer access-1");
+    assert!(watch.problem().is_none(), "{:?}", watch.problem());
+    worker.stop().await;
+}
+
+async fn what_a_worker_leaves_open_its_successor_ends(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "grants-successor", HOUR).await;
+    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
+    ground.log_in(&ledger, 1).await;
+    let first = worker.serial(1).await;
+    ground.bank.next(Effect::Hang);
+    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
+    timeout(LIMIT, ground.bank.has_seen(1)).await.unwrap();
+
+    worker.kill().await;
+    let begun = Instant::now();
+    let successor = ground.worker("two:1").await;
+    let given = successor.serial(2).await;
+
+    println!("grants: a successor has ended an open refresh after {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() > Duration::from_secs(10),
+        "the token was presented while it might have been on its way"
+    );
+    assert_eq!(given.header.reveal(), "Bearer access-2");
+    assert_eq!(ground.bank.presented(), ["refresh-1", "refresh-1"]);
+    successor.stop().await;
+}
+
+async fn a_refresh_that_never_left_is_made_again_and_a_refused_client_is_told(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "grants-unsent", HOUR).await;
+    let worker = ground.worker("one:1").await;
+    ground.log_in(&ground.ledger(KEY).await, 1).await;
+    let first = worker.serial(1).await;
+    ground.bank.next(Effect::NotSent);
+    ground.bank.next(Effect::Refuse("invalid_client"));
+
+    worker.tokens.instead_of(&first, Instant::now()).await.unwrap_err();
+    timeout(2 * LIMIT, ground.bank.has_seen(1)).await.unwrap();
+    let refusal = worker.refusal().await;
+
+    assert!(matches!(&refusal, Error::Client { code, .. } if code == "invalid_client"), "{refusal}");
+    assert_eq!(ground.bank.presented(), ["refresh-1"]);
+    worker.stop().await;
+}
+
+async fn an_answer_on_the_disk_of_a_dead_process_is_salvaged(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "grants-salvage", HOUR).await;
+    let ledger = ground.ledger(KEY).await;
+    ground.log_in(&ledger, 1).await;
+    let mut held = ledger.hold("accounting", Arc::new(|| true));
+    let begin = |grant: Option<&Grant>| grant.ok_or(Conflict::Changed)?.begin(1, intent()).map(Some);
+    let begun = held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap();
+    let issued = Issued { refresh: Some("refresh-2".into()), ..ground.bank.log_in(2) };
+    let base = begun.base(begun.intent().unwrap());
+    let keys = Arc::new(Keyring::new(&KEY.into(), None).unwrap());
+    let files = Files::new(&ground.state_dir("one"), keys);
+    files.pend(&Pending { name: "accounting".into(), base, issued }).await.unwrap();
+    drop(held);
+
+    let started = Instant::now();
+    let worker = ground.worker("one").await;
+    let given = worker.serial(2).await;
+
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "it was not salvaged before anybody might try again"
+    );
+    assert_eq!(given.header.reveal(), "Bearer access-2");
+    assert!(ground.bank.presented().is_empty());
+    worker.stop().await;
+    let left: Vec<_> = std::fs::read_dir(ground.state_dir("one").join("grants")).unwrap().collect();
+    assert_eq!(left.len(), 1, "only the copy of the grant is left: {left:?}");
+    assert_eq!(files.copy("accounting").unwrap().serial, 2);
+}
+
+async fn a_new_key_opens_what_the_old_one_sealed_and_seals_it_anew(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "grants-rekey", HOUR).await;
+    let old = ground.ledger(KEY).await;
+    ground.log_in(&old, 1).await;
+    let unknown = ground.worker_with(&ground.config(OTHER_KEY, None, "unknown"), "unknown").await;
+    let refusal = unknown.refusal().await;
+    assert!(matches!(&refusal, Error::Unreadable { key, .. } if key == old.keys().kid()), "{refusal}");
+
+    let both = ground.worker_with(&ground.config(OTHER_KEY, Some(KEY), "both"), "both").await;
+    // Whoever has only the new key can read it once it is sealed anew.
+    unknown.stop().await;
+    let new = ground.ledger(OTHER_KEY).await;
+    let mut changes = new.book().changes();
+    let resealed = async {
+        while new.grant("accounting").is_err() {
+            changes.changed().await.unwrap();
+        }
+    };
+    timeout(2 * LIMIT, resealed).await.unwrap();
+
+    let grant = new.grant("accounting").unwrap().unwrap();
+    assert_eq!((grant.serial, &grant.state), (1, &State::Ready), "only the key has changed");
+    assert!(old.book().read_to_end(LIMIT).await.is_ok() && old.grant("accounting").is_err());
+    assert_eq!(both.token().await.unwrap().header.reveal(), "Bearer access-1");
+    assert!(ground.bank.presented().is_empty());
+    both.stop().await;
+}
+
+async fn workers_of_another_group_refresh_nothing(shared: &'static Shared) {
+    let due = Duration::ZERO;
+    let ground = Ground::create(shared.bootstrap(), "grants-foreign", due).await;
+    let own = Ground::create(shared.bootstrap(), "grants-own", due).await;
+    let ledger = ground.ledger(KEY).await;
+    let theirs = Owners { group: "theirs".into(), work_topic: "their-work".into() };
+    assert_eq!(ledger.claim(&theirs, false, LIMIT).await.unwrap(), theirs);
+    let (worker, at_home) = (ground.worker("one:1").await, own.worker("one:1").await);
+    ground.log_in(&ledger, 1).await;
+    own.log_in(&own.ledger(KEY).await, 1).await;
+
+    let refusal = worker.refusal().await;
+    timeout(2 * LIMIT, own.bank.has_seen(2)).await.unwrap();
+
+    assert!(matches!(&refusal, Error::Foreign { group } if group == "theirs"), "{refusal}");
+    assert!(ground.bank.presented().is_empty(), "one whose topic it is has refreshed twice meanwhile");
+    let ours = ground.owners();
+    assert_eq!(ledger.claim(&ours, false, LIMIT).await.unwrap(), theirs);
+    assert_eq!(ledger.claim(&ours, true, LIMIT).await.unwrap(), ours);
+    // From here on it is this worker's, which hears of that by itself.
+    timeout(2 * LIMIT, ground.bank.has_seen(1)).await.unwrap();
+    assert_eq!(ledger.claim(&theirs, true, LIMIT).await.unwrap(), theirs);
+    let refusal = worker.refusal().await;
+    assert!(matches!(&refusal, Error::Foreign { .. }), "{refusal}");
+    worker.stop().await;
+    at_home.stop().await;
+}
+
+async fn logins_at_the_same_moment_get_a_serial_each(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "grants-logins", HOUR).await;
+    let ledgers = join_all((0..3).map(|_| ground.ledger(KEY))).await;
+
+    let logins = ledgers.iter().enumerate().map(async |(writer, ledger)| {
+        let mut serials = Vec::new();
+        for number in 0..3 {
+            serials.push(ground.log_in(ledger, 10 * u32::try_from(writer).unwrap() + number).await.serial);
+        }
+        serials
+    });
+    let mut serials: Vec<u64> = join_all(logins).await.concat();
+
+    serials.sort_unstable();
+    ledgers[0].book().read_to_end(LIMIT).await.unwrap();
+    assert_eq!(ledgers[0].grant("accounting").unwrap().unwrap().serial, 9);
+    assert_eq!(serials, (1..=9).collect::<Vec<u64>>());
+}
+
+fn intent() -> Intent {
+    Intent {
+        id: "left open".into(),
+        cause: Cause::Due,
+        origin: Origin { worker: "one".into(), begun_ms: 0 },
+        window_ms: 5_000,
+        withdrawn: false,
+    }
+}

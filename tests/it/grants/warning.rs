@@ -1,0 +1,79 @@
+//! A login that ends within a week is told to whoever reads logs, metrics or `auth status`.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::scene::Scene;
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real a_login_that_ends_within_a_week_is_told_in_log_metric_and_status within 180;
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_millis(50);
+const DAY: f64 = 86_400.0;
+
+async fn a_login_that_ends_within_a_week_is_told_in_log_metric_and_status(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "grants-warning", 1, &[], |_| {}).await?;
+    let lifetime = |days| [("oauth.login.lifetime.days", days)];
+    let (long, short) = (lifetime("8"), lifetime("6"));
+    tokio::try_join!(scene.connect("long", &long), scene.connect("short", &short))?;
+
+    let numbers = scene.log_in_all(&["long", "short"]).await?;
+    let told = "the login ends soon, and only a person can renew it";
+    let lines = until_said(&scene, told).await?;
+
+    assert_eq!(numbers.len(), 2);
+    let (code, table) = scene.auth(&["status"]).await;
+    assert_eq!(code, Some(1), "{table}");
+    let line = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(table.contains("log in again") && !line("long").contains("log in again"), "{table}");
+    let metrics = metrics(&scene).await?;
+    let now = f64::from(u32::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap());
+    for (name, days) in [("long", 8.0), ("short", 6.0)] {
+        let start = "tributary_token_expiry_timestamp_seconds{";
+        let is_wanted = |line: &&str| {
+            line.starts_with(start)
+                && line.contains(&format!("grant=\"{name}\""))
+                && line.contains("token=\"login\"")
+        };
+        let line = metrics.lines().find(is_wanted).unwrap_or_else(|| panic!("{name}: {metrics}"));
+        let end: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+        let left = (end - now) / DAY;
+        assert!((days - 0.01..=days).contains(&left), "{name} ends in {left} days");
+    }
+    // Once a day is enough: it has been looked at more than once by now.
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("short") && lines[0].contains("days=5"), "{lines:?}");
+    assert!(lines[0].contains("tributary auth login accounting --connector short"), "{lines:?}");
+    let said = scene.workers[0].said();
+    assert_eq!(said.matches(told).count(), 1, "{said}");
+    Ok(())
+}
+
+/// Waits until the worker has said this; the lines that it said it in.
+async fn until_said(scene: &Scene, what: &str) -> Result<Vec<String>> {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let said = scene.workers[0].said();
+        let lines: Vec<String> = said.lines().filter(|line| line.contains(what)).map(str::to_owned).collect();
+        if !lines.is_empty() {
+            return Ok(lines);
+        }
+        if Instant::now() > end {
+            return Err(scene.workers[0].error(&format!("it does not say that {what}")));
+        }
+        sleep(STEP).await;
+    }
+}
+
+async fn metrics(scene: &Scene) -> Result<String> {
+    let worker = &scene.workers[0];
+    let answer = reqwest::get(format!("{}/metrics", worker.url())).await;
+    let answer = answer.map_err(|error| worker.error(&error.to_string()))?;
+    answer.text().await.map_err(|error| worker.error(&error.to_string()))
+}
