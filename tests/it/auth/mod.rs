@@ -16,7 +16,7 @@ use tributary::simulator::settings::Settings;
 use url::Url;
 
 use crate::simulator::{KEY, start};
-use crate::support::command::{stdout, tributary};
+use crate::support::command::{stderr, stdout, tributary};
 use crate::support::harness::Test;
 use crate::support::login::{self as person, Login, parameter};
 use crate::support::secrets::Secrets;
@@ -27,7 +27,7 @@ pub(crate) fn tests() -> Vec<Test> {
     [browser::tests(), login::tests(), status::tests()].into_iter().flatten().collect()
 }
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 const ENCRYPTION_KEY: &str = "an-encryption-key-of-more-than-32-characters";
 /// The simulator's.
 const CLIENT_SECRET: &str = "simulated-secret";
@@ -120,7 +120,10 @@ impl Scene {
     /// Exit code and grants, as `auth status` tells them.
     async fn grants(&self) -> (Option<i32>, Vec<Value>) {
         let output = self.auth(&["status", "--json"]).await;
-        let lines = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<Value> =
+            stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let is_answered = !lines.is_empty() || output.status.code() == Some(0);
+        assert!(is_answered, "auth status shows nothing: {}", stderr(&output));
         (output.status.code(), lines)
     }
 

@@ -17,8 +17,8 @@ use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
 use super::{Error, Shared, breakable, jars, process, run_directory, shared, traced};
 
-/// For tests that name no other limit.
-const LIMIT: Duration = Duration::from_secs(60);
+/// For tests that name no other limit: many times what they take, since a busy machine is no fault of theirs.
+const LIMIT: Duration = Duration::from_secs(120);
 /// What a test gets beyond its limit to notice it; after that its thread is left behind.
 const GRACE: Duration = Duration::from_secs(5);
 /// Tests mostly wait: on two cores four of them keep both busy.
@@ -99,7 +99,7 @@ impl Test {
         )
     }
 
-    /// Another time limit than a minute.
+    /// Another time limit than [`LIMIT`].
     pub(crate) fn within(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self

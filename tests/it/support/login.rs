@@ -10,7 +10,7 @@ use url::Url;
 use super::process::Process;
 use super::{Error, Result};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `tributary auth login accounting --no-browser`, killed when dropped.
 pub(crate) struct Login {
