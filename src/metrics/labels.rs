@@ -21,30 +21,6 @@ impl Stage {
     }
 }
 
-/// Why deliveries may be missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GapCause {
-    /// Part of the spool cannot be read.
-    Spool,
-    /// The connector was stopped.
-    Stopped,
-    /// A verified delivery was too large.
-    Oversized,
-}
-
-impl GapCause {
-    /// The label value, also used in the keys of gaps.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Spool => "spool",
-            Self::Stopped => "stopped",
-            Self::Oversized => "oversized",
-        }
-    }
-}
-
 /// How a shard transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transaction {

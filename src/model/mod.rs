@@ -23,6 +23,7 @@ mod event;
 mod ids;
 mod invoicing;
 mod key;
+mod ledger;
 mod members;
 mod outgoing;
 mod record;
@@ -50,6 +51,10 @@ pub use ids::{
 };
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
+pub use ledger::{
+    Acknowledge, Fingerprint, Gap, GapCause, GapState, Heard, Nonce, Note, Pace, Paces, Phase, Repair,
+    RepairState, Start, Started, Subscription, Target, Traffic, Wish,
+};
 pub use members::Extra;
 pub use outgoing::{Meta, Origin, Outgoing};
 pub use record::{Account, Company, Customer, PayrollCompany, Record};

@@ -11,3 +11,4 @@ pub mod letter;
 pub mod receiver;
 pub mod receivers;
 pub mod signature;
+pub mod subscriptions;

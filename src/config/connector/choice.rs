@@ -59,6 +59,24 @@ pub fn hook(item: &str) -> Result<InvoicingHook, String> {
     }
 }
 
+/// A number above one, or `off`.
+pub(crate) const FACTOR: Rule = Rule::Custom {
+    says: "a number of at least 1.5, or off",
+    remedy: "write for example 3",
+    check: |text| factor(text).map(drop),
+};
+
+/// What a factor stands for: none for `off`.
+pub(super) fn factor(text: &str) -> Result<Option<f64>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    match text.parse::<f64>() {
+        Ok(factor) if (1.5..=1e6).contains(&factor) => Ok(Some(factor)),
+        _ => Err(format!("`{text}` is neither")),
+    }
+}
+
 /// What one item of a list of event kinds stands for.
 pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, String> {
     if item == ALL {

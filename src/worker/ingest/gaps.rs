@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::spawn_blocking};
 
-pub(super) use crate::metrics::GapCause as Cause;
+pub(super) use crate::model::GapCause as Cause;
 use crate::{
     durable, metrics,
     model::{Key, Moment},
@@ -85,7 +85,7 @@ impl Last {
         let is_near = match gap.cause {
             // Each is known by the moment it was ordered.
             Cause::Stopped => self.opened_at == gap.opened_at,
-            Cause::Spool | Cause::Oversized => self.opened_at.abs_diff(gap.opened_at) < SOON,
+            _ => self.opened_at.abs_diff(gap.opened_at) < SOON,
         };
         is_near && self.from <= gap.from
     }
@@ -205,7 +205,7 @@ impl Gaps {
     /// Kafka has these.
     pub(super) async fn written(&self, gaps: &[Gap]) {
         for gap in gaps {
-            metrics::gap_written(gap.cause);
+            metrics::gap_written(gap.cause.label());
         }
         self.lock().gaps.retain(|gap| !gaps.contains(gap));
         self.save().await;

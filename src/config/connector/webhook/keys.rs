@@ -75,9 +75,43 @@ keys! {
             "Bytes the spool may hold for this connector before deliveries are answered 503. A worker has one spool: its \
              limit is the sum over the connectors it receives, and one of them may use what the others do not.")
             .or("1073741824").rule(Rule::Range(1_048_576, 1_099_511_627_776));
+    }
+    "Subscriptions" {
         MANAGE = Key::new(Boolean, "subscriptions.manage",
             "Whether the connector keeps the provider's subscriptions as configured. With false it only receives, and \
              needs no access to the provider.")
             .or("true");
+        POLL = Key::new(Long, "subscriptions.poll.interval.ms",
+            "How often the provider is asked how each subscription stands: one that it has disabled is noticed within this time.")
+            .or("60000").rule(Rule::Range(100, 86_400_000));
+        ACKNOWLEDGE = Key::new(Long, "subscriptions.acknowledge.timeout.ms",
+            "How long the provider may wait for a receiver to accept a subscription before that is a gap, and it is made anew.")
+            .or("600000").low().rule(Rule::Range(100, 86_400_000));
+        OVERLAP = Key::new(Long, "subscriptions.overlap.ms",
+            "How long a subscription that is followed by another stays beside it: it may have deliveries to repeat.")
+            .or("120000").low().rule(Rule::Range(0, 86_400_000));
+        MOVE = Key::new(String, "subscriptions.move",
+            "How a subscription gets another address: by a second one beside it, so that nothing is missing and some deliveries \
+             come twice, or by a change of the one, which is a gap until the new address is accepted.")
+            .or("overlap").low().rule(Rule::OneOf(&["overlap", "change"]));
+        READY = Key::new(Long, "subscriptions.ready.timeout.ms",
+            "How long receivers are given to know a new secret before subscriptions are made with it.")
+            .or("60000").low().rule(Rule::Range(0, 3_600_000));
+        BACKOFF = Key::new(Long, "subscriptions.retry.backoff.ms",
+            "Wait after the first failure of a subscription; it doubles with each further one.")
+            .or("1000").low().rule(Rule::Range(10, 3_600_000));
+        BACKOFF_MAX = Key::new(Long, "subscriptions.retry.backoff.max.ms",
+            "The longest such wait.").or("300000").low().rule(Rule::Range(10, 86_400_000));
+        SILENCE = Key::new(String, "subscriptions.silence.factor",
+            "Nothing heard for so many times the longest silence before is a gap, whatever the provider says; off for never.")
+            .or("3").low().rule(choice::FACTOR);
+        SILENCE_LEARNING = Key::new(Long, "subscriptions.silence.learning.ms",
+            "How long is listened before a silence is judged; a week and a day, so that a weekend is known.")
+            .or("691200000").low().rule(Rule::Range(100, 31_536_000_000));
+        SILENCE_MIN = Key::new(Long, "subscriptions.silence.min.ms",
+            "No silence is a gap that is shorter.").or("3600000").low().rule(Rule::Range(100, 31_536_000_000));
+        GAP_MARGIN = Key::new(Long, "gap.margin.ms",
+            "What a gap is made longer by at either end: clocks differ, and deliveries are under way.")
+            .or("60000").low().rule(Rule::Range(0, 86_400_000));
     }
 }

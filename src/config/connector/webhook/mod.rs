@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::Duration,
 };
 
 use ipnet::IpNet;
@@ -41,8 +42,35 @@ pub struct WebhookSource {
     pub spool_limit_bytes: u64,
     /// `subscriptions.manage`; then [`WebhookSource::provider`] is there.
     pub manage_subscriptions: bool,
+    /// How subscriptions are kept.
+    pub subscriptions: Subscriptions,
     /// Access to the provider.
     pub provider: Option<Provider>,
+}
+
+/// How subscriptions are kept: `subscriptions.*` and `gap.margin.ms`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subscriptions {
+    /// `.poll.interval.ms`.
+    pub poll: Duration,
+    /// `.acknowledge.timeout.ms`.
+    pub acknowledge: Duration,
+    /// `.overlap.ms`.
+    pub overlap: Duration,
+    /// `.move` is `change`.
+    pub move_in_place: bool,
+    /// `.ready.timeout.ms`.
+    pub ready: Duration,
+    /// `.retry.backoff.ms` and `.retry.backoff.max.ms`.
+    pub backoff: (Duration, Duration),
+    /// `.silence.factor`; `None` for `off`.
+    pub silence: Option<f64>,
+    /// `.silence.learning.ms`.
+    pub silence_learning: Duration,
+    /// `.silence.min.ms`.
+    pub silence_min: Duration,
+    /// `gap.margin.ms`.
+    pub gap_margin: Duration,
 }
 
 /// Accounting webhooks.
@@ -56,6 +84,14 @@ pub struct Accounting {
     pub secret: Secret,
     /// `accounting.secret.previous`.
     pub previous_secret: Option<Secret>,
+}
+
+impl Accounting {
+    /// Whether every event is wanted, also of kinds that nobody knows yet.
+    #[must_use]
+    pub fn wants_all_events(&self) -> bool {
+        choice::EVENT_KINDS.iter().all(|kind| self.events.contains(kind))
+    }
 }
 
 /// Invoicing webhooks.
@@ -154,6 +190,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
     let application_name = reader.word(&keys::APPLICATION_NAME);
     let body_limit_bytes = reader.number(&keys::BODY_LIMIT);
     let spool_limit_bytes = reader.number(&keys::SPOOL_LIMIT);
+    let subscriptions = subscriptions(reader);
     Some(WebhookSource {
         common: common?,
         application_name,
@@ -163,8 +200,29 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<WebhookSource> {
         body_limit_bytes,
         spool_limit_bytes,
         manage_subscriptions: manage,
+        subscriptions,
         provider,
     })
+}
+
+fn subscriptions(reader: &mut Reader<'_>) -> Subscriptions {
+    let backoff = (reader.milliseconds(&keys::BACKOFF), reader.milliseconds(&keys::BACKOFF_MAX));
+    if backoff.1 < backoff.0 && reader.are_sound(&[&keys::BACKOFF, &keys::BACKOFF_MAX]) {
+        let rule = format!("is less than {}", keys::BACKOFF.name);
+        reader.refuse(&keys::BACKOFF_MAX, rule, "make the longest wait at least as long as the first");
+    }
+    Subscriptions {
+        poll: reader.milliseconds(&keys::POLL),
+        acknowledge: reader.milliseconds(&keys::ACKNOWLEDGE),
+        overlap: reader.milliseconds(&keys::OVERLAP),
+        move_in_place: reader.word(&keys::MOVE) == "change",
+        ready: reader.milliseconds(&keys::READY),
+        backoff,
+        silence: reader.parsed(&keys::SILENCE, choice::factor).flatten(),
+        silence_learning: reader.milliseconds(&keys::SILENCE_LEARNING),
+        silence_min: reader.milliseconds(&keys::SILENCE_MIN),
+        gap_margin: reader.milliseconds(&keys::GAP_MARGIN),
+    }
 }
 
 fn accounting(reader: &mut Reader<'_>) -> Option<Accounting> {

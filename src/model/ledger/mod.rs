@@ -1,0 +1,25 @@
+//! What `{prefix}.state` says of subscriptions: which there are, what was heard by them, and what may be missing.
+//!
+//! | key | value | written by |
+//! |---|---|---|
+//! | `subscription/{connector}/{nonce}` | [`Subscription`] | the reconciler |
+//! | `acknowledge/{connector}/{webhookId}` | [`Acknowledge`] | the worker it came to |
+//! | `heard/{connector}/{worker}` | [`Heard`] | each worker, every so often |
+//! | `pace/{connector}` | [`Paces`] | the reconciler |
+//! | `gap/{connector}/{cause}/{openedAt}` and, of one target, `/{target}` | [`Gap`] | whoever finds it |
+//! | `run/{connector}/{gap}` | [`Repair`] | the reconciler; who reads it does it |
+//! | `start/{connector}` | [`Start`] | the reconciler |
+//! | `wish/{connector}` | [`Wish`] | people, by REST |
+//!
+//! Times are microseconds since 1970. A member that is not known here is passed over, so that an older worker reads what a newer
+//! one has written. There are fingerprints of secrets in it and no secrets.
+
+mod gap;
+mod heard;
+mod subscription;
+mod target;
+
+pub use gap::{Gap, GapCause, GapState, Repair, RepairState};
+pub use heard::{Acknowledge, Heard, Pace, Paces, Traffic};
+pub use subscription::{Nonce, Note, Phase, Start, Started, Subscription, Wish};
+pub use target::{Fingerprint, Target};

@@ -1,0 +1,144 @@
+//! What the state topic says of one connector's subscriptions, and what may be changed about it.
+
+use std::collections::BTreeMap;
+
+use crate::model::{
+    Acknowledge, Gap, Heard, Key, Nonce, Paces, Phase, Repair, Start, Subscription, Target, Traffic, Wish,
+};
+
+/// What the state topic says of one connector's subscriptions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ledger {
+    /// By nonce.
+    pub subscriptions: BTreeMap<Nonce, Subscription>,
+    /// By webhook.
+    pub acknowledges: BTreeMap<String, Acknowledge>,
+    /// By worker.
+    pub heard: BTreeMap<String, Heard>,
+    /// How often deliveries come.
+    pub paces: Paces,
+    /// By [`Gap::id`].
+    pub gaps: BTreeMap<String, Gap>,
+    /// By the gap they mend.
+    pub repairs: BTreeMap<String, Repair>,
+    /// Where the stream begins.
+    pub start: Option<Start>,
+    /// What people want.
+    pub wish: Option<Wish>,
+}
+
+/// Something to be written to the state topic.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A subscription stands so.
+    Put(Box<Subscription>),
+    /// It is remembered no longer.
+    Forget(Nonce),
+    /// Neither is an Acknowledge.
+    ForgetAcknowledge(String),
+    /// Nor what a worker has heard.
+    ForgetHeard(String),
+    /// How often deliveries come.
+    Paces(Paces),
+    /// A gap stands so.
+    Gap(Gap),
+    /// A repair is asked for.
+    Repair(Repair),
+    /// The stream begins here.
+    Start(Start),
+    /// A wish is done.
+    Wish(Wish),
+}
+
+impl Change {
+    /// Where it is written.
+    #[must_use]
+    pub fn key(&self, connector: &str) -> Key {
+        match self {
+            Self::Put(subscription) => subscription.key(),
+            Self::Forget(nonce) => Key::state("subscription", &[connector, nonce.as_str()]),
+            Self::ForgetAcknowledge(id) => Acknowledge::key(connector, id),
+            Self::ForgetHeard(worker) => Heard::key(connector, worker),
+            Self::Paces(_) => Paces::key(connector),
+            Self::Gap(gap) => gap.key(),
+            Self::Repair(repair) => repair.key(),
+            Self::Start(_) => Start::key(connector),
+            Self::Wish(_) => Wish::key(connector),
+        }
+    }
+
+    /// What is written; `None` removes the key.
+    #[must_use]
+    pub fn value(&self) -> Option<serde_json::Value> {
+        let value = match self {
+            Self::Put(subscription) => serde_json::to_value(subscription),
+            Self::Forget(_) | Self::ForgetAcknowledge(_) | Self::ForgetHeard(_) => return None,
+            Self::Paces(paces) => serde_json::to_value(paces),
+            Self::Gap(gap) => serde_json::to_value(gap),
+            Self::Repair(repair) => serde_json::to_value(repair),
+            Self::Start(start) => serde_json::to_value(start),
+            Self::Wish(wish) => serde_json::to_value(wish),
+        };
+        // Plain data with texts as keys: it always becomes JSON.
+        value.ok()
+    }
+}
+
+impl Ledger {
+    /// Takes a change over, as reading it back from the topic would.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Put(one) => drop(self.subscriptions.insert(one.nonce.clone(), (**one).clone())),
+            Change::Forget(nonce) => drop(self.subscriptions.remove(nonce)),
+            Change::ForgetAcknowledge(id) => drop(self.acknowledges.remove(id)),
+            Change::ForgetHeard(worker) => drop(self.heard.remove(worker)),
+            Change::Paces(paces) => self.paces = paces.clone(),
+            Change::Gap(gap) => drop(self.gaps.insert(gap.id(), gap.clone())),
+            Change::Repair(repair) => drop(self.repairs.insert(repair.gap.clone(), repair.clone())),
+            Change::Start(start) => self.start = Some(start.clone()),
+            Change::Wish(wish) => self.wish = Some(wish.clone()),
+        }
+    }
+
+    /// Those of a target that may be at the provider.
+    pub fn living(&self, target: Target) -> impl Iterator<Item = &Subscription> {
+        self.subscriptions.values().filter(move |one| one.target == target && one.phase.may_live())
+    }
+
+    /// The subscription with this id of the provider's, if it is or was one of ours.
+    #[must_use]
+    pub fn by_id(&self, id: &str) -> Option<&Subscription> {
+        self.subscriptions.values().find(|one| one.id.as_deref() == Some(id))
+    }
+
+    /// What was heard of a subscription, by all workers.
+    #[must_use]
+    pub fn traffic(&self, subscription: &Subscription) -> Option<Traffic> {
+        let of = |heard: &Heard| match subscription.target {
+            Target::Accounting(_) => heard.webhooks.get(subscription.id.as_deref()?).copied(),
+            target @ Target::Invoicing(_) => heard.hooks.get(&target).copied(),
+        };
+        let all = self.heard.values().filter_map(of);
+        all.reduce(|one, other| Traffic {
+            resource: one.resource.or(other.resource),
+            last: one.last.max(other.last),
+            count: one.count + other.count,
+        })
+    }
+
+    /// When a delivery of a subscription was last durable.
+    #[must_use]
+    pub fn last_delivery(&self, subscription: &Subscription) -> Option<i64> {
+        self.traffic(subscription).map(|traffic| traffic.last).max(subscription.last_delivery)
+    }
+
+    /// Whether another of the same target has been active since before a moment: then nothing is missing of it.
+    #[must_use]
+    pub fn is_covered(&self, target: Target, except: &Nonce, since: i64) -> bool {
+        self.living(target).any(|other| {
+            other.nonce != *except
+                && other.phase == Phase::Active
+                && other.active_since.is_some_and(|active| active <= since)
+        })
+    }
+}

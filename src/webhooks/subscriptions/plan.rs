@@ -1,0 +1,512 @@
+//! What to do next about each target.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use super::{Call, Change, Situation, Step, Wanted, chance, gaps, silence};
+use crate::model::{Fingerprint, Heard, Phase, Start, Started, Subscription, Target, Wish};
+
+/// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
+const AWAITED: i64 = 5_000_000;
+/// How often enabling is tried before a subscription is followed by another.
+pub(super) const ENABLE: u32 = 3;
+
+/// What there is to do.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// What follows from what is known already; to be written before anything else.
+    pub changes: Vec<Change>,
+    /// At most one for each target. Those of different targets may be done in any order, and at once.
+    pub steps: Vec<Step>,
+    /// When to plan again at the latest.
+    pub again_at: Option<i64>,
+    /// Whether everything is as it is wanted.
+    pub converged: bool,
+}
+
+impl Plan {
+    fn again(&mut self, at: i64) {
+        self.again_at = Some(self.again_at.map_or(at, |known| known.min(at)));
+    }
+
+    fn step(&mut self, call: Call, why: impl Into<String>) {
+        self.steps.push(Step { before: Vec::new(), call, why: why.into() });
+    }
+
+    fn step_after(&mut self, before: Vec<Change>, call: Call, why: impl Into<String>) {
+        self.steps.push(Step { before, call, why: why.into() });
+    }
+}
+
+/// What to do next.
+#[must_use]
+pub fn plan(situation: &Situation<'_>) -> Plan {
+    let Situation { wanted, ledger, .. } = situation;
+    let mut plan = Plan { converged: true, ..Plan::default() };
+    let targets: BTreeSet<Target> = wanted
+        .keys()
+        .copied()
+        .chain(ledger.subscriptions.values().filter(|one| one.phase.may_live()).map(|one| one.target))
+        .collect();
+    strangers(situation, &mut plan);
+    listing(situation, &targets, &mut plan);
+    for target in targets {
+        let is_taken = plan.steps.iter().any(|step| step.call.target() == Some(target));
+        let before = (plan.steps.len(), plan.changes.len());
+        one(situation, target, is_taken, &mut plan);
+        let is_quiet = (plan.steps.len(), plan.changes.len()) == before && !is_taken;
+        plan.converged &= is_quiet && stands(situation, target);
+    }
+    forget(situation, &mut plan);
+    start(situation, &mut plan);
+    plan.changes.extend(gaps::end(situation));
+    plan.changes.extend(silence::observe(situation));
+    if let Some(wish) = ledger.wish.as_ref().filter(|wish| plan.converged && wish.done != Some(wish.number)) {
+        plan.changes.push(Change::Wish(Wish { done: Some(wish.number), ..wish.clone() }));
+    }
+    plan
+}
+
+/// Whether a target is as it is wanted: one that fits and is active, or none at all.
+fn stands(situation: &Situation<'_>, target: Target) -> bool {
+    let mut living = situation.ledger.living(target);
+    match situation.wanted.get(&target) {
+        None => living.next().is_none(),
+        Some(wanted) => {
+            let (Some(only), None) = (living.next(), living.next()) else { return false };
+            only.phase == Phase::Active && misfit(situation, wanted, only).is_none()
+        }
+    }
+}
+
+/// Why a subscription is not what is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Misfit {
+    /// Another secret.
+    Secret,
+    /// Other events, or another name.
+    Other(&'static str),
+    /// Another address, and nothing else.
+    Address,
+}
+
+impl Misfit {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Secret => "it is signed with another secret",
+            Self::Other(words) => words,
+            Self::Address => "it has another address",
+        }
+    }
+}
+
+fn misfit(situation: &Situation<'_>, wanted: &Wanted, one: &Subscription) -> Option<Misfit> {
+    if one.fingerprint != wanted.fingerprint {
+        return Some(Misfit::Secret);
+    }
+    if let Some(resource) = one.target.resource()
+        && let Some((_, offered)) = situation.memory.names.get(&resource)
+        && !offered.is_empty()
+        && one.events != wanted.events(offered)
+    {
+        return Some(Misfit::Other("it is for other events"));
+    }
+    if one.application != wanted.application {
+        return Some(Misfit::Other("it has another name"));
+    }
+    (one.url != wanted.url).then_some(Misfit::Address)
+}
+
+/// Deliveries that are signed with our secret and come by an id nobody knows.
+fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
+    let Situation { ledger, memory, now, .. } = situation;
+    let told = ledger.acknowledges.values().map(|one| (&one.webhook_id, one.resource));
+    let heard = ledger.heard.values().flat_map(|heard| &heard.webhooks);
+    let heard = heard.map(|(id, traffic)| (id, traffic.resource));
+    for (id, resource) in told.chain(heard) {
+        let Some(resource) = resource else { continue };
+        if id.is_empty() || memory.foreign.contains_key(id) || ledger.by_id(id).is_some() {
+            continue;
+        }
+        let target = Target::Accounting(resource);
+        let is_taken = plan.steps.iter().any(|step| step.call.target() == Some(target));
+        if !is_taken && is_due(situation, target, plan, *now) {
+            let call = Call::Identify { resource, id: id.clone() };
+            plan.step(call, format!("deliveries come by {id}, which is not in the ledger"));
+        }
+    }
+}
+
+/// Whether a target that failed before may be tried again.
+fn is_due(situation: &Situation<'_>, target: Target, plan: &mut Plan, now: i64) -> bool {
+    match situation.memory.tries.get(&target) {
+        Some(tries) if tries.not_before > now => {
+            plan.again(tries.not_before);
+            plan.converged = false;
+            false
+        }
+        _ => true,
+    }
+}
+
+/// The hooks of the invoicing API are looked at all together.
+fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Plan) {
+    let Situation { ledger, memory, rules, now, .. } = situation;
+    let mut hooks = targets.iter().filter(|target| matches!(target, Target::Invoicing(_))).peekable();
+    if hooks.peek().is_none() {
+        return;
+    }
+    let open = hooks.flat_map(|target| ledger.living(*target));
+    // An answer nobody heard, or a hook that was not listed since it was made, is looked for sooner.
+    let soon = open.filter(|one| matches!(one.phase, Phase::Intended | Phase::Awaiting | Phase::Ending));
+    let soon = soon
+        .filter(|one| memory.listed.is_none_or(|listed| listed < settled(situation, one)))
+        .map(|one| settled(situation, one))
+        .min();
+    let regular = memory.listed.map_or(*now, |listed| listed.saturating_add(spread(rules.poll, "hooks")));
+    let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.list_tries.not_before);
+    if at <= *now {
+        plan.step(Call::List, "how the hooks of the invoicing API stand");
+        // Nothing is known of them before.
+        plan.converged &= memory.listed.is_some();
+    } else {
+        plan.again(at);
+        plan.converged &= memory.list_tries.failures == 0;
+    }
+}
+
+/// When a list tells for certain whether a hook is in it: an intent may still be on its way to the provider.
+fn settled(situation: &Situation<'_>, one: &Subscription) -> i64 {
+    match one.phase {
+        Phase::Intended => one.since.saturating_add(situation.rules.intent),
+        _ => one.since.saturating_add(1),
+    }
+}
+
+/// A little less than a time, so that not everything is asked for at once.
+fn spread(time: i64, name: &str) -> i64 {
+    time.saturating_sub((time as f64 * 0.2 * chance(name)) as i64).max(1)
+}
+
+/// One target: its subscriptions by phase, then whether another is needed, then whether some are too many.
+fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut Plan) {
+    let Situation { wanted, ledger, memory, rules, now, .. } = situation;
+    let (now, wanted) = (*now, wanted.get(&target));
+    let mut living: Vec<&Subscription> = ledger.living(target).collect();
+    // The best comes first: one that fits before one that does not, active before others, the oldest of those.
+    let rank = |one: &&Subscription| {
+        let fits = wanted.is_some_and(|wanted| misfit(situation, wanted, one).is_none());
+        (Reverse(fits), order(one.phase), one.intended_at, one.nonce.clone())
+    };
+    living.sort_by_key(rank);
+    let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(situation, wanted, one).is_none());
+    let is_alive = |one: &Subscription| match (one.phase, target) {
+        (Phase::Ending | Phase::Ended, _) => false,
+        // There is no call that resumes a hook.
+        (Phase::Disabled, Target::Invoicing(_)) => false,
+        (Phase::Disabled, _) => memory.enabling.get(&one.nonce).is_none_or(|tries| *tries < ENABLE),
+        _ => true,
+    };
+    let best = living.iter().find(|one| fitting(one) && is_alive(one)).copied();
+    let stands_since = best.filter(|best| best.phase == Phase::Active).and_then(|best| best.active_since);
+    plan.changes.extend(gaps::open_unverified(situation, target));
+
+    // First what is too many or cannot be used: to be deleted, one after the other.
+    for one in &living {
+        let is_best = best.is_some_and(|best| best.nonce == one.nonce);
+        let (surplus, why) = match one.phase {
+            Phase::Intended | Phase::Ending | Phase::Ended => (false, ""),
+            _ if wanted.is_none() => (true, "it is not wanted any more"),
+            _ if is_best => (false, ""),
+            Phase::Disabled if !is_alive(one) => (true, "it sends nothing, and cannot be made to"),
+            phase => match stands_since {
+                // What it has not delivered yet nobody else will.
+                Some(since) if phase == Phase::Active && since.saturating_add(rules.overlap) > now => {
+                    plan.again(since.saturating_add(rules.overlap));
+                    (false, "")
+                }
+                Some(_) => (true, "another one stands for it"),
+                None => (false, ""),
+            },
+        };
+        let awaited_too_long =
+            one.phase == Phase::Awaiting && one.since.saturating_add(rules.acknowledge) <= now;
+        let (surplus, why) = match (surplus, awaited_too_long) {
+            (false, true) => (true, "the provider has waited too long for a receiver to accept it"),
+            other => (other.0, why),
+        };
+        if !surplus || one.id.is_none() {
+            continue;
+        }
+        let mut ending = (*one).clone();
+        ending.enter(Phase::Ending, now, why);
+        if awaited_too_long {
+            plan.changes.extend(gaps::open_awaiting(situation, one));
+        }
+        let call = Call::Delete(Box::new(ending.clone()));
+        let before = vec![Change::Put(Box::new(ending))];
+        if is_taken || !is_due(situation, target, plan, now) {
+            continue;
+        }
+        plan.step_after(before, call, why);
+        is_taken = true;
+    }
+    for one in &living {
+        if is_taken {
+            break;
+        }
+        is_taken = by_phase(situation, one, living.len() > 1, plan);
+    }
+    if let Some(wanted) = wanted
+        && !is_taken
+    {
+        needed(situation, target, wanted, best, &living, plan);
+    }
+}
+
+const fn order(phase: Phase) -> u8 {
+    match phase {
+        Phase::Active => 0,
+        Phase::Disabled => 1,
+        Phase::Awaiting => 2,
+        Phase::Intended => 3,
+        Phase::Ending => 4,
+        Phase::Ended => 5,
+    }
+}
+
+/// What a subscription's own phase asks for. Whether something was begun for its target.
+fn by_phase(situation: &Situation<'_>, one: &Subscription, has_twins: bool, plan: &mut Plan) -> bool {
+    let Situation { ledger, memory, rules, now, wanted, .. } = situation;
+    let now = *now;
+    let is_hook = matches!(one.target, Target::Invoicing(_));
+    let boxed = || Box::new(one.clone());
+    match one.phase {
+        Phase::Intended => {
+            let until = one.since.saturating_add(rules.intent);
+            if now < until {
+                plan.again(until);
+                // What shows itself meanwhile is found by its id or in the list; until then nothing else is begun.
+                return true;
+            }
+            if is_hook {
+                // The list tells.
+                return true;
+            }
+            if !is_due(situation, one.target, plan, now) {
+                return true;
+            }
+            // Without an id it is not found again, and `unsubscribe` may end another one beside it.
+            let knows_secret =
+                wanted.get(&one.target).is_some_and(|wanted| wanted.fingerprint == one.fingerprint);
+            if has_twins || !knows_secret {
+                let mut ended = one.clone();
+                ended.enter(Phase::Ended, now, "given up: nothing was ever heard of it");
+                plan.changes.push(Change::Put(Box::new(ended)));
+                return false;
+            }
+            plan.step(Call::Unsubscribe(boxed()), "nothing was heard of it since it was asked for");
+            true
+        }
+        Phase::Awaiting | Phase::Active if is_hook => false,
+        Phase::Awaiting => {
+            let told = one.id.as_ref().and_then(|id| ledger.acknowledges.get(id)).map(|one| one.received_at);
+            let checked = one.checked_at.unwrap_or(i64::MIN);
+            let is_told = told.is_some_and(|told| told >= checked);
+            let again = one.checked_at.map_or(now, |checked| checked.saturating_add(AWAITED.min(rules.poll)));
+            read(situation, one, if is_told { now } else { again }, "whether it is accepted", plan)
+        }
+        Phase::Active => {
+            let every = spread(rules.poll, one.nonce.as_str());
+            let at = one.checked_at.map_or(now, |checked| checked.saturating_add(every));
+            read(situation, one, at, "how it stands", plan)
+        }
+        Phase::Disabled if is_hook => false,
+        // It was enabled a moment ago, and what the provider says of it decides.
+        Phase::Disabled if one.checked_at.is_none() => {
+            read(situation, one, now, "whether it is enabled", plan)
+        }
+        Phase::Disabled => {
+            let is_hopeless = memory.enabling.get(&one.nonce).is_some_and(|tries| *tries >= ENABLE);
+            if is_hopeless || !wanted.contains_key(&one.target) || !is_due(situation, one.target, plan, now) {
+                return false;
+            }
+            plan.step(Call::Enable(boxed()), "the provider has disabled it");
+            true
+        }
+        Phase::Ending => {
+            if is_due(situation, one.target, plan, now) {
+                plan.step(Call::Delete(boxed()), "it is to be deleted, and may have been");
+            }
+            true
+        }
+        Phase::Ended => false,
+    }
+}
+
+fn read(situation: &Situation<'_>, one: &Subscription, at: i64, why: &str, plan: &mut Plan) -> bool {
+    if at > situation.now {
+        plan.again(at);
+        return false;
+    }
+    if !is_due(situation, one.target, plan, situation.now) {
+        return false;
+    }
+    plan.step(Call::Read(Box::new(one.clone())), why);
+    // An active one that is only looked at keeps nothing else waiting for long, but one thing is done at a time.
+    true
+}
+
+/// Whether a target needs another subscription, or the one it has another address.
+fn needed(
+    situation: &Situation<'_>,
+    target: Target,
+    wanted: &Wanted,
+    best: Option<&Subscription>,
+    living: &[&Subscription],
+    plan: &mut Plan,
+) {
+    let Situation { memory, rules, now, ledger, .. } = situation;
+    let now = *now;
+    // Names are asked for again from time to time: there may be new events.
+    if let Target::Accounting(resource) = target {
+        let asked = memory.names.get(&resource).map(|(at, _)| *at);
+        let at = asked.map_or(now, |asked| asked.saturating_add(spread(rules.names, resource.name())));
+        if at <= now {
+            if is_due(situation, target, plan, now) {
+                plan.step(Call::Names(resource), "which events there are");
+            }
+            return;
+        }
+        plan.again(at);
+    }
+    if best.is_some() || !is_due(situation, target, plan, now) {
+        return;
+    }
+    let events = match target {
+        Target::Accounting(resource) => {
+            let offered = memory.names.get(&resource).map(|(_, names)| names.clone()).unwrap_or_default();
+            wanted.events(&offered)
+        }
+        Target::Invoicing(_) => BTreeSet::new(),
+    };
+    if target.resource().is_some() && events.is_empty() {
+        // Shown by the views; asked again when names are.
+        plan.converged = false;
+        return;
+    }
+    let movable = living.iter().find(|one| {
+        one.phase == Phase::Active
+            && misfit(situation, wanted, one) == Some(Misfit::Address)
+            && one.id.is_some()
+    });
+    if let Some(one) = movable
+        .filter(|_| target.resource().is_some() && (rules.move_in_place || memory.crowded.contains(&target)))
+    {
+        let mut moved = (*one).clone();
+        moved.url.clone_from(&wanted.url);
+        moved.enter(Phase::Awaiting, now, "moved to another address");
+        let mut before = vec![Change::Put(Box::new(moved.clone()))];
+        before.extend(gaps::open_moved(situation, one));
+        plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());
+        return;
+    }
+    if memory.crowded.contains(&target) && !living.is_empty() {
+        // The provider takes no second one: it stays as it is, and the views say why.
+        plan.converged = false;
+        return;
+    }
+    let ready_at = ready(situation, target, wanted);
+    if ready_at > now {
+        plan.again(ready_at.min(now.saturating_add(1_000_000)));
+        plan.converged = false;
+        return;
+    }
+    let why =
+        living.iter().find_map(|one| misfit(situation, wanted, one)).map_or("there is none", Misfit::words);
+    let intended = Subscription {
+        connector: situation.connector.to_owned(),
+        target,
+        nonce: (situation.draw)(),
+        id: None,
+        application: wanted.application.clone(),
+        url: wanted.url.clone(),
+        fingerprint: wanted.fingerprint.clone(),
+        events,
+        phase: Phase::Intended,
+        since: now,
+        intended_at: now,
+        acknowledged_at: None,
+        active_since: None,
+        checked_at: None,
+        last_delivery: None,
+        problem: None,
+        history: Vec::new(),
+    };
+    // Of one that the provider refused nothing is left but its words, which the next one will have again.
+    let refused = ledger.subscriptions.values().filter(|one| {
+        one.target == target && one.phase == Phase::Ended && one.id.is_none() && one.problem.is_some()
+    });
+    let mut before: Vec<Change> = refused.map(|one| Change::Forget(one.nonce.clone())).collect();
+    before.push(Change::Put(Box::new(intended.clone())));
+    plan.step_after(before, Call::Subscribe(Box::new(intended)), why);
+}
+
+/// From when on a secret may be used: once every receiver that was heard of lately knows it, or has had its time.
+fn ready(situation: &Situation<'_>, target: Target, wanted: &Wanted) -> i64 {
+    let Situation { ledger, memory, rules, now, .. } = situation;
+    let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
+    let lately = |heard: &&Heard| heard.at.saturating_add(rules.stale) > *now;
+    let knows = |heard: &Heard| match target {
+        Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
+        // Their secrets are derived from one.
+        Target::Invoicing(_) => heard.invoicing.contains(&wanted.fingerprint),
+    };
+    if wanted.fingerprint == Fingerprint::of("") {
+        return *now;
+    }
+    let mut workers = ledger.heard.values().filter(lately).peekable();
+    if workers.peek().is_some() && workers.all(knows) { *now } else { since.saturating_add(rules.ready) }
+}
+
+/// What has ended long ago is forgotten, and so is what was heard about nobody.
+fn forget(situation: &Situation<'_>, plan: &mut Plan) {
+    let Situation { ledger, rules, now, .. } = situation;
+    let old = now.saturating_sub(rules.remember);
+    for one in ledger.subscriptions.values().filter(|one| one.phase == Phase::Ended && one.since < old) {
+        plan.changes.push(Change::Forget(one.nonce.clone()));
+        plan.changes.extend(one.id.clone().map(Change::ForgetAcknowledge));
+    }
+    let silent = ledger.heard.values().filter(|heard| heard.at < old);
+    plan.changes.extend(silent.map(|heard| Change::ForgetHeard(heard.worker.clone())));
+}
+
+/// The stream begins once every declared resource has been active; one that was made anew begins anew.
+fn start(situation: &Situation<'_>, plan: &mut Plan) {
+    let Situation { connector, wanted, ledger, now, .. } = situation;
+    let mut targets = std::collections::BTreeMap::new();
+    let known = ledger.start.as_ref();
+    for target in wanted.keys().filter(|target| target.resource().is_some()) {
+        let active = ledger.living(*target).filter(|one| one.phase == Phase::Active);
+        // The oldest covers what those beside it do.
+        let oldest = active.filter_map(|one| Some((one.active_since?, one))).min_by_key(|(since, _)| *since);
+        let before = known.and_then(|start| start.targets.get(target));
+        match (oldest, before) {
+            (Some((since, one)), _) => {
+                let is_same = before.is_some_and(|before| before.nonce == one.nonce);
+                let since = before.filter(|_| is_same).map_or(since, |before| before.since.min(since));
+                targets.insert(*target, Started { nonce: one.nonce.clone(), since });
+            }
+            // What is missing meanwhile is a gap's.
+            (None, Some(before)) => drop(targets.insert(*target, before.clone())),
+            (None, None) => return,
+        }
+    }
+    if targets.is_empty() {
+        return;
+    }
+    let at = known.map_or(*now, |start| start.at);
+    let start = Start { connector: (*connector).to_owned(), at, targets };
+    if known != Some(&start) {
+        plan.changes.push(Change::Start(start));
+    }
+}

@@ -1,0 +1,479 @@
+//! What the outcome of a call means.
+
+use std::collections::BTreeSet;
+
+use super::{Call, Change, Listed, Memory, Outcome, Seen, Situation, chance, gaps, plan::ENABLE};
+use crate::model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Subscription, Target};
+
+/// What `responseState` says after a success, where the document says so.
+mod state {
+    pub(super) const SUBSCRIBED: i64 = 3;
+    pub(super) const UNSUBSCRIBED: i64 = 4;
+    pub(super) const DELETED: i64 = 5;
+    pub(super) const STATUS: i64 = 7;
+}
+
+/// What is to be written after a call, and what this process remembers of it. The situation is that of now, with what the step
+/// has written before the call in its ledger.
+#[must_use]
+pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory: &mut Memory) -> Vec<Change> {
+    let now = situation.now;
+    let mut changes = Changes { situation, list: Vec::new() };
+    let went_well = match (call, outcome) {
+        (Call::Names(resource), Outcome::Names(names)) => {
+            memory.names.insert(*resource, (now, names.clone()));
+            true
+        }
+        (Call::Subscribe(one), outcome) => subscribed(&mut changes, one, outcome, memory),
+        (Call::Unsubscribe(one), outcome) => unsubscribed(&mut changes, one, outcome),
+        (Call::Read(one), Outcome::Seen(seen)) => {
+            read(&mut changes, one, seen, memory);
+            true
+        }
+        (Call::Read(one), Outcome::Gone) => {
+            lost(&mut changes, one, "the provider does not know it any more");
+            true
+        }
+        (Call::Identify { resource, id }, Outcome::Seen(seen)) => {
+            identified(&mut changes, *resource, id, seen, memory);
+            true
+        }
+        (Call::Identify { resource, id }, Outcome::Gone) => {
+            memory.foreign.insert(id.clone(), Some(*resource));
+            changes.list.push(Change::ForgetAcknowledge(id.clone()));
+            true
+        }
+        (Call::Enable(one), outcome) => enabled(&mut changes, one, outcome, memory),
+        (Call::Move(one), outcome) => moved(&mut changes, one, outcome),
+        (Call::Delete(one), outcome) => deleted(&mut changes, one, outcome),
+        (Call::List, Outcome::Listed(hooks)) => {
+            memory.listed = Some(now);
+            listed(&mut changes, hooks);
+            true
+        }
+        _ => false,
+    };
+    if let (Some(nonce), false) = (call.nonce(), went_well) {
+        changes.problem(nonce, outcome);
+    }
+    let text = format!("{}{now}", call.nonce().map_or("", Nonce::as_str));
+    let tries = match call.target() {
+        Some(target) => memory.tries.entry(target).or_default(),
+        None => &mut memory.list_tries,
+    };
+    if went_well {
+        *tries = super::Tries::default();
+    } else {
+        tries.failed(now, situation.rules.backoff, chance(&text));
+    }
+    changes.list
+}
+
+/// Changes that add up.
+struct Changes<'a, 'b> {
+    situation: &'a Situation<'b>,
+    list: Vec<Change>,
+}
+
+impl Changes<'_, '_> {
+    /// The subscription as it stands now.
+    fn current(&self, one: &Subscription) -> Subscription {
+        self.situation.ledger.subscriptions.get(&one.nonce).unwrap_or(one).clone()
+    }
+
+    fn put(&mut self, one: Subscription) {
+        self.list.push(Change::Put(Box::new(one)));
+    }
+
+    fn gap(&mut self, one: &Subscription, cause: GapCause, detail: &str) {
+        self.list.extend(gaps::open(self.situation, one, cause, detail));
+    }
+
+    /// Shows what stands in the way of a subscription, once.
+    fn problem(&mut self, nonce: &Nonce, outcome: &Outcome) {
+        let put =
+            self.list.iter().position(|change| matches!(change, Change::Put(one) if one.nonce == *nonce));
+        let known = match put {
+            Some(at) => match self.list.remove(at) {
+                Change::Put(one) => Some(*one),
+                _ => None,
+            },
+            None => self.situation.ledger.subscriptions.get(nonce).cloned(),
+        };
+        let Some(mut one) = known else { return };
+        let words = words(outcome);
+        let is_new = one.problem.as_deref() != Some(&words);
+        if is_new {
+            one.note(self.situation.now, words.clone());
+            one.problem = Some(words);
+        }
+        if is_new || put.is_some() {
+            self.put(one);
+        }
+    }
+}
+
+/// An outcome that is none, for people.
+fn words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Failed { words, .. } => words.clone(),
+        Outcome::Done { errors, .. } if !errors.is_empty() => {
+            format!("the provider says: {}", errors.join("; "))
+        }
+        Outcome::Done { state: Some(state), .. } => {
+            format!("the provider answered responseState {state}, which is not known here")
+        }
+        Outcome::Done { .. } => "the provider answered nothing that tells what it did".to_owned(),
+        Outcome::Gone => "the provider says that there is no such thing".to_owned(),
+        Outcome::Names(_) | Outcome::Seen(_) | Outcome::Listed(_) => {
+            "the provider answered something else than it was asked for".to_owned()
+        }
+    }
+}
+
+fn subscribed(
+    changes: &mut Changes<'_, '_>,
+    one: &Subscription,
+    outcome: &Outcome,
+    memory: &mut Memory,
+) -> bool {
+    let now = changes.situation.now;
+    let mut one = changes.current(one);
+    // Its Acknowledge may have told its id before the answer did.
+    if one.phase != Phase::Intended {
+        return true;
+    }
+    match outcome {
+        Outcome::Done { id: Some(id), errors, state } => {
+            one.id = Some(id.clone());
+            one.enter(Phase::Awaiting, now, "subscribed");
+            let is_known = errors.is_empty() && matches!(state, None | Some(state::SUBSCRIBED));
+            if !is_known {
+                one.problem = Some(words(outcome));
+                one.note(now, words(outcome));
+            }
+            changes.put(one);
+            // It is there, whatever else was said: how it stands is asked next.
+            true
+        }
+        // A hook has no id in its answer where the provider does not say one: the list will.
+        Outcome::Done { id: None, errors, .. } if errors.is_empty() => {
+            matches!(one.target, Target::Invoicing(_))
+        }
+        Outcome::Failed { acted: true, .. } => false,
+        Outcome::Done { .. } | Outcome::Failed { .. } | Outcome::Gone => {
+            let refused = matches!(outcome, Outcome::Done { .. } | Outcome::Failed { refused: true, .. });
+            let has_twin = changes.situation.ledger.living(one.target).any(|other| other.nonce != one.nonce);
+            if refused && has_twin {
+                memory.crowded.insert(one.target);
+            }
+            one.enter(Phase::Ended, now, "it was not made");
+            changes.put(one);
+            false
+        }
+        Outcome::Names(_) | Outcome::Seen(_) | Outcome::Listed(_) => false,
+    }
+}
+
+fn unsubscribed(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome) -> bool {
+    let now = changes.situation.now;
+    let mut one = changes.current(one);
+    if one.phase != Phase::Intended {
+        return true;
+    }
+    let what = match outcome {
+        Outcome::Done { state: Some(state::UNSUBSCRIBED) | None, errors, .. } if errors.is_empty() => {
+            "unsubscribed: its answer had not been heard"
+        }
+        // There was nothing to unsubscribe, or nothing that was active: then it is found by what it sends.
+        Outcome::Done { .. } | Outcome::Gone | Outcome::Failed { refused: true, .. } => {
+            "given up: nothing was ever heard of it"
+        }
+        _ => return false,
+    };
+    one.enter(Phase::Ended, now, what);
+    changes.put(one);
+    true
+}
+
+/// Makes a subscription what the provider says it is.
+fn take_over(one: &mut Subscription, seen: &Seen, acknowledged: Option<i64>) {
+    if let Some(url) = &seen.url {
+        one.url.clone_from(url);
+    }
+    if !seen.events.is_empty() {
+        one.events.clone_from(&seen.events);
+    }
+    one.acknowledged_at = one.acknowledged_at.max(acknowledged);
+}
+
+fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory: &mut Memory) {
+    let situation = changes.situation;
+    let (now, before) = (situation.now, changes.current(asked));
+    let mut one = before.clone();
+    if matches!(one.phase, Phase::Ending | Phase::Ended) && !seen.deleted {
+        return;
+    }
+    if seen.deleted {
+        return lost(changes, asked, "the provider has deleted it");
+    }
+    let acknowledged = one.id.as_ref().and_then(|id| situation.ledger.acknowledges.get(id));
+    take_over(&mut one, seen, acknowledged.map(|one| one.received_at));
+    one.checked_at = Some(now);
+    one.last_delivery = situation.ledger.last_delivery(&one);
+    match (seen.active, one.phase) {
+        (Some(true), Phase::Active) => {
+            one.problem = None;
+            // What was enabled has stayed so.
+            memory.enabling.remove(&one.nonce);
+        }
+        (Some(true), _) => {
+            one.enter(Phase::Active, now, "active");
+            one.problem = None;
+        }
+        (Some(false), Phase::Active) => {
+            one.enter(Phase::Disabled, now, "the provider has disabled it");
+            changes.gap(&before, GapCause::Disabled, "the provider has disabled the subscription");
+        }
+        (Some(false), _) => {}
+        (None, _) => one.problem = Some("the provider does not say whether it is active".to_owned()),
+    }
+    changes.put(one);
+}
+
+fn lost(changes: &mut Changes<'_, '_>, asked: &Subscription, detail: &str) {
+    let now = changes.situation.now;
+    let mut one = changes.current(asked);
+    if one.phase == Phase::Ended {
+        return;
+    }
+    // That it is gone is what was wanted of one that was to be deleted.
+    if matches!(one.phase, Phase::Active | Phase::Disabled) {
+        changes.gap(&one, GapCause::Lost, detail);
+    }
+    one.enter(Phase::Ended, now, detail);
+    changes.put(one);
+}
+
+/// What an id is that nobody knew: ours if it has a nonce and an address of ours.
+fn identified(
+    changes: &mut Changes<'_, '_>,
+    resource: AccountingResource,
+    id: &str,
+    seen: &Seen,
+    memory: &mut Memory,
+) {
+    let Situation { ledger, now, connector, .. } = *changes.situation;
+    let target = Target::Accounting(resource);
+    let ours = seen.name.as_deref().and_then(Nonce::split).filter(|(_, nonce)| {
+        let is_known = ledger.subscriptions.get(nonce).is_some_and(|one| one.target == target);
+        is_known || seen.url.as_deref().is_some_and(|url| is_address(changes.situation, target, url))
+    });
+    let Some((application, nonce)) = ours.filter(|_| !seen.deleted) else {
+        memory.foreign.insert(id.to_owned(), Some(resource));
+        changes.list.push(Change::ForgetAcknowledge(id.to_owned()));
+        return;
+    };
+    let acknowledged = ledger.acknowledges.get(id).map(|one| one.received_at);
+    let mut one = match ledger.subscriptions.get(&nonce) {
+        // Two with one nonce there are not, unless somebody has copied its name.
+        Some(known) if known.id.as_deref().is_some_and(|known| known != id) => {
+            memory.foreign.insert(id.to_owned(), Some(resource));
+            return;
+        }
+        Some(known) => known.clone(),
+        None => stranger(connector, target, nonce, application, now),
+    };
+    one.id = Some(id.to_owned());
+    take_over(&mut one, seen, acknowledged);
+    one.checked_at = Some(now);
+    let phase = if seen.active == Some(true) { Phase::Active } else { Phase::Awaiting };
+    one.enter(phase, now, "found by what it sends");
+    changes.put(one);
+}
+
+/// A subscription of ours that the ledger does not know: nobody can say what it is signed with, so another will follow it.
+fn stranger(connector: &str, target: Target, nonce: Nonce, application: &str, now: i64) -> Subscription {
+    Subscription {
+        connector: connector.to_owned(),
+        target,
+        nonce,
+        id: None,
+        application: application.to_owned(),
+        url: String::new(),
+        // Of nothing that is a secret.
+        fingerprint: Fingerprint::of("\0"),
+        events: BTreeSet::new(),
+        phase: Phase::Intended,
+        since: now,
+        intended_at: now,
+        acknowledged_at: None,
+        active_since: None,
+        checked_at: None,
+        last_delivery: None,
+        problem: None,
+        history: Vec::new(),
+    }
+}
+
+/// Whether an address is, or was, one of ours for a target.
+fn is_address(situation: &Situation<'_>, target: Target, url: &str) -> bool {
+    let known = situation.ledger.subscriptions.values().filter(|one| one.target == target);
+    let wanted = situation.wanted.get(&target);
+    wanted.is_some_and(|wanted| wanted.url == url) || known.into_iter().any(|one| one.url == url)
+}
+
+fn enabled(
+    changes: &mut Changes<'_, '_>,
+    one: &Subscription,
+    outcome: &Outcome,
+    memory: &mut Memory,
+) -> bool {
+    let now = changes.situation.now;
+    match outcome {
+        Outcome::Gone => {
+            lost(changes, one, "the provider does not know it any more");
+            true
+        }
+        Outcome::Done { state: Some(state::STATUS) | None, errors, .. } if errors.is_empty() => {
+            let tries = memory.enabling.entry(one.nonce.clone()).or_default();
+            // A success that does not last counts as a failure.
+            *tries += 1;
+            let mut one = changes.current(one);
+            one.note(now, "enabled");
+            // Asked about next; what that says decides.
+            one.checked_at = None;
+            changes.put(one);
+            true
+        }
+        Outcome::Done { .. } | Outcome::Failed { refused: true, .. } => {
+            let tries = memory.enabling.entry(one.nonce.clone()).or_default();
+            *tries = (*tries + 1).min(ENABLE);
+            false
+        }
+        _ => false,
+    }
+}
+
+fn moved(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome) -> bool {
+    let now = changes.situation.now;
+    let is_refused = match outcome {
+        Outcome::Gone => {
+            lost(changes, one, "the provider does not know it any more");
+            return true;
+        }
+        // The document shows no answer of this call, so any that complains of nothing is a success.
+        Outcome::Done { errors, .. } => !errors.is_empty(),
+        Outcome::Seen(_) => false,
+        _ => true,
+    };
+    // How it stands is asked next, moved or not: then its address is known again.
+    let mut one = changes.current(one);
+    one.checked_at = None;
+    one.note(now, if is_refused { "the move was not answered" } else { "the move was answered" });
+    changes.put(one);
+    !is_refused
+}
+
+fn deleted(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome) -> bool {
+    let now = changes.situation.now;
+    match outcome {
+        Outcome::Gone => {}
+        Outcome::Done { state: Some(state::DELETED) | None, errors, .. } if errors.is_empty() => {}
+        _ => return false,
+    }
+    let mut one = changes.current(one);
+    one.problem = None;
+    one.enter(Phase::Ended, now, "deleted");
+    changes.put(one);
+    true
+}
+
+/// The hooks of the invoicing API, against all that the ledger has.
+fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed]) {
+    let Situation { ledger, now, rules, connector, .. } = *changes.situation;
+    let nonce_of = |hook: &Listed| {
+        let names = [hook.name.as_deref(), hook.description.as_deref()];
+        names.into_iter().flatten().find_map(Nonce::split).map(|(name, nonce)| (name.to_owned(), nonce))
+    };
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
+    let ours = ledger.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
+    for known in ours {
+        let by_id = |hook: &&Listed| known.id.is_some() && hook.id == known.id;
+        let by_nonce = |hook: &&Listed| nonce_of(hook).is_some_and(|(_, nonce)| nonce == known.nonce);
+        // Where the list tells neither, an intent is known by what it asked for.
+        let by_words = |hook: &&Listed| {
+            known.phase == Phase::Intended
+                && nonce_of(hook).is_none()
+                && hook.name.is_none()
+                && hook.target == Some(known.target)
+                && hook.url.as_deref() == Some(&*known.url)
+                && hook.id.as_deref().is_some_and(|id| ledger.by_id(id).is_none())
+        };
+        let found = hooks.iter().find(by_id).or_else(|| hooks.iter().find(by_nonce));
+        let found = found.or_else(|| hooks.iter().find(by_words));
+        if let Some(id) = found.and_then(|hook| hook.id.as_deref()) {
+            taken.insert(id);
+        }
+        let mut one = known.clone();
+        let Some(hook) = found else {
+            match known.phase {
+                Phase::Active | Phase::Disabled => lost(changes, known, "it is not listed any more"),
+                Phase::Awaiting => {
+                    one.enter(Phase::Ended, now, "it is not listed: the receiver's echo was not accepted");
+                    one.problem = Some("the provider did not accept the echo of the receiver".to_owned());
+                    changes.put(one);
+                }
+                Phase::Intended if known.since.saturating_add(rules.intent) <= now => {
+                    one.enter(Phase::Ended, now, "given up: it is not listed");
+                    changes.put(one);
+                }
+                Phase::Ending => {
+                    one.enter(Phase::Ended, now, "deleted");
+                    changes.put(one);
+                }
+                Phase::Intended | Phase::Ended => {}
+            }
+            continue;
+        };
+        if matches!(known.phase, Phase::Ending) {
+            continue;
+        }
+        one.id = hook.id.clone().or(one.id);
+        if one.id.is_none() {
+            // It can neither be watched nor deleted without one.
+            one.problem = Some("the provider lists the hook without an id".to_owned());
+        }
+        one.checked_at = Some(now);
+        one.last_delivery = ledger.last_delivery(&one);
+        match (hook.paused.unwrap_or(false), known.phase) {
+            (true, Phase::Active) => {
+                one.enter(Phase::Disabled, now, "the provider has paused it");
+                changes.gap(known, GapCause::Disabled, "the provider has paused the hook");
+            }
+            (true, Phase::Ended | Phase::Intended | Phase::Awaiting) => {
+                one.enter(Phase::Disabled, now, "the provider has paused it");
+            }
+            (true, _) => {}
+            (false, Phase::Active) => one.problem = None,
+            (false, _) => {
+                one.enter(Phase::Active, now, "listed, and not paused");
+                one.problem = None;
+            }
+        }
+        changes.put(one);
+    }
+    for hook in hooks {
+        let (Some(id), Some(target)) = (hook.id.as_deref(), hook.target) else { continue };
+        let Some((application, nonce)) = nonce_of(hook).filter(|_| !taken.contains(id)) else { continue };
+        let is_ours = hook.url.as_deref().is_some_and(|url| is_address(changes.situation, target, url));
+        if is_ours && !ledger.subscriptions.contains_key(&nonce) {
+            let mut one = stranger(connector, target, nonce, &application, now);
+            one.id = Some(id.to_owned());
+            one.url = hook.url.clone().unwrap_or_default();
+            one.checked_at = Some(now);
+            one.enter(Phase::Active, now, "found in the list");
+            changes.put(one);
+        }
+    }
+}
