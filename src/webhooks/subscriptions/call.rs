@@ -23,8 +23,6 @@ pub enum Call {
     Names(AccountingResource),
     /// Make a subscription.
     Subscribe(Box<Subscription>),
-    /// End what may have been subscribed with the same words.
-    Unsubscribe(Box<Subscription>),
     /// How an accounting subscription stands.
     Read(Box<Subscription>),
     /// What an id is that nobody knows.
@@ -51,7 +49,6 @@ impl Call {
         match self {
             Self::Names(resource) | Self::Identify { resource, .. } => Some(Target::Accounting(*resource)),
             Self::Subscribe(one)
-            | Self::Unsubscribe(one)
             | Self::Read(one)
             | Self::Enable(one)
             | Self::Move(one)
@@ -65,7 +62,6 @@ impl Call {
     pub fn nonce(&self) -> Option<&Nonce> {
         match self {
             Self::Subscribe(one)
-            | Self::Unsubscribe(one)
             | Self::Read(one)
             | Self::Enable(one)
             | Self::Move(one)
@@ -80,7 +76,6 @@ impl Call {
         match self {
             Self::Names(_) => "names",
             Self::Subscribe(_) => "subscribe",
-            Self::Unsubscribe(_) => "unsubscribe",
             Self::Read(_) => "read",
             Self::Identify { .. } => "identify",
             Self::Enable(_) => "enable",

@@ -23,7 +23,7 @@
 //!   deleted once that is active: doubled deliveries, and none missing. An address is changed in the same way, unless the provider
 //!   refuses a second one, or people want it otherwise: then there is a gap while the provider waits for the new address.
 //! - Every step may be repeated after a crash at any point: what the provider says decides, never what was written before.
-//! - `unsubscribe` takes no id, so it is used only where nothing else of that resource may be there.
+//! - `unsubscribe` is not used: it takes no id, and nobody can know which others have the same words or the same address.
 //!
 //! On failure a target waits for longer each time, and says why; others go on.
 
@@ -124,8 +124,8 @@ pub struct Memory {
     pub list_tries: Tries,
     /// Ids that are not ours, whatever they send.
     pub foreign: BTreeMap<String, Option<AccountingResource>>,
-    /// Targets whose second subscription the provider refuses.
-    pub crowded: BTreeSet<Target>,
+    /// How often the provider has refused a second subscription of a target.
+    pub crowded: BTreeMap<Target, u32>,
     /// Since when a secret is wanted.
     pub secrets: BTreeMap<Fingerprint, i64>,
     /// How often enabling has failed.

@@ -10,6 +10,9 @@ const AWAITED: i64 = 5_000_000;
 /// How often enabling is tried before a subscription is followed by another.
 pub(super) const ENABLE: u32 = 3;
 
+/// How often a second subscription is refused before the first is moved.
+const CROWDED: u32 = 2;
+
 /// What there is to do.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
@@ -254,7 +257,7 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
         if is_taken {
             break;
         }
-        is_taken = by_phase(situation, one, living.len() > 1, plan);
+        is_taken = by_phase(situation, one, plan);
     }
     if let Some(wanted) = wanted
         && !is_taken
@@ -275,7 +278,7 @@ const fn order(phase: Phase) -> u8 {
 }
 
 /// What a subscription's own phase asks for. Whether something was begun for its target.
-fn by_phase(situation: &Situation<'_>, one: &Subscription, has_twins: bool, plan: &mut Plan) -> bool {
+fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> bool {
     let Situation { ledger, memory, rules, now, wanted, .. } = situation;
     let now = *now;
     let is_hook = matches!(one.target, Target::Invoicing(_));
@@ -292,20 +295,11 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, has_twins: bool, plan
                 // The list tells.
                 return true;
             }
-            if !is_due(situation, one.target, plan, now) {
-                return true;
-            }
-            // Without an id it is not found again, and `unsubscribe` may end another one beside it.
-            let knows_secret =
-                wanted.get(&one.target).is_some_and(|wanted| wanted.fingerprint == one.fingerprint);
-            if has_twins || !knows_secret {
-                let mut ended = one.clone();
-                ended.enter(Phase::Ended, now, "given up: nothing was ever heard of it");
-                plan.changes.push(Change::Put(Box::new(ended)));
-                return false;
-            }
-            plan.step(Call::Unsubscribe(boxed()), "nothing was heard of it since it was asked for");
-            true
+            // If it is there all the same, it shows itself by its Acknowledge or by what it sends.
+            let mut ended = one.clone();
+            ended.enter(Phase::Ended, now, "given up: nothing was heard of it");
+            plan.changes.push(Change::Put(Box::new(ended)));
+            false
         }
         Phase::Awaiting | Phase::Active if is_hook => false,
         Phase::Awaiting => {
@@ -334,7 +328,9 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, has_twins: bool, plan
             true
         }
         Phase::Ending => {
-            if is_due(situation, one.target, plan, now) {
+            if !is_hook && one.checked_at.is_none() {
+                read(situation, one, now, "whether it is deleted", plan);
+            } else if is_due(situation, one.target, plan, now) {
                 plan.step(Call::Delete(boxed()), "it is to be deleted, and may have been");
             }
             true
@@ -394,13 +390,14 @@ fn needed(
         plan.converged = false;
         return;
     }
+    let is_crowded = memory.crowded.get(&target).is_some_and(|refusals| *refusals >= CROWDED);
     let movable = living.iter().find(|one| {
         one.phase == Phase::Active
             && misfit(situation, wanted, one) == Some(Misfit::Address)
             && one.id.is_some()
     });
     if let Some(one) = movable
-        .filter(|_| target.resource().is_some() && (rules.move_in_place || memory.crowded.contains(&target)))
+        .filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
     {
         let mut moved = (*one).clone();
         moved.url.clone_from(&wanted.url);
@@ -408,11 +405,6 @@ fn needed(
         let mut before = vec![Change::Put(Box::new(moved.clone()))];
         before.extend(gaps::open_moved(situation, one));
         plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());
-        return;
-    }
-    if memory.crowded.contains(&target) && !living.is_empty() {
-        // The provider takes no second one: it stays as it is, and the views say why.
-        plan.converged = false;
         return;
     }
     let ready_at = ready(situation, target, wanted);

@@ -8,7 +8,6 @@ use crate::model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Subs
 /// What `responseState` says after a success, where the document says so.
 mod state {
     pub(super) const SUBSCRIBED: i64 = 3;
-    pub(super) const UNSUBSCRIBED: i64 = 4;
     pub(super) const DELETED: i64 = 5;
     pub(super) const STATUS: i64 = 7;
 }
@@ -25,7 +24,6 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
             true
         }
         (Call::Subscribe(one), outcome) => subscribed(&mut changes, one, outcome, memory),
-        (Call::Unsubscribe(one), outcome) => unsubscribed(&mut changes, one, outcome),
         (Call::Read(one), Outcome::Seen(seen)) => {
             read(&mut changes, one, seen, memory);
             true
@@ -145,6 +143,7 @@ fn subscribed(
     }
     match outcome {
         Outcome::Done { id: Some(id), errors, state } => {
+            memory.crowded.remove(&one.target);
             one.id = Some(id.clone());
             one.enter(Phase::Awaiting, now, "subscribed");
             let is_known = errors.is_empty() && matches!(state, None | Some(state::SUBSCRIBED));
@@ -165,7 +164,7 @@ fn subscribed(
             let refused = matches!(outcome, Outcome::Done { .. } | Outcome::Failed { refused: true, .. });
             let has_twin = changes.situation.ledger.living(one.target).any(|other| other.nonce != one.nonce);
             if refused && has_twin {
-                memory.crowded.insert(one.target);
+                *memory.crowded.entry(one.target).or_default() += 1;
             }
             one.enter(Phase::Ended, now, "it was not made");
             changes.put(one);
@@ -173,27 +172,6 @@ fn subscribed(
         }
         Outcome::Names(_) | Outcome::Seen(_) | Outcome::Listed(_) => false,
     }
-}
-
-fn unsubscribed(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome) -> bool {
-    let now = changes.situation.now;
-    let mut one = changes.current(one);
-    if one.phase != Phase::Intended {
-        return true;
-    }
-    let what = match outcome {
-        Outcome::Done { state: Some(state::UNSUBSCRIBED) | None, errors, .. } if errors.is_empty() => {
-            "unsubscribed: its answer had not been heard"
-        }
-        // There was nothing to unsubscribe, or nothing that was active: then it is found by what it sends.
-        Outcome::Done { .. } | Outcome::Gone | Outcome::Failed { refused: true, .. } => {
-            "given up: nothing was ever heard of it"
-        }
-        _ => return false,
-    };
-    one.enter(Phase::Ended, now, what);
-    changes.put(one);
-    true
 }
 
 /// Makes a subscription what the provider says it is.
@@ -211,7 +189,11 @@ fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory
     let situation = changes.situation;
     let (now, before) = (situation.now, changes.current(asked));
     let mut one = before.clone();
-    if matches!(one.phase, Phase::Ending | Phase::Ended) && !seen.deleted {
+    if one.phase == Phase::Ending && !seen.deleted {
+        one.checked_at = Some(now);
+        return changes.put(one);
+    }
+    if one.phase == Phase::Ended {
         return;
     }
     if seen.deleted {
@@ -380,7 +362,13 @@ fn deleted(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome)
     match outcome {
         Outcome::Gone => {}
         Outcome::Done { state: Some(state::DELETED) | None, errors, .. } if errors.is_empty() => {}
-        _ => return false,
+        _ => {
+            // It may have been deleted before: that is asked first.
+            let mut one = changes.current(one);
+            one.checked_at = None;
+            changes.put(one);
+            return false;
+        }
     }
     let mut one = changes.current(one);
     one.problem = None;

@@ -1,0 +1,203 @@
+//! The provider of the document, as small as can be, that shares no code with the simulator.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    model::{Fingerprint, Subscription, Target},
+    webhooks::subscriptions::{Call, Listed, Outcome, Seen},
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Awaiting,
+    Active,
+    Disabled,
+    Deleted,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Webhook {
+    pub(super) id: String,
+    pub(super) target: Target,
+    pub(super) name: String,
+    pub(super) url: String,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) events: BTreeSet<String>,
+    pub(super) state: State,
+    pub(super) is_foreign: bool,
+    /// Calls that changed it.
+    pub(super) touched: u32,
+}
+
+impl Webhook {
+    pub(super) fn lives(&self) -> bool {
+        self.state != State::Deleted
+    }
+}
+
+/// What goes wrong with the next call that is no question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is done, and nobody hears of it.
+    AnswerLost,
+    /// It is not done, and nobody knows.
+    RequestLost,
+    /// It is refused.
+    Refused,
+    /// It is not done, and that is known.
+    Unreachable,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Provider {
+    pub(super) webhooks: Vec<Webhook>,
+    pub(super) faults: Vec<Fault>,
+    /// Takes no second one of a target.
+    pub(super) single: bool,
+    /// Refuses to enable.
+    pub(super) never_enables: bool,
+    /// Names of events beside the usual.
+    pub(super) more_events: BTreeSet<String>,
+    numbers: u32,
+}
+
+impl Provider {
+    pub(super) fn living(&self, target: Target) -> impl Iterator<Item = &Webhook> {
+        self.webhooks.iter().filter(move |one| one.target == target && one.lives() && !one.is_foreign)
+    }
+
+    /// Somebody else's, at an address of theirs or of ours.
+    pub(super) fn add_foreign(&mut self, target: Target, name: &str, url: &str, secret: &str) -> String {
+        self.numbers += 1;
+        let id = format!("foreign-{}", self.numbers);
+        self.webhooks.push(Webhook {
+            id: id.clone(),
+            target,
+            name: name.to_owned(),
+            url: url.to_owned(),
+            fingerprint: Fingerprint::of(secret),
+            events: BTreeSet::new(),
+            state: State::Active,
+            is_foreign: true,
+            touched: 0,
+        });
+        id
+    }
+
+    pub(super) fn set(&mut self, id: &str, state: State) {
+        let found = self.webhooks.iter_mut().find(|one| one.id == id);
+        found.unwrap_or_else(|| panic!("{id}")).state = state;
+    }
+
+    pub(super) fn answer(&mut self, call: &Call, _now: i64) -> Outcome {
+        let fault = if call.only_asks() { None } else { self.faults.pop() };
+        let failed = |acted, refused| Outcome::Failed { words: format!("{fault:?}"), acted, refused };
+        match fault {
+            None => self.act(call),
+            Some(Fault::AnswerLost) => {
+                self.act(call);
+                failed(true, false)
+            }
+            Some(Fault::RequestLost) => failed(true, false),
+            Some(Fault::Refused) => failed(false, true),
+            Some(Fault::Unreachable) => failed(false, false),
+        }
+    }
+
+    fn find(&mut self, one: &Subscription) -> Option<&mut Webhook> {
+        let id = one.id.as_deref().expect("calls by id have one");
+        self.webhooks.iter_mut().find(|webhook| webhook.id == id && webhook.target == one.target)
+    }
+
+    fn act(&mut self, call: &Call) -> Outcome {
+        let done = |state, id: &str| Outcome::Done { state: Some(state), id: Some(id.to_owned()), errors: Vec::new() };
+        let wrong = |words: &str| Outcome::Done { state: Some(0), id: None, errors: vec![words.to_owned()] };
+        match call {
+            Call::Names(resource) => {
+                let usual = ["Created", "Updated", "ErrorOccurred"].map(|kind| format!("Svc.{}.{kind}", resource.name()));
+                Outcome::Names(usual.into_iter().chain(self.more_events.clone()).collect())
+            }
+            Call::Subscribe(one) => {
+                if self.single && self.living(one.target).next().is_some() {
+                    return wrong("too many");
+                }
+                self.numbers += 1;
+                let id = format!("w-{}", self.numbers);
+                let is_hook = matches!(one.target, Target::Invoicing(_));
+                self.webhooks.push(Webhook {
+                    id: id.clone(),
+                    target: one.target,
+                    name: one.registered_name(),
+                    url: one.url.clone(),
+                    fingerprint: one.fingerprint.clone(),
+                    events: one.events.clone(),
+                    state: if is_hook { State::Active } else { State::Awaiting },
+                    is_foreign: false,
+                    touched: 0,
+                });
+                done(3, &id)
+            }
+            Call::Read(one) => match self.find(one) {
+                Some(webhook) => Outcome::Seen(seen(webhook)),
+                None => Outcome::Gone,
+            },
+            Call::Identify { id, .. } => match self.webhooks.iter().find(|webhook| webhook.id == *id) {
+                Some(webhook) => Outcome::Seen(seen(webhook)),
+                None => Outcome::Gone,
+            },
+            Call::Enable(one) => {
+                let never = self.never_enables;
+                match self.find(one) {
+                    Some(webhook) if webhook.state == State::Disabled && !never => {
+                        (webhook.state, webhook.touched) = (State::Active, webhook.touched + 1);
+                        done(7, &webhook.id.clone())
+                    }
+                    Some(_) => wrong("cannot be enabled"),
+                    None => Outcome::Gone,
+                }
+            }
+            Call::Move(one) => match self.find(one) {
+                Some(webhook) if webhook.state == State::Active => {
+                    webhook.url.clone_from(&one.url);
+                    (webhook.state, webhook.touched) = (State::Awaiting, webhook.touched + 1);
+                    Outcome::Done { state: None, id: None, errors: Vec::new() }
+                }
+                Some(_) => wrong("cannot be moved"),
+                None => Outcome::Gone,
+            },
+            Call::Delete(one) => match self.find(one) {
+                Some(webhook) if webhook.lives() => {
+                    (webhook.state, webhook.touched) = (State::Deleted, webhook.touched + 1);
+                    done(5, &webhook.id.clone())
+                }
+                Some(_) => wrong("is deleted already"),
+                None => Outcome::Gone,
+            },
+            Call::List => {
+                let hooks = self.webhooks.iter().filter(|one| matches!(one.target, Target::Invoicing(_)) && one.lives());
+                Outcome::Listed(hooks.map(listed).collect())
+            }
+        }
+    }
+}
+
+fn seen(webhook: &Webhook) -> Seen {
+    Seen {
+        name: Some(webhook.name.clone()),
+        url: Some(webhook.url.clone()),
+        active: Some(webhook.state == State::Active),
+        deleted: webhook.state == State::Deleted,
+        events: webhook.events.clone(),
+    }
+}
+
+fn listed(webhook: &Webhook) -> Listed {
+    Listed {
+        id: Some(webhook.id.clone()),
+        target: Some(webhook.target),
+        url: Some(webhook.url.clone()),
+        paused: Some(webhook.state == State::Disabled),
+        name: Some(webhook.name.clone()),
+        description: None,
+    }
+}

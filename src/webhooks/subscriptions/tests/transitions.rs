@@ -1,0 +1,370 @@
+//! One sentence for each thing that may happen to a subscription.
+
+use super::{provider::Fault, *};
+use crate::model::{GapCause, GapState};
+
+fn settled(targets: &[Target]) -> Scene {
+    let mut scene = Scene::new(targets);
+    scene.converge();
+    scene.check();
+    scene
+}
+
+#[test]
+fn a_subscription_is_asked_for_once_accepted_and_active() {
+    let scene = settled(&[CUSTOMERS, CREATED]);
+
+    let subscribed = scene.calls.iter().filter(|call| **call == "subscribe").count();
+    assert_eq!(subscribed, 2);
+    assert!(scene.gaps().is_empty());
+    let start = scene.ledger.start.as_ref().unwrap();
+    assert_eq!(start.targets.len(), 1, "hooks have no lists to be read");
+    assert_eq!(scene.only(CUSTOMERS).events.len(), 3);
+}
+
+#[test]
+fn nothing_is_asked_of_the_provider_between_two_polls() {
+    let mut scene = settled(&[CUSTOMERS]);
+    scene.calls.clear();
+    scene.pass(180);
+
+    assert!(scene.calls.iter().all(|call| *call == "read"), "{:?}", scene.calls);
+    assert!((2..=5).contains(&scene.calls.len()), "{:?}", scene.calls);
+}
+
+#[test]
+fn one_that_the_provider_has_disabled_is_a_gap_and_enabled_again_and_its_repair_is_asked_for() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let id = scene.only(CUSTOMERS).id.clone();
+    scene.now += 5 * SECOND;
+    scene.deliver(&id);
+    let last = scene.now;
+    scene.now += 5 * SECOND;
+    scene.provider.set(&id, State::Disabled);
+    let disabled = scene.now;
+
+    scene.pass(61);
+
+    let gaps = scene.gaps();
+    assert_eq!(gaps.len(), 1);
+    let gap = gaps[0];
+    assert_eq!((gap.cause, gap.target, gap.from), (GapCause::Disabled, Some(CUSTOMERS), last - SECOND));
+    assert!(gap.to.unwrap() >= disabled && gap.opened_at - disabled <= 60 * SECOND, "{gap:?}");
+    assert_eq!(scene.only(CUSTOMERS).id, id);
+    assert_eq!(scene.ledger.repairs.len(), 1);
+    scene.check();
+}
+
+#[test]
+fn one_that_cannot_be_enabled_is_followed_by_another() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let id = scene.only(CUSTOMERS).id.clone();
+    scene.provider.never_enables = true;
+    scene.provider.set(&id, State::Disabled);
+
+    scene.pass(600);
+
+    assert_ne!(scene.only(CUSTOMERS).id, id);
+    assert_eq!(scene.gaps().len(), 1);
+    scene.check();
+}
+
+#[test]
+fn one_that_is_gone_is_a_gap_and_made_anew() {
+    for target in [CUSTOMERS, CREATED] {
+        let mut scene = settled(&[target]);
+        let id = scene.only(target).id.clone();
+        scene.provider.set(&id, State::Deleted);
+
+        scene.pass(70);
+
+        assert_eq!(scene.gaps().len(), 1, "{target}");
+        assert_eq!(scene.gaps()[0].cause, GapCause::Lost);
+        scene.check();
+    }
+}
+
+#[test]
+fn a_paused_hook_is_a_gap_that_nothing_repairs_and_is_deleted_and_made_again() {
+    let mut scene = settled(&[CREATED]);
+    let id = scene.only(CREATED).id.clone();
+    scene.provider.set(&id, State::Disabled);
+
+    scene.pass(70);
+
+    assert_ne!(scene.only(CREATED).id, id);
+    let gaps = scene.gaps();
+    assert_eq!((gaps.len(), gaps[0].state), (1, GapState::Unrepairable));
+    assert!(scene.ledger.repairs.is_empty());
+}
+
+#[test]
+fn a_new_secret_or_address_is_a_second_subscription_and_the_first_goes_only_after_the_overlap() {
+    for what in ["secret", "address"] {
+        for target in [CUSTOMERS, CREATED] {
+            let mut scene = settled(&[target]);
+            let one = scene.wanted.get_mut(&target).unwrap();
+            if what == "secret" {
+                one.fingerprint = Fingerprint::of("secret-2");
+                one.known.insert(Fingerprint::of("secret-2"));
+            } else {
+                one.url = "https://hooks.example.com/b".to_owned();
+            }
+
+            let mut both = 0;
+            for _ in 0..200 {
+                scene.pass(1);
+                let living: Vec<_> = scene.provider.living(target).collect();
+                assert!(living.iter().any(|one| one.state == State::Active), "{what} {target}");
+                both += i64::from(living.iter().filter(|one| one.state == State::Active).count() == 2);
+            }
+
+            assert!((100..=140).contains(&both), "{both} seconds of both, for another {what}");
+            assert!(scene.gaps().is_empty());
+            scene.check();
+        }
+    }
+}
+
+#[test]
+fn an_address_that_is_changed_in_place_is_a_gap_until_it_is_accepted() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let id = scene.only(CUSTOMERS).id.clone();
+    scene.rules.move_in_place = true;
+    scene.wanted.get_mut(&CUSTOMERS).unwrap().url = "https://hooks.example.com/b".to_owned();
+
+    scene.pass(90);
+
+    assert_eq!(scene.only(CUSTOMERS).id, id);
+    assert_eq!(scene.gaps().iter().map(|gap| gap.cause).collect::<Vec<_>>(), [GapCause::Moved]);
+    scene.check();
+}
+
+#[test]
+fn a_provider_that_takes_no_second_one_gets_the_first_moved() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let id = scene.only(CUSTOMERS).id.clone();
+    scene.provider.single = true;
+    scene.wanted.get_mut(&CUSTOMERS).unwrap().url = "https://hooks.example.com/b".to_owned();
+
+    scene.pass(90);
+
+    assert_eq!(scene.only(CUSTOMERS).id, id);
+    scene.check();
+}
+
+#[test]
+fn an_answer_that_nobody_heard_is_found_by_the_acknowledge_and_not_made_twice() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    scene.provider.faults.push(Fault::AnswerLost);
+
+    scene.converge();
+
+    assert_eq!(scene.provider.webhooks.len(), 1);
+    assert_eq!(scene.calls.iter().filter(|call| **call == "subscribe").count(), 1);
+    scene.check();
+}
+
+#[test]
+fn a_hook_whose_answer_nobody_heard_is_found_in_the_list() {
+    let mut scene = Scene::new(&[CREATED]);
+    scene.provider.faults.push(Fault::AnswerLost);
+
+    scene.converge();
+
+    assert_eq!(scene.provider.webhooks.len(), 1);
+    scene.check();
+}
+
+#[test]
+fn a_request_that_never_arrived_is_made_again() {
+    for target in [CUSTOMERS, CREATED] {
+        let mut scene = Scene::new(&[target]);
+        scene.provider.faults.push(Fault::RequestLost);
+
+        scene.converge();
+
+        assert_eq!(scene.provider.webhooks.len(), 1);
+        scene.check();
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_heard_beside_another_ends_with_one_of_both() {
+    for fault in [Fault::AnswerLost, Fault::RequestLost] {
+        let mut scene = settled(&[CUSTOMERS]);
+        let one = scene.wanted.get_mut(&CUSTOMERS).unwrap();
+        one.fingerprint = Fingerprint::of("secret-2");
+        one.known.insert(Fingerprint::of("secret-2"));
+        scene.provider.faults.push(fault);
+
+        for _ in 0..300 {
+            scene.pass(1);
+            assert!(scene.provider.living(CUSTOMERS).any(|one| one.state == State::Active));
+        }
+
+        scene.check();
+    }
+}
+
+#[test]
+fn one_that_nobody_accepts_is_a_gap_and_made_anew() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    for _ in 0..700 {
+        scene.hear();
+        scene.round(None);
+        scene.now += SECOND;
+    }
+    assert_eq!(scene.gaps().iter().map(|gap| gap.cause).collect::<Vec<_>>(), [GapCause::Awaiting]);
+    assert_eq!(scene.gaps()[0].to, None);
+
+    scene.converge();
+
+    scene.check();
+}
+
+#[test]
+fn what_is_not_wanted_any_more_is_deleted_and_what_others_have_is_left_alone() {
+    let mut scene = settled(&[CUSTOMERS, CREATED]);
+    let theirs = scene.provider.add_foreign(CUSTOMERS, "tributary", "https://hooks.example.com/a", "secret-1");
+    let forged = scene.provider.add_foreign(CUSTOMERS, "x/00000000000000ff", "https://elsewhere.example.com", "secret-1");
+    for id in [&theirs, &forged] {
+        scene.deliver(id);
+    }
+    scene.pass(5);
+    scene.wanted.clear();
+
+    scene.converge();
+
+    scene.check();
+    assert_eq!(scene.provider.webhooks.iter().filter(|one| one.lives()).count(), 2);
+}
+
+#[test]
+fn one_of_ours_that_the_ledger_has_lost_is_followed_by_another_and_deleted() {
+    let mut scene = settled(&[CUSTOMERS, CREATED]);
+    let ids: Vec<String> = scene.provider.webhooks.iter().map(|one| one.id.clone()).collect();
+    scene.ledger = Ledger::default();
+    scene.memory = Memory::default();
+    for id in &ids {
+        scene.deliver(id);
+    }
+
+    scene.converge();
+    scene.pass(130);
+    scene.converge();
+
+    scene.check();
+    assert!(scene.provider.webhooks.iter().filter(|one| ids.contains(&one.id)).all(|one| !one.lives()));
+}
+
+#[test]
+fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    scene.pass(2);
+    let one = scene.ledger.living(CUSTOMERS).next().unwrap().clone();
+    let intended = crate::model::Subscription { phase: Phase::Intended, id: None, ..one };
+    scene.write(&[Change::Put(Box::new(intended.clone()))]);
+    let call = super::super::Call::Subscribe(Box::new(intended));
+    let strange = super::super::Outcome::Done { state: Some(6), id: Some("w-1".into()), errors: vec!["watch out".into()] };
+
+    let mut memory = Memory::default();
+    let changes = scene.situation(|situation| settle(situation, &call, &strange, &mut memory));
+    scene.write(&changes);
+
+    let shown = scene.ledger.by_id("w-1").unwrap();
+    assert_eq!((shown.phase, shown.problem.as_deref()), (Phase::Awaiting, Some("the provider says: watch out")));
+}
+
+#[test]
+fn a_secret_that_is_not_known_any_more_is_a_gap_until_another_is_active() {
+    let mut scene = settled(&[CUSTOMERS]);
+    *scene.wanted.get_mut(&CUSTOMERS).unwrap() = wanted("secret-2");
+
+    scene.pass(200);
+
+    assert_eq!(scene.gaps().iter().map(|gap| gap.cause).collect::<Vec<_>>(), [GapCause::Secret]);
+    scene.check();
+}
+
+#[test]
+fn a_new_secret_waits_for_every_receiver_that_was_heard_of_lately() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    let slow = Heard { worker: "worker:2".into(), at: scene.now, ..Heard::default() };
+    scene.ledger.heard.insert("worker:2".into(), slow);
+
+    scene.round(None);
+    scene.memory.secrets.insert(Fingerprint::of("secret-1"), scene.now);
+    scene.round(None);
+    assert!(scene.provider.webhooks.is_empty());
+
+    let known = scene.ledger.heard["worker:1"].accounting.clone();
+    scene.ledger.heard.get_mut("worker:2").unwrap().accounting = known;
+    scene.round(None);
+    assert_eq!(scene.provider.webhooks.len(), 1);
+}
+
+#[test]
+fn a_silence_is_a_gap_only_beyond_what_was_heard_before_makes_plausible() {
+    let mut scene = settled(&[CUSTOMERS]);
+    scene.rules.silence = Some(3.0);
+    (scene.rules.learning, scene.rules.quiet) = (10_000 * SECOND, 60 * SECOND);
+    let id = scene.only(CUSTOMERS).id.clone();
+    // A delivery every five minutes, with one night of two hours.
+    for number in 0..60 {
+        scene.deliver(&id);
+        scene.pass(1);
+        scene.now += if number == 30 { 7_200 } else { 300 } * SECOND;
+    }
+    scene.deliver(&id);
+    scene.pass(1);
+    let last = scene.ledger.heard["worker:1"].webhooks[&id].last;
+
+    scene.now = last + 20_000 * SECOND;
+    scene.pass(1);
+    assert!(scene.gaps().is_empty(), "{:?}", scene.gaps());
+    scene.now = last + 22_000 * SECOND;
+    scene.pass(3);
+
+    let gaps = scene.gaps();
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert_eq!((gaps[0].cause, gaps[0].from), (GapCause::Silence, last - SECOND));
+    assert_eq!(scene.ledger.repairs.len(), 1);
+}
+
+#[test]
+fn a_stop_is_over_once_somebody_plans_and_its_repair_is_asked_for() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let gap = Gap {
+        connector: "hooks".into(),
+        cause: GapCause::Stopped,
+        target: None,
+        company: None,
+        from: 5,
+        to: None,
+        detail: "stopped".into(),
+        opened_at: 5,
+        worker: "worker:2".into(),
+        state: GapState::Open,
+    };
+    scene.ledger.gaps.insert(gap.id(), gap.clone());
+
+    scene.round(None);
+
+    assert!(scene.ledger.gaps[&gap.id()].to.is_some());
+    assert_eq!(scene.ledger.repairs[&gap.id()].from, 5);
+}
+
+#[test]
+fn the_stream_of_a_subscription_that_was_made_anew_begins_with_it() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let before = scene.ledger.start.clone().unwrap();
+    let id = scene.only(CUSTOMERS).id.clone();
+    scene.provider.set(&id, State::Deleted);
+
+    scene.pass(90);
+
+    let after = scene.ledger.start.clone().unwrap();
+    assert_eq!(after.at, before.at);
+    assert!(after.targets[&CUSTOMERS].since > before.targets[&CUSTOMERS].since);
+}
