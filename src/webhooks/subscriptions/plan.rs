@@ -396,8 +396,7 @@ fn needed(
             && misfit(situation, wanted, one) == Some(Misfit::Address)
             && one.id.is_some()
     });
-    if let Some(one) = movable
-        .filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
+    if let Some(one) = movable.filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
     {
         let mut moved = (*one).clone();
         moved.url.clone_from(&wanted.url);

@@ -20,13 +20,19 @@ const TARGETS: [Target; 4] = [
 ];
 
 fn disturb(scene: &mut Scene, dice: &mut Dice, secrets: &mut u32) {
-    let living: Vec<String> =
-        scene.provider.webhooks.iter().filter(|one| one.lives() && !one.is_foreign).map(|one| one.id.clone()).collect();
+    let living: Vec<String> = scene
+        .provider
+        .webhooks
+        .iter()
+        .filter(|one| one.lives() && !one.is_foreign)
+        .map(|one| one.id.clone())
+        .collect();
     let some = (!living.is_empty()).then(|| living[dice.roll(living.len().max(1) as u64) as usize].clone());
     let target = TARGETS[dice.roll(4) as usize];
     match (dice.roll(12), some) {
         (0, Some(id)) => {
-            let is_active = scene.provider.webhooks.iter().any(|one| one.id == id && one.state == State::Active);
+            let is_active =
+                scene.provider.webhooks.iter().any(|one| one.id == id && one.state == State::Active);
             if is_active {
                 scene.provider.set(&id, State::Disabled);
             }
@@ -51,7 +57,8 @@ fn disturb(scene: &mut Scene, dice: &mut Dice, secrets: &mut u32) {
         }
         (6, _) => drop(scene.wanted.remove(&target)),
         (7, _) => {
-            let like = scene.wanted.values().next().cloned().unwrap_or_else(|| wanted(&format!("secret-{secrets}")));
+            let like =
+                scene.wanted.values().next().cloned().unwrap_or_else(|| wanted(&format!("secret-{secrets}")));
             scene.wanted.insert(target, like);
         }
         (8, _) => {
@@ -86,9 +93,8 @@ fn after_crashes_faults_and_changes_of_every_kind_there_is_one_of_each_and_no_or
                 scene.hear();
                 scene.acknowledge();
             }
-            let end = (dice.roll(4) == 0).then(|| {
-                (dice.roll(3) as usize, if dice.roll(2) == 0 { End::Before } else { End::Called })
-            });
+            let end = (dice.roll(4) == 0)
+                .then(|| (dice.roll(3) as usize, if dice.roll(2) == 0 { End::Before } else { End::Called }));
             scene.round(end);
             scene.now += dice.roll(20) as i64 * SECOND;
         }

@@ -9,16 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::provider::{Provider, State};
 use super::{Change, Ledger, Memory, Rules, Situation, Wanted, plan, settle};
 use crate::model::{
-    Acknowledge, AccountingResource, Fingerprint, Gap, Heard, InvoicingAction, InvoicingEntity, InvoicingHook, Nonce,
-    Phase, Target, Traffic,
+    AccountingResource, Acknowledge, Fingerprint, Gap, Heard, InvoicingAction, InvoicingEntity,
+    InvoicingHook, Nonce, Phase, Target, Traffic,
 };
 
 const SECOND: i64 = 1_000_000;
 const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
-const CREATED: Target = Target::Invoicing(InvoicingHook {
-    entity: InvoicingEntity::Customer,
-    action: InvoicingAction::Created,
-});
+const CREATED: Target =
+    Target::Invoicing(InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created });
 
 fn rules() -> Rules {
     Rules {
@@ -105,10 +103,11 @@ impl Scene {
     /// One worker knows all the secrets, and tells what it hears.
     fn hear(&mut self) {
         let known: BTreeSet<_> = self.wanted.values().flat_map(|wanted| wanted.known.clone()).collect();
-        let heard = self.ledger.heard.entry("worker:1".to_owned()).or_insert_with(|| Heard {
-            worker: "worker:1".to_owned(),
-            ..Heard::default()
-        });
+        let heard = self
+            .ledger
+            .heard
+            .entry("worker:1".to_owned())
+            .or_insert_with(|| Heard { worker: "worker:1".to_owned(), ..Heard::default() });
         heard.at = self.now;
         (heard.accounting, heard.invoicing) = (known.clone(), known);
     }
@@ -137,7 +136,8 @@ impl Scene {
         let now = self.now;
         for one in self.provider.webhooks.iter_mut().filter(|one| one.state == State::Awaiting) {
             let Target::Accounting(resource) = one.target else { continue };
-            if !known.contains(&one.fingerprint) || !one.is_foreign && !one.url.contains("hooks.example.com") {
+            if !known.contains(&one.fingerprint) || !one.is_foreign && !one.url.contains("hooks.example.com")
+            {
                 continue;
             }
             one.state = State::Active;
@@ -193,9 +193,19 @@ impl Scene {
             if plan.converged && plan.steps.is_empty() && plan.changes.is_empty() {
                 return;
             }
-            assert!(self.now < until, "does not converge at {}: {plan:?}\n{:?}\n{:?}", self.now, self.memory, self.brief());
+            assert!(
+                self.now < until,
+                "does not converge at {}: {plan:?}\n{:?}\n{:?}",
+                self.now,
+                self.memory,
+                self.brief()
+            );
             let again = plan.again_at.unwrap_or(self.now + SECOND);
-            self.now = if plan.steps.is_empty() { again.clamp(self.now + 1, self.now + 30 * SECOND) } else { self.now + 1 };
+            self.now = if plan.steps.is_empty() {
+                again.clamp(self.now + 1, self.now + 30 * SECOND)
+            } else {
+                self.now + 1
+            };
         }
     }
 
@@ -212,20 +222,30 @@ impl Scene {
 
     /// The one of a target that the provider has and that is ours and lives.
     fn only(&self, target: Target) -> &provider::Webhook {
-        let mut living = self.provider.living(target);
-        let (Some(one), None) = (living.next(), living.next()) else {
-            panic!("{target}: {:#?}", self.provider.living(target).collect::<Vec<_>>());
-        };
+        let living: Vec<_> = self.provider.living(target).filter(|one| !self.is_mute(one)).collect();
+        let [one] = living[..] else { panic!("{target}: {living:#?}") };
         one
+    }
+
+    /// Whether nobody can ever find it: no answer has told its id, and its secret was forgotten before its Acknowledge came. It
+    /// sends nothing else.
+    fn is_mute(&self, one: &provider::Webhook) -> bool {
+        let is_known = self.wanted.values().any(|wanted| wanted.known.contains(&one.fingerprint));
+        one.state == State::Awaiting && !is_known && self.ledger.by_id(&one.id).is_none()
     }
 
     /// The ledger's and the provider's view, on a line each.
     fn brief(&self) -> Vec<String> {
         let known = self.ledger.subscriptions.values().map(|one| {
-            format!("{} {} {:?} {} since {} {:?} {:?}\n", one.target, one.nonce, one.id, one.phase, one.since, one.url, one.problem)
+            format!(
+                "{} {} {:?} {} since {} {:?} {:?}\n",
+                one.target, one.nonce, one.id, one.phase, one.since, one.url, one.problem
+            )
         });
         let there = self.provider.webhooks.iter().filter(|one| one.lives() && !one.is_foreign);
-        known.chain(there.map(|one| format!("{} {} {:?} {}\n", one.id, one.target, one.state, one.url))).collect()
+        known
+            .chain(there.map(|one| format!("{} {} {:?} {}\n", one.id, one.target, one.state, one.url)))
+            .collect()
     }
 
     fn gaps(&self) -> Vec<&Gap> {
@@ -241,7 +261,9 @@ impl Scene {
             let known = self.ledger.by_id(&one.id);
             assert_eq!(known.map(|known| known.phase), Some(Phase::Active), "{target}");
         }
-        for one in self.provider.webhooks.iter().filter(|one| one.lives() && !one.is_foreign) {
+        for one in
+            self.provider.webhooks.iter().filter(|one| one.lives() && !one.is_foreign && !self.is_mute(one))
+        {
             assert!(self.wanted.contains_key(&one.target), "an orphan is left: {one:?}");
         }
         for one in self.provider.webhooks.iter().filter(|one| one.is_foreign) {
@@ -249,7 +271,8 @@ impl Scene {
         }
         for (id, gap) in &self.ledger.gaps {
             assert!(gap.to.is_some_and(|to| to >= gap.from), "a gap is not over: {gap:?}");
-            let is_mended = self.ledger.repairs.contains_key(id) || matches!(gap.target, Some(Target::Invoicing(_)));
+            let is_mended =
+                self.ledger.repairs.contains_key(id) || matches!(gap.target, Some(Target::Invoicing(_)));
             assert!(is_mended, "no repair is asked for: {gap:?}");
         }
     }

@@ -110,11 +110,16 @@ impl Provider {
     }
 
     fn act(&mut self, call: &Call) -> Outcome {
-        let done = |state, id: &str| Outcome::Done { state: Some(state), id: Some(id.to_owned()), errors: Vec::new() };
+        let done = |state, id: &str| Outcome::Done {
+            state: Some(state),
+            id: Some(id.to_owned()),
+            errors: Vec::new(),
+        };
         let wrong = |words: &str| Outcome::Done { state: Some(0), id: None, errors: vec![words.to_owned()] };
         match call {
             Call::Names(resource) => {
-                let usual = ["Created", "Updated", "ErrorOccurred"].map(|kind| format!("Svc.{}.{kind}", resource.name()));
+                let usual = ["Created", "Updated", "ErrorOccurred"]
+                    .map(|kind| format!("Svc.{}.{kind}", resource.name()));
                 Outcome::Names(usual.into_iter().chain(self.more_events.clone()).collect())
             }
             Call::Subscribe(one) => {
@@ -174,7 +179,10 @@ impl Provider {
                 None => Outcome::Gone,
             },
             Call::List => {
-                let hooks = self.webhooks.iter().filter(|one| matches!(one.target, Target::Invoicing(_)) && one.lives());
+                let hooks = self
+                    .webhooks
+                    .iter()
+                    .filter(|one| matches!(one.target, Target::Invoicing(_)) && one.lives());
                 Outcome::Listed(hooks.map(listed).collect())
             }
         }

@@ -226,8 +226,14 @@ fn one_that_nobody_accepts_is_a_gap_and_made_anew() {
 #[test]
 fn what_is_not_wanted_any_more_is_deleted_and_what_others_have_is_left_alone() {
     let mut scene = settled(&[CUSTOMERS, CREATED]);
-    let theirs = scene.provider.add_foreign(CUSTOMERS, "tributary", "https://hooks.example.com/a", "secret-1");
-    let forged = scene.provider.add_foreign(CUSTOMERS, "x/00000000000000ff", "https://elsewhere.example.com", "secret-1");
+    let theirs =
+        scene.provider.add_foreign(CUSTOMERS, "tributary", "https://hooks.example.com/a", "secret-1");
+    let forged = scene.provider.add_foreign(
+        CUSTOMERS,
+        "x/00000000000000ff",
+        "https://elsewhere.example.com",
+        "secret-1",
+    );
     for id in [&theirs, &forged] {
         scene.deliver(id);
     }
@@ -266,14 +272,21 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
     let intended = crate::model::Subscription { phase: Phase::Intended, id: None, ..one };
     scene.write(&[Change::Put(Box::new(intended.clone()))]);
     let call = super::super::Call::Subscribe(Box::new(intended));
-    let strange = super::super::Outcome::Done { state: Some(6), id: Some("w-1".into()), errors: vec!["watch out".into()] };
+    let strange = super::super::Outcome::Done {
+        state: Some(6),
+        id: Some("w-1".into()),
+        errors: vec!["watch out".into()],
+    };
 
     let mut memory = Memory::default();
     let changes = scene.situation(|situation| settle(situation, &call, &strange, &mut memory));
     scene.write(&changes);
 
     let shown = scene.ledger.by_id("w-1").unwrap();
-    assert_eq!((shown.phase, shown.problem.as_deref()), (Phase::Awaiting, Some("the provider says: watch out")));
+    assert_eq!(
+        (shown.phase, shown.problem.as_deref()),
+        (Phase::Awaiting, Some("the provider says: watch out"))
+    );
 }
 
 #[test]
