@@ -34,6 +34,7 @@ mod lapse;
 pub mod metrics;
 pub mod model;
 pub mod pipeline;
+mod random;
 pub mod retry;
 pub mod secret;
 pub mod server;

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::rand;
 use reqwest::{
     Method,
     header::{ACCEPT, AGE, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, DATE, HeaderMap, HeaderValue},
@@ -26,6 +25,7 @@ use crate::{
     config::Transport,
     metrics::{self, ApiArea, ApiOutcome, ApiWait},
     model::Traceparent,
+    random,
     secret::Secret,
 };
 
@@ -421,11 +421,10 @@ fn waited_for_token(ask: &Ask, since: Instant) {
 
 /// The next step of a trace, or the first of its own.
 fn trace(given: Option<Traceparent>) -> Traceparent {
-    let mut random = [0; 24];
     // Without random numbers the trace is none of its own, which is no reason not to ask.
-    if rand::fill(&mut random).is_err() {
+    let Ok(random) = random::bytes::<24>() else {
         return given.unwrap_or_else(|| Traceparent::derived("no random numbers"));
-    }
+    };
     let (mut id, mut parent) = ([0; 16], [0; 8]);
     id.copy_from_slice(&random[..16]);
     parent.copy_from_slice(&random[16..]);

@@ -23,7 +23,7 @@ use super::{
     keys,
     token::{Claims, Rule, same, shown},
 };
-use crate::{config::Provider, retry::Retry, secret::Secret};
+use crate::{config::Provider, random, retry::Retry, secret::Secret};
 
 /// The redirect address that stands for none: the provider shows the code, and the person copies it.
 pub const OUT_OF_BAND: &str = "urn:ietf:wg:oauth:2.0:oob";
@@ -292,14 +292,8 @@ fn checked_code(text: &str) -> Result<Secret, CallbackError> {
     Ok(Secret::from(text))
 }
 
-/// A fresh GUID, all of it random but the six bits that say so.
 fn guid() -> Result<String, Error> {
-    let mut bytes = [0; 16];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::Random)?;
-    let number = u128::from_be_bytes(bytes) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    let digits = format!("{number:032x}");
-    let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
-    Ok(parts.map(|part| digits.get(part).unwrap_or_default()).join("-"))
+    random::guid().map_err(|_| Error::Random)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::{
     cli::{Failure, outside},
     config::{Problem, Provider, Worker, worker::Topic},
     kafka::{self, Admin, TopicSpec},
+    random,
     worker::{
         arbiter::{self, Arbiter},
         grants::{
@@ -402,7 +403,5 @@ async fn ensure(admin: &Admin, topic: &Topic) -> Result<i32, kafka::Error> {
 }
 
 fn login_id() -> Result<String, Error> {
-    let mut bytes = [0; 16];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::Random)?;
-    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+    random::hex::<16>().map_err(|_| Error::Random)
 }

@@ -23,6 +23,7 @@ use crate::{
     config,
     kafka::{self, Admin},
     model::{AccountingResource, Topic, TopicPrefix},
+    random,
     secret::Secret,
     simulator::{
         Simulator,
@@ -370,7 +371,5 @@ fn client(simulator: &Simulator, access: &Access) -> Result<reqwest::Client, Fai
 
 /// Nobody knows it but this process.
 fn secret() -> Result<String, Failure> {
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(outside)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    random::hex::<32>().map_err(outside)
 }

@@ -1,9 +1,11 @@
 //! Bodies as the provider would send them, each with ids of its own.
 
-use aws_lc_rs::rand;
 use serde::Serialize;
 
-use crate::model::{AccountingResource, Area, InvoicingHook, Moment};
+use crate::{
+    model::{AccountingResource, Area, InvoicingHook, Moment},
+    random::{Exhausted, guid},
+};
 
 /// Ticks of 100 nanoseconds from year 1, where the provider counts from, to 1970.
 const TICKS_BEFORE_1970: i64 = 621_355_968_000_000_000;
@@ -16,11 +18,6 @@ pub(super) struct Accounting<'a> {
     pub(super) company: &'a str,
     pub(super) tenant: &'a str,
 }
-
-/// The system has no random numbers to give.
-#[derive(Debug, thiserror::Error)]
-#[error("draw a random id")]
-pub(super) struct NoRandom;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -84,7 +81,7 @@ struct Changed {
 }
 
 /// The body of an accounting delivery. `number` is its place among those of one call.
-pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>, NoRandom> {
+pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>, Exhausted> {
     let acknowledges = about.event == "Acknowledge";
     let resource = provider_name(about.resource);
     let event_type = match about.event {
@@ -138,7 +135,7 @@ pub(super) fn accounting(about: &Accounting<'_>, number: u32) -> Result<Vec<u8>,
 }
 
 /// The body of an invoicing delivery, in the flat form that the provider documents.
-pub(super) fn invoicing(hook: InvoicingHook, tenant: &str, number: u32) -> Result<Vec<u8>, NoRandom> {
+pub(super) fn invoicing(hook: InvoicingHook, tenant: &str, number: u32) -> Result<Vec<u8>, Exhausted> {
     let notification = Notification {
         entity: hook.entity.provider_name(),
         entity_id: guid()?,
@@ -147,17 +144,6 @@ pub(super) fn invoicing(hook: InvoicingHook, tenant: &str, number: u32) -> Resul
         changes: [Changed { name: "Name", value: format!("Sent by hand, {number}") }],
     };
     Ok(text(&notification).into_bytes())
-}
-
-/// A random id in the form the provider's have.
-pub(super) fn guid() -> Result<String, NoRandom> {
-    let mut bytes = [0; 16];
-    rand::fill(&mut bytes).map_err(|_| NoRandom)?;
-    // Version 4, variant 1.
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))
 }
 
 /// Texts and numbers alone, which are always writable.

@@ -15,6 +15,7 @@ use crate::{
     cli::{client, outside, table::harmless},
     config::{Worker, connector::WebhookSource, worker},
     model::AccountingResource,
+    random,
 };
 
 /// As much of an answer as is read: a receiver's has no body at all.
@@ -143,7 +144,7 @@ fn tell(place: &str, answer: &Answer, elapsed: Duration, out: &mut impl Write) -
 
 /// Asks as the provider does, and holds the answer to what the provider wants: that id as plain text, and nothing else.
 async fn echo(client: &Client, mut url: Url, out: &mut impl Write) -> Result<(), Failure> {
-    let id = made::guid().map_err(outside)?;
+    let id = random::guid().map_err(outside)?;
     url.query_pairs_mut().clear().append_pair("echo", &id);
     let (answer, elapsed) = answer(client.get(url)).await?;
     tell("", &answer, elapsed, out)?;

@@ -35,6 +35,7 @@ use crate::{
     config::Providers,
     kafka::Membership,
     model::EncodedRecord,
+    random,
     retry::Chain,
     worker::state::{Tail, configs::Configs, write_id},
 };
@@ -250,12 +251,8 @@ impl Shared {
 
     /// An id that nobody has drawn before.
     pub(super) fn draw(&self) -> String {
-        let mut bytes = [0; 16];
-        match aws_lc_rs::rand::fill(&mut bytes) {
-            Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-            // Unique is enough; nobody is to guess it.
-            Err(_) => String::from_utf8_lossy(&write_id()).into_owned(),
-        }
+        // Unique is enough; nobody is to guess it.
+        random::hex::<16>().unwrap_or_else(|_| String::from_utf8_lossy(&write_id()).into_owned())
     }
 }
 

@@ -21,7 +21,7 @@ crate::tests! {
 }
 
 /// A module may name those of lower levels, never one of its own.
-const LEVELS: [(&str, u8); 25] = [
+const LEVELS: [(&str, u8); 26] = [
     ("main", 7),
     ("lib", 7),
     ("cli", 6),
@@ -45,6 +45,7 @@ const LEVELS: [(&str, u8); 25] = [
     ("lapse", 0),
     ("metrics", 0),
     ("model", 0),
+    ("random", 0),
     ("retry", 0),
     ("secret", 0),
 ];
