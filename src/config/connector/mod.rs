@@ -9,6 +9,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 pub use self::{
     choice::hook,
     common::{Common, Errors, TopicCreation},
+    declared::Declared,
     directory::{FILE_COUNT_LIMIT, declared_twice, files},
     document::{Document, coerce},
     provider::{OAuth, Provider, Transport},
@@ -26,6 +27,7 @@ use super::{
 
 mod choice;
 mod common;
+mod declared;
 mod dialect;
 mod directory;
 mod document;

@@ -264,7 +264,13 @@ mod tests {
             (0..).zip(tasks).map(|(id, state)| TaskState { id, state, worker_id: worker_id(), trace: None });
         Status {
             name: "a".to_owned(),
-            connector: ConnectorState { state: connector, worker_id: worker_id(), trace: None },
+            connector: ConnectorState {
+                state: connector,
+                worker_id: worker_id(),
+                trace: None,
+                subscriptions: None,
+                gaps: None,
+            },
             tasks: tasks.collect(),
             kind: "source",
         }

@@ -53,6 +53,9 @@ pub enum Error {
         #[source]
         source: Box<kafka::Error>,
     },
+    /// The provider could not be asked: 502.
+    #[error("the provider could not be asked: {0}")]
+    Provider(String),
     /// It took longer than an answer may: 500.
     #[error("Request timed out. The worker was busy: {doing}")]
     TimedOut {
@@ -77,6 +80,7 @@ impl Error {
             Self::AlreadyExists(_) | Self::Stale => 409,
             Self::Kafka { source, .. } if source.retry().is_retriable() => 503,
             Self::Starting { .. } => 503,
+            Self::Provider(_) => 502,
             Self::Kafka { .. } | Self::TimedOut { .. } | Self::Internal { .. } => 500,
         }
     }
@@ -85,7 +89,7 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Stale | Self::Starting { .. } | Self::TimedOut { .. } => Retry::Later,
+            Self::Stale | Self::Starting { .. } | Self::TimedOut { .. } | Self::Provider(_) => Retry::Later,
             Self::Kafka { source, .. } => source.retry(),
             Self::NotFound(_)
             | Self::BadRequest(_)
@@ -150,6 +154,7 @@ mod tests {
             (arbiter::Error::Kafka(stopped()).into(), 500),
             (Error::Starting { topic: "config" }, 503),
             (Error::TimedOut { doing: "validate" }, 500),
+            (Error::Provider(String::new()), 502),
         ];
 
         for (error, status) in table {

@@ -27,6 +27,7 @@ mod loggers;
 mod offsets;
 mod rivals;
 mod shapes;
+mod subscriptions;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -47,6 +48,10 @@ pub use self::{
     shapes::{
         ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
         TaskInfo, TaskState, TopicNames, Topics,
+    },
+    subscriptions::{
+        GapInfo, Ledgers, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
+        SubscriptionInfo, SubscriptionsInfo, WishInfo,
     },
 };
 use super::{
@@ -103,6 +108,8 @@ pub struct Parts {
     pub url: String,
     /// The cluster this worker works on, where the broker told.
     pub cluster_id: Option<String>,
+    /// What subscriptions and gaps are shown from; `None` where nobody follows them.
+    pub subscriptions: Option<Subscribing>,
 }
 
 /// See the module's head. Cheap to clone.
@@ -159,16 +166,24 @@ impl Herder {
     pub async fn expanded(&self, info: bool, status: bool) -> Result<BTreeMap<String, Expanded>, Error> {
         self.ready().await?;
         let state = &self.parts.state;
-        Ok(state.configs.read(|configs| {
+        let all: Vec<_> = state.configs.read(|configs| {
             state.statuses.read(|statuses| {
                 let each = configs.connectors().iter().map(|(name, connector)| {
                     let info = info.then(|| self.info_of(name, connector));
                     let status = status.then(|| self.status_of(name, connector, statuses));
-                    (name.clone(), Expanded { info, status })
+                    (name.clone(), Arc::clone(&connector.config), Expanded { info, status })
                 });
                 each.collect()
             })
-        }))
+        });
+        // Told once no lock is held: ledgers have their own.
+        let told = all.into_iter().map(|(name, config, mut expanded)| {
+            if let Some(status) = &mut expanded.status {
+                self.tell_subscriptions(status, &config);
+            }
+            (name, expanded)
+        });
+        Ok(told.collect())
     }
 
     /// A connector.
@@ -269,7 +284,10 @@ impl Herder {
 
     fn known_status(&self, name: &str) -> Option<Status> {
         let connector = self.known(name)?;
-        Some(self.parts.state.statuses.read(|statuses| self.status_of(name, &connector, statuses)))
+        let mut status =
+            self.parts.state.statuses.read(|statuses| self.status_of(name, &connector, statuses));
+        self.tell_subscriptions(&mut status, &connector.config);
+        Some(status)
     }
 
     fn info_of(&self, name: &str, connector: &Connector) -> Info {
@@ -300,7 +318,13 @@ impl Herder {
         });
         Status {
             name: name.to_owned(),
-            connector: ConnectorState { state: connector_state(state), worker_id, trace },
+            connector: ConnectorState {
+                state: connector_state(state),
+                worker_id,
+                trace,
+                subscriptions: None,
+                gaps: None,
+            },
             tasks: tasks.collect(),
             kind: self.kind(&connector.config),
         }

@@ -70,6 +70,12 @@ pub struct ConnectorState {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// How its subscriptions stand, where it has any and this worker knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscriptions: Option<String>,
+    /// How many gaps it has, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<String>,
 }
 
 /// State of a task.

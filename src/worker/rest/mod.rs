@@ -1,4 +1,4 @@
-//! Kafka Connect's REST API over the [`super::herder`].
+//! Kafka Connect's REST API over the [`super::herder`], and what is ours beside it: declarations, subscriptions, gaps.
 //!
 //! ```text
 //! request ─▶ guard (limits, origin, who, role) ─▶ route ─▶ Accept ─▶ body, name, query ─▶ herder ─▶ JSON
@@ -21,6 +21,7 @@ mod loggers;
 mod plugins;
 mod request;
 mod security;
+mod subscriptions;
 
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub const DEADLINE: Duration = Duration::from_millis(9500);
 
 /// The paths of the API.
 pub fn router(herder: Herder) -> Router {
-    let routes: [(&str, MethodRouter<Herder>); 22] = [
+    let routes: [(&str, MethodRouter<Herder>); 28] = [
         ("/connectors", get(connectors::list).post(connectors::create)),
         ("/connectors/{name}", get(connectors::info).delete(connectors::delete)),
         (
@@ -69,6 +70,12 @@ pub fn router(herder: Herder) -> Router {
                 .patch(connectors::alter_offsets)
                 .merge(delete(connectors::reset_offsets)),
         ),
+        ("/connectors/{name}/subscriptions", get(subscriptions::list)),
+        ("/connectors/{name}/subscriptions/plan", get(subscriptions::plan)),
+        ("/connectors/{name}/subscriptions/apply", post(subscriptions::apply)),
+        ("/connectors/{name}/subscriptions/remove", post(subscriptions::remove)),
+        ("/connectors/{name}/gaps", get(subscriptions::gaps)),
+        ("/connectors/{name}/gaps/accept", post(subscriptions::accept_gap)),
         ("/connector-plugins", get(plugins::list)),
         ("/connector-plugins/{plugin}/config", get(plugins::config)),
         ("/connector-plugins/{plugin}/config/validate", put(plugins::validate)),

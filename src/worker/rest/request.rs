@@ -115,6 +115,17 @@ impl Body {
         }
     }
 
+    /// The gap in `{"id": …}`.
+    pub(super) fn gap(self) -> Result<String, Refusal> {
+        let mut members = self.object()?;
+        let id = match members.remove("id") {
+            Some(Value::String(id)) => id,
+            _ => return Err(Refusal::bad_request("id must be the id of a gap, as GET …/gaps shows it")),
+        };
+        nothing_else(&members, "id")?;
+        Ok(id)
+    }
+
     fn object(self) -> Result<Map<String, Value>, Refusal> {
         match self.0 {
             Value::Object(members) => Ok(members),

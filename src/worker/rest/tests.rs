@@ -123,6 +123,14 @@ fn offsets_hold_plain_values_or_are_refused() {
 }
 
 #[test]
+fn a_gap_is_named_by_its_id_and_by_nothing_else() {
+    assert_eq!(body(json!({"id": "hooks/spool/5"})).gap().ok().as_deref(), Some("hooks/spool/5"));
+    for bad in [json!({}), json!({"id": 5}), json!({"id": "a", "more": 1}), json!("hooks/spool/5")] {
+        assert_eq!(body(bad.clone()).gap().map(drop).map_err(status), Err(400), "{bad}");
+    }
+}
+
+#[test]
 fn no_refusal_of_a_body_repeats_a_value() {
     let hunter = "hunter2-hunter2";
     let bodies = [

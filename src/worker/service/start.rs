@@ -135,6 +135,7 @@ impl Service {
             url: format!("{scheme}://{}", self.worker_id),
             cluster_id,
             running: handle.clone(),
+            subscriptions: None,
         });
         let (follower, cancel) = (herder.clone(), self.cancel.clone());
         let following = self.tasks.spawn(async move { follower.follow_loggers(cancel).await });

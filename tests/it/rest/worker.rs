@@ -91,6 +91,7 @@ impl Group {
             url: format!("http://{address}"),
             cluster_id: admin.cluster_id().await.unwrap(),
             running: Handle::default(),
+            subscriptions: None,
         });
         let cancel = CancellationToken::new();
         let follower = herder.clone();

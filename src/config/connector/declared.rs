@@ -1,0 +1,112 @@
+//! What a `WebhookSource` declares about its subscriptions, read without its secrets: for those who show or follow them and
+//! have no use for more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Class, choice, keys, webhook};
+use crate::{
+    config::{key::Key, providers::Providers, reader::Reader},
+    model::{Target, TopicPrefix},
+};
+
+/// See the module's head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// `topic.prefix`.
+    pub topic_prefix: TopicPrefix,
+    /// `subscriptions.manage`.
+    pub manage: bool,
+    /// Everything that is to be subscribed to.
+    pub targets: BTreeSet<Target>,
+}
+
+/// The keys it reads.
+const KEYS: [&Key; 4] = [
+    &keys::TOPIC_PREFIX,
+    &webhook::keys::MANAGE,
+    &webhook::keys::ACCOUNTING_RESOURCES,
+    &webhook::keys::INVOICING_HOOKS,
+];
+
+impl Declared {
+    /// Reads it from a flat configuration, and nothing else. `None` where that is of another class, or one of the keys is
+    /// wrong. May read files where [`Declared::reads_files`] says so.
+    #[must_use]
+    pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
+        let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;
+        let mut reader = Reader::new(config, providers);
+        let [prefix, manage, resources, hooks] = KEYS;
+        let topic_prefix = TopicPrefix::new(reader.text(prefix)?).ok()?;
+        let manage = reader.boolean(manage);
+        let resources = reader.parsed_list(resources, choice::resources).into_iter().flatten();
+        let resources = resources.map(Target::Accounting);
+        let hooks = reader.parsed_list(hooks, choice::hooks).into_iter().flatten().map(Target::Invoicing);
+        let targets = resources.chain(hooks).collect();
+        let is_sound = class == Class::WebhookSource && reader.are_sound(&KEYS);
+        is_sound.then_some(Self { topic_prefix, manage, targets })
+    }
+
+    /// Whether one of the keys refers to something that has to be read from a file, which may take any time.
+    #[must_use]
+    pub fn reads_files(config: &BTreeMap<String, String>) -> bool {
+        let reads = |text: &String| text.split("${").skip(1).any(|rest| !rest.starts_with("env:"));
+        KEYS.iter().filter_map(|key| config.get(key.name)).any(reads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::AccountingResource;
+
+    fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let class = ("connector.class", "WebhookSource");
+        [class].iter().chain(pairs).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn targets_and_prefix_are_read_without_any_secret() {
+        let config = config(&[
+            ("topic.prefix", "${env:PREFIX}"),
+            ("accounting.resources", "customers"),
+            ("accounting.secret", "${file:/nowhere:secret}"),
+            ("invoicing.hooks", "Customer:Created,CompanyData:Updated"),
+        ]);
+        let providers = Providers::new([("PREFIX".to_owned(), "acme".to_owned())]);
+
+        let declared = Declared::of(&config, &providers).unwrap();
+
+        assert_eq!((declared.topic_prefix.to_string(), declared.manage), ("acme".to_owned(), true));
+        assert_eq!(declared.targets.len(), 3);
+        assert!(declared.targets.contains(&Target::Accounting(AccountingResource::Customers)));
+        assert!(!Declared::reads_files(&config), "a secret in a file is not read");
+    }
+
+    #[test]
+    fn a_key_that_is_wrong_or_another_class_declares_nothing() {
+        let providers = Providers::new([]);
+        let sound = [("topic.prefix", "acme"), ("subscriptions.manage", "false")];
+        assert_eq!(Declared::of(&config(&sound), &providers).map(|it| it.manage), Some(false));
+
+        for wrong in [
+            ("topic.prefix", "a b"),
+            ("accounting.resources", "costumers"),
+            ("invoicing.hooks", "${env:NOT_SET}"),
+            ("connector.class", "RecordSource"),
+            ("subscriptions.manage", "perhaps"),
+        ] {
+            let mut config = config(&sound);
+            config.insert(wrong.0.to_owned(), wrong.1.to_owned());
+            assert_eq!(Declared::of(&config, &providers), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_a_file_is_told_apart_from_what_is_in_a_variable() {
+        let table =
+            [("acme", false), ("${env:A}", false), ("${file:/a:b}", true), ("${env:A}${dir:/a:b}", true)];
+        for (prefix, expected) in table {
+            assert_eq!(Declared::reads_files(&config(&[("topic.prefix", prefix)])), expected, "{prefix}");
+        }
+    }
+}

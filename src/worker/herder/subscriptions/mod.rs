@@ -1,0 +1,320 @@
+//! Subscriptions and gaps of a connector: what the state topic says of them, and what people may ask for.
+//!
+//! ```text
+//! GET  subscriptions, gaps ──▶ configuration (what is wanted) + ledger (what there is) ──▶ view
+//! GET  subscriptions/plan  ──▶ the provider is asked, nothing is changed ──▶ view
+//! POST apply, remove       ──▶ a wish in the ledger, done by whoever runs the connector's task
+//! POST gaps/accept         ──▶ the gap in the ledger, accepted
+//! GET  status              ──▶ two sentences, where this worker knows the ledger already
+//! ```
+//!
+//! - Any worker answers: all of them read the same topic.
+//! - Nothing here changes anything at the provider.
+//! - A status waits for nothing: it tells what is known, or leaves it out.
+
+mod view;
+mod words;
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use async_trait::async_trait;
+use tokio::{task::spawn_blocking, time::timeout};
+use url::Url;
+
+pub use self::view::{
+    GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
+    SubscriptionsInfo, WishInfo,
+};
+use super::{Budget, Error, Herder, shapes::Status};
+use crate::{
+    config::{
+        self,
+        connector::{Class, Declared, TargetState, WebhookSource},
+    },
+    model::{Gap, GapState, Moment, Target, TopicPrefix, Wish},
+    webhooks::subscriptions::{Change, Ledger, Plan, wanted},
+    worker::state::configs::{Connector, Properties},
+};
+
+/// The way to ledgers, and through the provider's API to a plan.
+#[async_trait]
+pub trait Ledgers: Send + Sync + fmt::Debug {
+    /// Shows what is known of a connector by now, without waiting. `false` where its state topic is not followed here, or
+    /// has not been read to its end yet.
+    fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool;
+
+    /// What the state topic says of a connector, everything that was written before this was called among it.
+    ///
+    /// # Errors
+    /// The topic cannot be read.
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
+
+    /// What whoever runs the connector's task would do, found by asking the provider and changing nothing.
+    ///
+    /// # Errors
+    /// The provider, or the topic, cannot be asked.
+    async fn plan(&self, source: &WebhookSource, advertised: &Url) -> Result<Plan, Error>;
+
+    /// Writes a change that people have asked for; what was written is seen by the next read here.
+    ///
+    /// # Errors
+    /// The topic does not take it.
+    async fn write(&self, prefix: &TopicPrefix, connector: &str, change: Change) -> Result<(), Error>;
+}
+
+/// What views of subscriptions are made from.
+#[derive(Debug, Clone)]
+pub struct Subscribing {
+    /// What the state topics say.
+    pub ledgers: Arc<dyn Ledgers>,
+    /// `webhook.advertised.url`.
+    pub advertised_url: Option<Url>,
+}
+
+/// A connector whose subscriptions are asked for.
+struct Subject<'a> {
+    name: &'a str,
+    target: TargetState,
+    source: WebhookSource,
+    by: &'a Subscribing,
+}
+
+impl Herder {
+    /// A connector's subscriptions; with `all` those that have ended too.
+    ///
+    /// # Errors
+    /// There is no such connector, it has no subscriptions, or the state topic cannot be read.
+    pub async fn subscriptions(&self, name: &str, all: bool) -> Result<SubscriptionsInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.subject(name, budget).await?;
+        let ledger = within(budget, "reading the state topic", subject.read()).await?;
+        Ok(subject.view(&ledger, all))
+    }
+
+    /// What would be done about them; nothing is.
+    ///
+    /// # Errors
+    /// As [`Herder::subscriptions`], the connector manages none, or the provider cannot be asked.
+    pub async fn subscription_plan(&self, name: &str) -> Result<PlanInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.subject(name, budget).await?;
+        let advertised = subject.managed()?;
+        let planning = subject.by.ledgers.plan(&subject.source, advertised);
+        let plan = within(budget, "asking the provider how its subscriptions stand", planning).await?;
+        Ok(view::plan(&plan))
+    }
+
+    /// Asks for all of them to be made as they are declared or, with `removed`, for all to be deleted.
+    ///
+    /// # Errors
+    /// As [`Herder::subscriptions`], or nobody would do it now.
+    pub async fn wish(&self, name: &str, removed: bool) -> Result<WishInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.subject(name, budget).await?;
+        subject.managed()?;
+        subject.runs()?;
+        let (ledgers, prefix) = (&*subject.by.ledgers, subject.prefix());
+        within(budget, "writing the request to the state topic", wish(ledgers, prefix, name, removed, now()))
+            .await
+    }
+
+    /// A connector's gaps, oldest first; with `all` those that are over too.
+    ///
+    /// # Errors
+    /// As [`Herder::subscriptions`].
+    pub async fn gaps(&self, name: &str, all: bool) -> Result<Vec<GapInfo>, Error> {
+        let budget = Budget::start();
+        let subject = self.subject(name, budget).await?;
+        let ledger = within(budget, "reading the state topic", subject.read()).await?;
+        Ok(view::gaps(&ledger, all))
+    }
+
+    /// Takes note of a gap that nothing will mend.
+    ///
+    /// # Errors
+    /// As [`Herder::subscriptions`], there is no such gap, or it still goes on.
+    pub async fn accept_gap(&self, name: &str, id: &str) -> Result<GapInfo, Error> {
+        let budget = Budget::start();
+        let subject = self.subject(name, budget).await?;
+        let (ledgers, prefix) = (&*subject.by.ledgers, subject.prefix());
+        within(budget, "writing the gap to the state topic", accept(ledgers, prefix, name, id)).await
+    }
+
+    /// Puts what is known of a connector's subscriptions into its status.
+    pub(super) fn tell_subscriptions(&self, status: &mut Status, config: &Properties) {
+        let Some(by) = &self.parts.subscriptions else { return };
+        // A file may take any time to be read, and a status has none.
+        if Declared::reads_files(config) {
+            return;
+        }
+        let Some(declared) = Declared::of(config, &self.parts.providers) else { return };
+        let connector = &mut status.connector;
+        by.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {
+            connector.subscriptions = Some(words::subscriptions(&declared, ledger));
+            connector.gaps = Some(words::gaps(ledger));
+        });
+    }
+
+    async fn subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {
+        let connector = self.connector(name).await?;
+        let Some(by) = &self.parts.subscriptions else {
+            return Err(Error::NotFound("this worker follows no subscriptions".to_owned()));
+        };
+        let target = connector.target;
+        let source = self.webhook_source(name, connector, budget).await?;
+        Ok(Subject { name, target, source, by })
+    }
+
+    /// A connector's configuration with its secrets, which may have to be read from files.
+    async fn webhook_source(
+        &self,
+        name: &str,
+        connector: Connector,
+        budget: Budget,
+    ) -> Result<WebhookSource, Error> {
+        let class = self.class_of(&connector.config)?.class();
+        if class != Class::WebhookSource.name() {
+            let told =
+                format!("Connector {name} is a {class}: only a WebhookSource has subscriptions and gaps");
+            return Err(Error::BadRequest(told));
+        }
+        let doing = "reading the configuration";
+        let turn = self.limits.thread(budget, doing).await?;
+        let (name, providers) = (name.to_owned(), self.parts.providers.clone());
+        let parse = move || {
+            let _turn = turn;
+            WebhookSource::parse(&name, &connector.config, &providers)
+        };
+        match timeout(budget.left(), spawn_blocking(parse)).await {
+            Ok(Ok(Ok((source, _)))) => Ok(source),
+            Ok(Ok(Err(problems))) => {
+                Err(Error::Invalid { class: class.to_owned(), errors: errors(&problems) })
+            }
+            Ok(Err(error)) => {
+                // The text of a panic may hold a value of the configuration.
+                tracing::error!(panicked = error.is_panic(), "read a configuration");
+                Err(Error::Internal { doing: "read the configuration" })
+            }
+            Err(_) => Err(Error::TimedOut { doing }),
+        }
+    }
+}
+
+impl Subject<'_> {
+    fn prefix(&self) -> &TopicPrefix {
+        &self.source.common.topic_prefix
+    }
+
+    async fn read(&self) -> Result<Ledger, Error> {
+        self.by.ledgers.read(self.prefix(), self.name).await
+    }
+
+    fn view(&self, ledger: &Ledger, all: bool) -> SubscriptionsInfo {
+        let WebhookSource { accounting, invoicing, manage_subscriptions, .. } = &self.source;
+        let resources = accounting.iter().flat_map(|it| &it.resources).copied().map(Target::Accounting);
+        let hooks = invoicing.iter().flat_map(|it| &it.hooks).copied().map(Target::Invoicing);
+        let targets: BTreeSet<Target> = resources.chain(hooks).collect();
+        let advertised = self.by.advertised_url.as_ref();
+        let wanted = advertised.map(|url| wanted(&self.source, url));
+        let declaration = view::Declaration {
+            connector: self.name,
+            manage: *manage_subscriptions,
+            advertised_url: advertised.map(ToString::to_string),
+            targets: &targets,
+            wanted: wanted.as_ref(),
+        };
+        view::subscriptions(&declaration, ledger, all)
+    }
+
+    /// The address they are received at, where the connector keeps any.
+    fn managed(&self) -> Result<&Url, Error> {
+        if !self.source.manage_subscriptions {
+            return Err(Error::BadRequest(format!(
+                "subscriptions.manage of connector {} is false: its subscriptions are made by other means; set it to true \
+                 to have them kept",
+                self.name
+            )));
+        }
+        self.by.advertised_url.as_ref().ok_or_else(|| {
+            Error::BadRequest(
+                "webhook.advertised.url of this worker is not set, so nobody knows where deliveries are to be sent; set it \
+                 in the worker's properties"
+                    .to_owned(),
+            )
+        })
+    }
+
+    /// Whether there is anybody who would do what is asked for.
+    fn runs(&self) -> Result<(), Error> {
+        match self.target {
+            TargetState::Running => Ok(()),
+            TargetState::Paused | TargetState::Stopped => Err(Error::BadRequest(format!(
+                "Connector {} is {}, so nobody would do it; resume it first",
+                self.name,
+                self.target.name()
+            ))),
+        }
+    }
+}
+
+/// Writes the next wish.
+async fn wish(
+    ledgers: &dyn Ledgers,
+    prefix: &TopicPrefix,
+    connector: &str,
+    removed: bool,
+    now: i64,
+) -> Result<WishInfo, Error> {
+    let before = ledgers.read(prefix, connector).await?.wish;
+    let number = before.as_ref().map_or(0, |wish| wish.number).saturating_add(1);
+    let wish = Wish { number, removed, at: now, done: before.and_then(|wish| wish.done) };
+    ledgers.write(prefix, connector, Change::Wish(wish.clone())).await?;
+    Ok(WishInfo::from(&wish))
+}
+
+/// Accepts a gap. One that goes on is not accepted: what it will cost nobody knows yet.
+async fn accept(
+    ledgers: &dyn Ledgers,
+    prefix: &TopicPrefix,
+    connector: &str,
+    id: &str,
+) -> Result<GapInfo, Error> {
+    let mut ledger = ledgers.read(prefix, connector).await?;
+    let Some(gap) = ledger.gaps.get(id) else {
+        return Err(Error::NotFound(format!("Connector {connector} has no gap {id}")));
+    };
+    if gap.state.is_over() {
+        return Ok(view::gap(gap, &ledger));
+    }
+    if gap.to.is_none() {
+        return Err(Error::BadRequest(format!(
+            "gap {id} goes on ({}); mend its cause first: once it has an end it can be accepted",
+            gap.detail
+        )));
+    }
+    let change = Change::Gap(Gap { state: GapState::Accepted, ..gap.clone() });
+    ledgers.write(prefix, connector, change.clone()).await?;
+    ledger.apply(&change);
+    ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })
+}
+
+/// What is asked for, within the time an answer may take.
+async fn within<T>(
+    budget: Budget,
+    doing: &'static str,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    timeout(budget.left(), work).await.unwrap_or(Err(Error::TimedOut { doing }))
+}
+
+/// What is wrong with a configuration, without its values.
+fn errors(problems: &config::Problems) -> Vec<String> {
+    problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.rule, problem.remedy)).collect()
+}
+
+fn now() -> i64 {
+    Moment::now().micros()
+}
+
+#[cfg(test)]
+mod tests;
