@@ -1,11 +1,65 @@
-//! HTTP from the command line: one way to trust a private certificate.
+//! HTTP from the command line: one way to trust a private certificate, and one to reach a worker's REST API.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use reqwest::{Certificate, Client, ClientBuilder};
+use clap::{Args, ValueEnum};
+use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode};
+use serde_json::Value;
+use url::Url;
 
-use super::Failure;
+use super::{Failure, outside};
 use crate::config::Problem;
+
+/// How long a worker may take to answer: it promises ten seconds.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Where a worker is, and how its answers are shown.
+#[derive(Args)]
+pub(super) struct Access {
+    /// Address of any worker
+    #[arg(long, global = true, env = "TRIBUTARY_URL", default_value = "http://127.0.0.1:8083")]
+    url: Url,
+    /// User, where the worker asks for one
+    #[arg(long, global = true, env = "TRIBUTARY_USER")]
+    user: Option<String>,
+    /// Password of the user; better given by the variable, which other users of the machine cannot see
+    #[arg(long, global = true, env = "TRIBUTARY_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// PEM file with the certificate to trust, for a worker whose https certificate no public authority has signed
+    #[arg(long, global = true, env = "TRIBUTARY_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Tables for people, or the API's JSON
+    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// The same as --output json
+    #[arg(long, global = true, conflicts_with = "output")]
+    json: bool,
+}
+
+impl Access {
+    /// How answers are shown.
+    pub(super) fn output(&self) -> Output {
+        if self.json { Output::Json } else { self.output }
+    }
+
+    /// To this address, with nothing else set.
+    #[cfg(test)]
+    pub(super) fn to(url: &str) -> Self {
+        let url = Url::parse(url).unwrap();
+        Self { url, user: None, password: None, ca: None, output: Output::Table, json: false }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    Table,
+    Json,
+}
 
 /// A client that trusts what the system trusts or, where a file is given, what that holds and nothing else.
 pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder, Failure> {
@@ -23,6 +77,116 @@ pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder, Failure> {
         return Err(unusable(&"it holds none").into());
     }
     Ok(builder.tls_certs_only(certificates))
+}
+
+/// A worker's REST API.
+pub(super) struct Worker<'a> {
+    client: Client,
+    access: &'a Access,
+}
+
+impl<'a> Worker<'a> {
+    /// That is reached so.
+    pub(super) fn new(access: &'a Access) -> Result<Self, Failure> {
+        let client = builder(access.ca.as_deref())?.timeout(LIMIT).build().map_err(outside)?;
+        Ok(Self { client, access })
+    }
+
+    pub(super) async fn get(&self, path: &[String], query: &[(&str, String)]) -> Result<Value, Failure> {
+        let (_, body) = self.send(Method::GET, path, query, None).await?;
+        serde_json::from_slice(&body).map_err(outside)
+    }
+
+    /// A command that answers with nothing worth showing.
+    pub(super) async fn tell(
+        &self,
+        method: Method,
+        path: &[String],
+        query: &[(&str, String)],
+        done: &str,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        self.send(method, path, query, None).await?;
+        writeln!(out, "{}: {done}", path.get(1).map_or("", String::as_str)).map_err(outside)
+    }
+
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &[String],
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        let (status, body) = self.ask(method, path, query, body).await?;
+        accepted(status, body)
+    }
+
+    /// The answer, whatever it is.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &[String],
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
+        // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
+        if let Some(name) = path.iter().find(|part| matches!(part.as_str(), "." | "..")) {
+            return Err(Problem {
+                key: "name".to_owned(),
+                value: Some(name.clone()),
+                rule: "is no name of a connector".to_owned(),
+                remedy: "see `tributary connectors list` for those there are".to_owned(),
+            }
+            .into());
+        }
+        let mut url = self.access.url.clone();
+        match url.path_segments_mut() {
+            Ok(mut segments) => segments.pop_if_empty().extend(path),
+            Err(()) => return Err(refusal(format!("{} is no http address", self.access.url))),
+        };
+        let mut request = self.client.request(method, url).query(query);
+        if let Some(user) = &self.access.user {
+            request = request.basic_auth(user, self.access.password.as_ref());
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(outside)?;
+        let status = answer.status();
+        let body = answer.bytes().await.map_err(outside)?.to_vec();
+        Ok((status, body))
+    }
+
+    pub(super) fn show<W: Write>(
+        &self,
+        found: &Value,
+        out: &mut W,
+        people: impl FnOnce(&Value, &mut W) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        match self.access.output() {
+            Output::Json => writeln!(out, "{found:#}"),
+            Output::Table => people(found, out),
+        }
+        .map_err(outside)
+    }
+}
+
+/// What the worker said no to, in its own words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
+
+/// An answer that is a success; of any other, what it says.
+pub(super) fn accepted(status: StatusCode, body: Vec<u8>) -> Result<(StatusCode, Vec<u8>), Failure> {
+    if status.is_success() {
+        return Ok((status, body));
+    }
+    let told: Value = serde_json::from_slice(&body).unwrap_or_default();
+    Err(refusal(told["message"].as_str().map_or_else(|| status.to_string(), str::to_owned)))
+}
+
+pub(super) fn refusal(message: String) -> Failure {
+    Failure::Outside(Box::new(Refused(message)))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod dead_letters;
 mod demo;
 mod descriptors;
 mod drift;
+mod gaps;
 mod load;
 mod meant;
 mod run;
@@ -20,6 +21,7 @@ mod schemas;
 mod scratch;
 #[cfg(feature = "simulator")]
 mod simulate;
+mod subscriptions;
 mod table;
 mod webhooks;
 
@@ -59,6 +61,10 @@ enum Command {
     Check(Files),
     /// Connectors of running workers, over the REST API
     Connectors(connectors::Options),
+    /// What is subscribed to at the provider, what would be done about it, and doing it
+    Subscriptions(subscriptions::Options),
+    /// Deliveries that may be missing, and why
+    Gaps(gaps::Options),
     /// The login at the provider: who has access, until when, and how it is renewed by a person
     Auth {
         #[command(subcommand)]
@@ -204,6 +210,12 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
             telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
             block_on(async |_| connectors::run(&options, out).await)
+        }
+        Command::Subscriptions(options) => subscriptions::run(&options, environment, out),
+        Command::Gaps(options) => {
+            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
+            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            block_on(async |_| gaps::run(&options, out).await)
         }
         Command::Auth { command } => auth::run(command, environment, out),
         Command::Webhooks { command } => webhooks::run(command, environment, out),

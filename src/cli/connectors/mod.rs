@@ -3,47 +3,28 @@
 //! Tables for people, the API's own JSON with `--output json`. Exit codes: 0 done; 1 the worker refused or is not there,
 //! or, for `status`, something has failed or a file is refused; 2 the command line or a file is wrong, and nothing was asked.
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{io::Write, path::PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
-use reqwest::{Client, Method, StatusCode};
+use clap::{Args, Subcommand};
+use reqwest::{Method, StatusCode};
 use serde_json::{Map, Value, json};
-use url::Url;
 
 use self::show::{needs_somebody, offsets, table, traces};
-use super::{Failure, client, drift, outside};
-use crate::config::{Problem, connector::Document};
+use super::{
+    Failure,
+    client::{Access, Worker, accepted, refusal},
+    drift, outside,
+};
+use crate::config::connector::Document;
 
 mod show;
 
-/// How long a worker may take to answer: it promises ten seconds.
-const LIMIT: Duration = Duration::from_secs(15);
-
 #[derive(Args)]
 pub(super) struct Options {
-    /// Address of any worker
-    #[arg(long, global = true, env = "TRIBUTARY_URL", default_value = "http://127.0.0.1:8083")]
-    url: Url,
-    /// User, where the worker asks for one
-    #[arg(long, global = true, env = "TRIBUTARY_USER")]
-    user: Option<String>,
-    /// Password of the user; better given by the variable, which other users of the machine cannot see
-    #[arg(long, global = true, env = "TRIBUTARY_PASSWORD", hide_env_values = true)]
-    password: Option<String>,
-    /// PEM file with the certificate to trust, for a worker whose https certificate no public authority has signed
-    #[arg(long, global = true, env = "TRIBUTARY_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// Tables for people, or the API's JSON
-    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[command(flatten)]
+    access: Access,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Table,
-    Json,
 }
 
 #[derive(Subcommand)]
@@ -100,10 +81,7 @@ enum Command {
 }
 
 pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
-    let worker = Worker {
-        client: client::builder(options.ca.as_deref())?.timeout(LIMIT).build().map_err(outside)?,
-        options,
-    };
+    let worker = Worker::new(&options.access)?;
     let path = |name: &str, rest: &[&str]| -> Vec<String> {
         ["connectors", name].iter().chain(rest).map(|&part| part.to_owned()).collect()
     };
@@ -182,12 +160,6 @@ async fn apply(worker: &Worker<'_>, files: &[PathBuf], out: &mut impl Write) -> 
     Ok(())
 }
 
-/// A worker's REST API.
-struct Worker<'a> {
-    client: Client,
-    options: &'a Options,
-}
-
 impl Worker<'_> {
     async fn expanded(&self) -> Result<Value, Failure> {
         let query = [("expand", "info".to_owned()), ("expand", "status".to_owned())];
@@ -215,102 +187,6 @@ impl Worker<'_> {
             (status, body) => accepted(status, body).map(|_| true),
         }
     }
-
-    async fn get(&self, path: &[String], query: &[(&str, String)]) -> Result<Value, Failure> {
-        let (_, body) = self.send(Method::GET, path, query, None).await?;
-        serde_json::from_slice(&body).map_err(outside)
-    }
-
-    /// A command that answers with nothing worth showing.
-    async fn tell(
-        &self,
-        method: Method,
-        path: &[String],
-        query: &[(&str, String)],
-        done: &str,
-        out: &mut impl Write,
-    ) -> Result<(), Failure> {
-        self.send(method, path, query, None).await?;
-        writeln!(out, "{}: {done}", path.get(1).map_or("", String::as_str)).map_err(outside)
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        path: &[String],
-        query: &[(&str, String)],
-        body: Option<&Value>,
-    ) -> Result<(StatusCode, Vec<u8>), Failure> {
-        let (status, body) = self.ask(method, path, query, body).await?;
-        accepted(status, body)
-    }
-
-    /// The answer, whatever it is.
-    async fn ask(
-        &self,
-        method: Method,
-        path: &[String],
-        query: &[(&str, String)],
-        body: Option<&Value>,
-    ) -> Result<(StatusCode, Vec<u8>), Failure> {
-        // An address loses such parts when it is put together, and another connector, or all of them, would be meant.
-        if let Some(name) = path.iter().find(|part| matches!(part.as_str(), "." | "..")) {
-            return Err(Problem {
-                key: "name".to_owned(),
-                value: Some(name.clone()),
-                rule: "is no name of a connector".to_owned(),
-                remedy: "see `tributary connectors list` for those there are".to_owned(),
-            }
-            .into());
-        }
-        let mut url = self.options.url.clone();
-        match url.path_segments_mut() {
-            Ok(mut segments) => segments.pop_if_empty().extend(path),
-            Err(()) => return Err(refusal(format!("{} is no http address", self.options.url))),
-        };
-        let mut request = self.client.request(method, url).query(query);
-        if let Some(user) = &self.options.user {
-            request = request.basic_auth(user, self.options.password.as_ref());
-        }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let answer = request.send().await.map_err(outside)?;
-        let status = answer.status();
-        let body = answer.bytes().await.map_err(outside)?.to_vec();
-        Ok((status, body))
-    }
-
-    fn show<W: Write>(
-        &self,
-        found: &Value,
-        out: &mut W,
-        people: impl FnOnce(&Value, &mut W) -> std::io::Result<()>,
-    ) -> Result<(), Failure> {
-        match self.options.output {
-            Output::Json => writeln!(out, "{found:#}"),
-            Output::Table => people(found, out),
-        }
-        .map_err(outside)
-    }
-}
-
-/// What the worker said no to, in its own words.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Refused(String);
-
-/// An answer that is a success; of any other, what it says.
-fn accepted(status: StatusCode, body: Vec<u8>) -> Result<(StatusCode, Vec<u8>), Failure> {
-    if status.is_success() {
-        return Ok((status, body));
-    }
-    let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-    Err(refusal(told["message"].as_str().map_or_else(|| status.to_string(), str::to_owned)))
-}
-
-fn refusal(message: String) -> Failure {
-    Failure::Outside(Box::new(Refused(message)))
 }
 
 #[cfg(test)]
@@ -369,15 +245,9 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_an_address_would_lose_is_not_asked_for() {
         for name in [".", ".."] {
-            let options = Options {
-                // Nobody listens there: a request would fail otherwise.
-                url: Url::parse("http://127.0.0.1:1").unwrap(),
-                user: None,
-                password: None,
-                ca: None,
-                output: Output::Table,
-                command: Command::Delete { name: name.to_owned() },
-            };
+            // Nobody listens there: a request would fail otherwise.
+            let access = Access::to("http://127.0.0.1:1");
+            let options = Options { access, command: Command::Delete { name: name.to_owned() } };
 
             let refused = run(&options, &mut Vec::new()).await;
 

@@ -1,0 +1,121 @@
+//! `tributary gaps …`: deliveries that may be missing, over the REST API of any worker.
+//!
+//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused or is not there; 2 the command line is wrong.
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{
+    Failure,
+    client::{Access, Worker},
+    outside,
+    table::{columns, harmless},
+};
+
+#[derive(Args)]
+pub(super) struct Options {
+    #[command(flatten)]
+    access: Access,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Gaps that nothing has mended and nobody has accepted, oldest first
+    List {
+        /// Name of the connector
+        connector: String,
+        /// Those that are over too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Takes note of gaps that have ended: nobody is reminded of them any more
+    Accept {
+        /// Name of the connector
+        connector: String,
+        /// Ids of gaps, as `list` shows them
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+}
+
+pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+    let worker = Worker::new(&options.access)?;
+    let path = |connector: &str, rest: &[&str]| -> Vec<String> {
+        ["connectors", connector, "gaps"].iter().chain(rest).map(|&part| part.to_owned()).collect()
+    };
+    match &options.command {
+        Command::List { connector, all } => {
+            let found = worker.get(&path(connector, &[]), &[("all", all.to_string())]).await?;
+            worker.show(&found, out, |found, out| table(found, out))
+        }
+        Command::Accept { connector, ids } => {
+            for id in ids {
+                let body = json!({ "id": id });
+                worker.send(Method::POST, &path(connector, &["accept"]), &[], Some(&body)).await?;
+                writeln!(out, "{id}: accepted").map_err(outside)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// One line a gap, then what has happened.
+fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
+    let gaps = found.as_array().map_or(&[][..], Vec::as_slice);
+    if gaps.is_empty() {
+        return writeln!(out, "none");
+    }
+    let text = |value: &Value, absent: &str| value.as_str().map_or_else(|| absent.to_owned(), harmless);
+    let rows = gaps.iter().map(|gap| {
+        [
+            text(&gap["id"], "-"),
+            text(&gap["cause"], "-"),
+            text(&gap["target"], "all"),
+            text(&gap["company"], "all"),
+            text(&gap["from"], "-"),
+            text(&gap["to"], "goes on"),
+            text(&gap["state"], "-"),
+            text(&gap["repair"]["state"], "-"),
+        ]
+    });
+    let head = ["ID", "CAUSE", "TARGET", "COMPANY", "FROM", "TO", "STATE", "REPAIR"].map(str::to_owned);
+    columns(head, rows.collect(), out)?;
+    for gap in gaps {
+        writeln!(out, "\n{}\n  {}", text(&gap["id"], "-"), text(&gap["detail"], "-"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_has_a_line_and_its_story_and_one_that_goes_on_says_so() {
+        let gap = json!({ "id": "hooks/disabled/5", "cause": "disabled", "target": null, "company": null, "from": "T1",
+            "to": null, "openedAt": "T2", "state": "open", "detail": "it was\u{7}", "repair": null });
+        let mut out = Vec::new();
+
+        table(&json!([gap]), &mut out).unwrap();
+
+        let expected = "ID                CAUSE     TARGET  COMPANY  FROM  TO       STATE  REPAIR\n\
+                        hooks/disabled/5  disabled  all     all      T1    goes on  open   -\n\
+                        \n\
+                        hooks/disabled/5\n  it was\\u{7}\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn where_there_is_no_gap_there_is_no_table() {
+        let mut out = Vec::new();
+
+        table(&json!([]), &mut out).unwrap();
+
+        assert_eq!(out, b"none\n");
+    }
+}

@@ -1,0 +1,144 @@
+//! `tributary subscriptions …`: what is subscribed to at the provider, what would be done about it, and doing it.
+//!
+//! ```text
+//! list, plan, apply, remove ──▶ REST API of any worker ──▶ whoever runs the connector's task does it
+//! plan --receive-only       ──▶ a connector's configuration alone: what a person has to subscribe by other means
+//! ```
+//!
+//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused, is not there, or has not done it in time; 2
+//! the command line or a file is wrong, and nothing was asked.
+
+mod receive;
+mod show;
+mod wait;
+
+use std::{io::Write, path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::json;
+use url::Url;
+
+use super::{
+    Environment, Failure, block_on,
+    client::{Access, Worker},
+    load, outside,
+};
+use crate::{config::worker::LogFormat, telemetry};
+
+#[derive(Args)]
+pub(super) struct Options {
+    #[command(flatten)]
+    access: Access,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// What there is of each target, and which targets have none
+    List {
+        /// Name of the connector
+        connector: String,
+        /// Those that have ended too
+        #[arg(long)]
+        all: bool,
+    },
+    /// What `apply` would change at the provider; asks it, and changes nothing
+    Plan {
+        /// Name of the connector; with --receive-only its file (JSON), or its name in connectors.dir or on the workers
+        connector: String,
+        #[command(flatten)]
+        receiving: Receiving,
+    },
+    /// Has everything made as it is declared, and waits until it is
+    Apply {
+        /// Name of the connector
+        connector: String,
+        /// From now on only receive: sets subscriptions.manage to false. Subscriptions stay as they are
+        #[arg(long)]
+        receive_only: bool,
+        #[command(flatten)]
+        patience: Patience,
+    },
+    /// Has all of them deleted, and none made until `apply`; waits until they are gone
+    Remove {
+        /// Name of the connector
+        connector: String,
+        #[command(flatten)]
+        patience: Patience,
+    },
+}
+
+/// For people who subscribe by other means.
+#[derive(Args)]
+struct Receiving {
+    /// Show what a person has to subscribe by other means, from the connector's configuration; asks nobody
+    #[arg(long)]
+    receive_only: bool,
+    /// Worker properties; without it, the environment (CONNECT_*) alone
+    #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address of the receivers, where the worker's properties have no webhook.advertised.url
+    #[arg(long, value_name = "URL", requires = "receive_only")]
+    advertised_url: Option<Url>,
+    /// Print the secrets that are derived for invoicing hooks; only from a file
+    #[arg(long, requires = "receive_only")]
+    show_secrets: bool,
+}
+
+/// How long is waited.
+#[derive(Args)]
+struct Patience {
+    /// Seconds to wait until it is done; 0 to only ask for it
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    timeout: u64,
+}
+
+impl Patience {
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+pub(super) fn run(options: &Options, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
+    let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
+    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+    block_on(async |_| follow(options, &environment, out).await)
+}
+
+async fn follow(options: &Options, environment: &Environment, out: &mut impl Write) -> Result<(), Failure> {
+    if let Command::Plan { connector, receiving } = &options.command
+        && receiving.receive_only
+    {
+        return receive::plan(connector, receiving, &options.access, environment, out).await;
+    }
+    let worker = Worker::new(&options.access)?;
+    match &options.command {
+        Command::List { connector, all } => {
+            let found = worker.get(&path(connector, &[]), &[("all", all.to_string())]).await?;
+            worker.show(&found, out, |found, out| show::list(found, out))
+        }
+        Command::Plan { connector, .. } => {
+            let found = worker.get(&path(connector, &["plan"]), &[]).await?;
+            worker.show(&found, out, |found, out| show::plan(found, out))
+        }
+        Command::Apply { connector, receive_only: true, .. } => {
+            let path = ["connectors".to_owned(), connector.clone(), "config".to_owned()];
+            let patch = json!({ "subscriptions.manage": "false" });
+            worker.send(Method::PATCH, &path, &[], Some(&patch)).await?;
+            writeln!(out, "{connector}: only receives from now on; its subscriptions stay as they are")
+                .map_err(outside)
+        }
+        Command::Apply { connector, patience, .. } => {
+            wait::until_done(&worker, connector, false, patience.limit(), out).await
+        }
+        Command::Remove { connector, patience } => {
+            wait::until_done(&worker, connector, true, patience.limit(), out).await
+        }
+    }
+}
+
+fn path(connector: &str, rest: &[&str]) -> Vec<String> {
+    ["connectors", connector, "subscriptions"].iter().chain(rest).map(|&part| part.to_owned()).collect()
+}

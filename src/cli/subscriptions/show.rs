@@ -1,0 +1,162 @@
+//! Subscriptions and plans as people read them.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use crate::cli::table::{columns, harmless};
+
+/// One line a subscription, then one for each target without any, then what stands in the way of some.
+pub(super) fn list(found: &Value, out: &mut impl Write) -> io::Result<()> {
+    let all = found["subscriptions"].as_array().map_or(&[][..], Vec::as_slice);
+    let there = all.iter().map(|one| {
+        let fits = match one["fits"].as_bool() {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "-",
+        };
+        let id = text(&one["id"]);
+        [
+            text(&one["target"]),
+            text(&one["phase"]),
+            text(&one["since"]),
+            fits.to_owned(),
+            text(&one["lastDelivery"]),
+            id,
+        ]
+    });
+    let missing = found["missing"].as_array().into_iter().flatten();
+    let missing = missing.map(|target| [&text(target), "missing", "-", "-", "-", "-"].map(str::to_owned));
+    let head = ["TARGET", "PHASE", "SINCE", "FITS", "LAST DELIVERY", "ID"].map(str::to_owned);
+    columns(head, there.chain(missing).collect(), out)?;
+    for one in all {
+        if let Some(problem) = one["problem"].as_str() {
+            writeln!(out, "\n{} ({})\n  {}", text(&one["target"]), text(&one["phase"]), indented(problem))?;
+        }
+    }
+    if found["wish"]["removed"] == true {
+        writeln!(out, "\nall are to be removed: `tributary subscriptions apply` has them made again")?;
+    }
+    if found["manage"] == false {
+        writeln!(out, "\nsubscriptions.manage is false: they are made by other means")?;
+    }
+    Ok(())
+}
+
+/// One line for each change.
+pub(super) fn plan(found: &Value, out: &mut impl Write) -> io::Result<()> {
+    let steps = found["steps"].as_array().map_or(&[][..], Vec::as_slice);
+    match (steps.is_empty(), found["converged"] == true) {
+        (true, true) => return writeln!(out, "nothing to do: everything is as it is declared"),
+        (true, false) => {
+            return writeln!(
+                out,
+                "nothing to do now: something is awaited; `tributary subscriptions list` shows what"
+            );
+        }
+        (false, _) => {}
+    }
+    let rows = steps.iter().map(|step| ["call", "target", "id", "why"].map(|member| text(&step[member])));
+    columns(["CALL", "TARGET", "ID", "WHY"].map(str::to_owned), rows.collect(), out)
+}
+
+/// How many of all there are to be, for a line of progress.
+pub(super) fn progress(found: &Value, removed: bool) -> String {
+    let all = found["subscriptions"].as_array().map_or(&[][..], Vec::as_slice);
+    let living = all.iter().filter(|one| one["phase"] != "ended");
+    if removed {
+        return format!("{} left", living.count());
+    }
+    let active = living.filter(|one| one["phase"] == "active" && one["fits"] == true).count();
+    let problems = all.iter().filter(|one| one["problem"].is_string()).count();
+    let missing = found["missing"].as_array().map_or(0, Vec::len);
+    match problems {
+        0 => format!("{active} as declared, {missing} missing"),
+        _ => format!("{active} as declared, {missing} missing, {problems} with a problem"),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| "-".to_owned(), harmless)
+}
+
+fn indented(text: &str) -> String {
+    harmless(text.trim_end()).replace('\n', "\n  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn written(show: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        show(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn found() -> Value {
+        json!({
+            "connector": "hooks",
+            "manage": true,
+            "wish": { "number": 1, "removed": false },
+            "subscriptions": [
+                { "target": "accounting/accounts", "phase": "active", "since": "T1", "fits": true,
+                  "lastDelivery": "T2", "id": "7", "problem": null },
+                { "target": "accounting/customers", "phase": "ended", "since": "T1", "fits": false,
+                  "lastDelivery": null, "id": null, "problem": "the provider says: no\u{1b}[2J\nat all" },
+            ],
+            "missing": ["accounting/customers"],
+        })
+    }
+
+    #[test]
+    fn a_list_has_what_is_there_what_is_missing_and_why_and_no_control_characters_of_others() {
+        let told = written(|out| list(&found(), out));
+
+        let expected = "TARGET                PHASE    SINCE  FITS  LAST DELIVERY  ID\n\
+                        accounting/accounts   active   T1     yes   T2             7\n\
+                        accounting/customers  ended    T1     no    -              -\n\
+                        accounting/customers  missing  -      -     -              -\n\
+                        \n\
+                        accounting/customers (ended)\n  the provider says: no\\u{1b}[2J\n  at all\n";
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_list_says_what_people_have_decided() {
+        let decided =
+            json!({ "manage": false, "wish": { "removed": true }, "subscriptions": [], "missing": [] });
+
+        let told = written(|out| list(&decided, out));
+
+        assert!(
+            told.contains("all are to be removed") && told.contains("subscriptions.manage is false"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_plan_has_one_line_a_change_or_says_that_there_is_none() {
+        let steps = json!({ "converged": false, "steps": [
+            { "call": "subscribe", "target": "accounting/customers", "why": "there is none" },
+            { "call": "delete", "target": "accounting/accounts", "id": "7", "why": "it is not wanted any more" },
+        ]});
+
+        let told = written(|out| plan(&steps, out));
+
+        let expected = "CALL       TARGET                ID  WHY\n\
+                        subscribe  accounting/customers  -   there is none\n\
+                        delete     accounting/accounts   7   it is not wanted any more\n";
+        assert_eq!(told, expected);
+        let none = |converged| written(|out| plan(&json!({ "converged": converged, "steps": [] }), out));
+        assert!(none(true).contains("as it is declared") && none(false).contains("awaited"));
+    }
+
+    #[test]
+    fn progress_counts_what_is_wanted_or_what_is_left() {
+        assert_eq!(progress(&found(), false), "1 as declared, 1 missing, 1 with a problem");
+        assert_eq!(progress(&found(), true), "1 left");
+    }
+}
