@@ -29,6 +29,7 @@ const OWN_PREFIXES: &[&str] = &[
     "connectors.",
     "enrich.",
     "epoch.",
+    "gap.",
     "grant.",
     "intake.",
     "invoicing.",
@@ -45,6 +46,7 @@ const OWN_PREFIXES: &[&str] = &[
     "source.",
     "spool.",
     "state.",
+    "stream.",
     "subscriptions.",
     "topic.creation.",
     "tombstones.",
@@ -105,6 +107,18 @@ fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a s
         .map(|(_, candidate)| candidate)
 }
 
+/// The word that somebody probably meant who wrote one that is not known. A third of its letters may be wrong, since such words are
+/// few and unlike each other; capitals make no difference.
+pub(crate) fn meant<'a>(known: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let near = |candidate: &'a str| {
+        let limit = SUGGESTION_DISTANCE.max(candidate.chars().count() / 3);
+        let distance = strsim::damerau_levenshtein(&candidate.to_lowercase(), &word);
+        (distance <= limit).then_some((distance, candidate))
+    };
+    known.filter_map(near).min().map(|(_, candidate)| candidate)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -122,6 +136,23 @@ mod tests {
         idle: &[("plugin.path", "there are no plugins to load")],
         handled: |name| name.starts_with("producer."),
     };
+
+    #[test]
+    fn a_word_is_found_by_most_of_its_letters_and_none_is_suggested_at_random() {
+        let words = ["customers", "accounts", "Created", "SaleInvoice"];
+        let table = [
+            ("costumer", Some("customers")),
+            ("CUSTOMERS", Some("customers")),
+            ("acounts", Some("accounts")),
+            ("create", Some("Created")),
+            ("sales-invoice", Some("SaleInvoice")),
+            ("journal", None),
+            ("", None),
+        ];
+        for (word, expected) in table {
+            assert_eq!(meant(words.into_iter(), word), expected, "{word}");
+        }
+    }
 
     #[test]
     fn each_unknown_key_gets_the_answer_it_deserves() {

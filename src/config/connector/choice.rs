@@ -1,8 +1,8 @@
 //! Lists of resources, hooks and event kinds: names of the provider's own things, or `all`.
 
 use crate::{
-    config::key::Rule,
-    model::{AccountingResource, InvoicingEntity, InvoicingHook},
+    config::{key::Rule, unknown},
+    model::{AccountingResource, Error, InvoicingAction, InvoicingEntity, InvoicingHook},
 };
 
 /// Kinds of accounting events that can be subscribed to, by the ending of their names.
@@ -33,7 +33,16 @@ pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, String> {
     if item == ALL {
         return Ok(AccountingResource::all().collect());
     }
-    item.parse().map(|resource| vec![resource]).map_err(|error: crate::model::Error| error.to_string())
+    let known = AccountingResource::all().map(AccountingResource::name);
+    item.parse().map(|resource| vec![resource]).map_err(|error| suggesting(&error, known, item))
+}
+
+/// What is wrong with a name, and the one that was probably meant.
+fn suggesting<'a>(error: &Error, known: impl Iterator<Item = &'a str>, given: &str) -> String {
+    match unknown::meant(known, given) {
+        Some(meant) => format!("did you mean {meant}? {error}"),
+        None => error.to_string(),
+    }
 }
 
 /// What one item of a list of hooks stands for.
@@ -48,9 +57,11 @@ pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, String> {
 pub fn hook(item: &str) -> Result<InvoicingHook, String> {
     let (entity, action) =
         item.split_once(':').ok_or_else(|| format!("`{item}` is not a pair such as Customer:Created"))?;
-    let entity: InvoicingEntity =
-        entity.trim().parse().map_err(|error: crate::model::Error| error.to_string())?;
-    let action = action.trim().parse().map_err(|error: crate::model::Error| error.to_string())?;
+    let (entity, action) = (entity.trim(), action.trim());
+    let entities = InvoicingEntity::all().map(InvoicingEntity::provider_name);
+    let entity: InvoicingEntity = entity.parse().map_err(|error| suggesting(&error, entities, entity))?;
+    let actions = InvoicingAction::ALL.iter().map(|action| action.provider_name());
+    let action: InvoicingAction = action.parse().map_err(|error| suggesting(&error, actions, action))?;
     if entity.allows(action) {
         Ok(InvoicingHook { entity, action })
     } else {
@@ -83,7 +94,11 @@ pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, String> {
         return Ok(EVENT_KINDS.to_vec());
     }
     let kind = EVENT_KINDS.iter().find(|kind| **kind == item);
-    kind.map(|kind| vec![*kind]).ok_or_else(|| format!("`{item}` is none of them"))
+    let unknown = || match unknown::meant(EVENT_KINDS.iter().copied(), item) {
+        Some(meant) => format!("`{item}` is none of them; did you mean {meant}?"),
+        None => format!("`{item}` is none of them"),
+    };
+    kind.map(|kind| vec![*kind]).ok_or_else(unknown)
 }
 
 fn every_hook() -> impl Iterator<Item = InvoicingHook> {
@@ -114,9 +129,27 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_resource_is_told_which_there_are() {
+    fn a_wrong_name_is_told_which_there_are_and_which_was_probably_meant() {
         let told = resources("costumers").unwrap_err();
+        assert!(
+            told.starts_with("did you mean customers? unknown accounting resource `costumers`"),
+            "{told}"
+        );
+        assert!(told.contains("accounts"), "{told}");
 
-        assert!(told.contains("costumers") && told.contains("customers"), "{told}");
+        let table = [
+            ("Costumer:Created", "did you mean Customer? unknown invoicing entity `Costumer`"),
+            ("Customer:Create", "did you mean Created? unknown invoicing action `Create`"),
+            ("CUSTOMER:Created", "did you mean Customer? unknown invoicing entity `CUSTOMER`"),
+            ("CompanyData:Created", "CompanyData only offers Updated"),
+            ("Customer", "`Customer` is not a pair such as Customer:Created"),
+            ("Zebra:Created", "unknown invoicing entity `Zebra`"),
+        ];
+        for (item, expected) in table {
+            let told = hooks(item).unwrap_err();
+            assert!(told.starts_with(expected), "{item}: {told}");
+        }
+        assert_eq!(event_kinds("Create").unwrap_err(), "`Create` is none of them; did you mean Created?");
+        assert_eq!(event_kinds("Exploded").unwrap_err(), "`Exploded` is none of them");
     }
 }

@@ -203,7 +203,16 @@ fn rules_across_keys_are_held() {
             "must not share port 8083",
         ),
         ("webhook.ssl.key.location=/etc/hostname", "webhook.ssl.certificate.location: is required"),
-        ("webhook.advertised.url=http://h", "must be an https:// address on port 443"),
+        (
+            "webhook.advertised.url=http://h",
+            "webhook.advertised.url = http://h: must be an https:// address on port 443, because the provider delivers \
+             nowhere else (it is not https); write for example https://hooks.example.com",
+        ),
+        (
+            "webhook.advertised.url=https://h:8443",
+            "webhook.advertised.url = https://h:8443: must be an https:// address on port 443, because the provider \
+             delivers nowhere else (it is another port)",
+        ),
         (
             "value.converter.basic.auth.user.info=${env:SECRET}",
             "value.converter.basic.auth.user.info = ${env:SECRET}: must be name:password",

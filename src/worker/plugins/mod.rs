@@ -12,6 +12,7 @@ mod failure;
 mod record;
 pub mod recorder;
 mod resume;
+pub mod stream;
 mod test_source;
 mod webhook;
 

@@ -1,7 +1,8 @@
 //! `RecordSource`: fetches the full record behind each event, and replays lists.
 //!
 //! Described, checked and divided into tasks here; this version has nothing yet that runs them. Task `i` of `n` will have
-//! the shards `s` with `s mod n = i`, so there are never more tasks than partitions.
+//! the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Before the first page each of them will
+//! wait for the stream to begin ([`stream`](super::stream)).
 
 use async_trait::async_trait;
 use serde_json::Value;

@@ -58,6 +58,8 @@ pub struct Snapshot {
     pub companies: Option<BTreeSet<CompanyId>>,
     /// `snapshot.rows`.
     pub rows: Rows,
+    /// `stream.start.timeout.ms`.
+    pub stream_start: Duration,
     /// `page.size`.
     pub page_size: u32,
     /// `payroll.filter`.
@@ -189,6 +191,7 @@ fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
             "thin" => Rows::Thin,
             _ => Rows::Probe,
         },
+        stream_start: reader.milliseconds(&keys::STREAM_START),
         page_size: reader.number(&keys::PAGE_SIZE),
         payroll_filter: reader.text(&keys::PAYROLL_FILTER),
         payroll_order_by: reader.word(&keys::PAYROLL_ORDER),

@@ -79,6 +79,9 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("tombstones.brake.percent", "101")], "must be a number from 0 to 100"),
         (&[("page.size", "1001")], "must be a whole number from 1 to 1000"),
         (&[("page.sise", "10")], "did you mean page.size?"),
+        (&[("stream.start.timeout.ms", "-1")], "must be a whole number from 0 to 86400000"),
+        (&[("stream.begin", "1")], "stream.begin: is not a key of a RecordSource"),
+        (&[("enrich.resources", "acounts")], "did you mean accounts?"),
         (&[("accounting.secret", "x")], "move it to a WebhookSource"),
         (
             &[("oauth.client.secret", "${env:NOPE}")],

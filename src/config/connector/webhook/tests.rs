@@ -32,8 +32,12 @@ fn parse(changes: &[(&str, &str)]) -> Result<(WebhookSource, Vec<Warning>), Prob
             value => config.insert((*key).to_owned(), value.to_owned()),
         };
     }
-    let environment =
-        [("SECRET", SECRET), ("SHORT", "hunter2"), ("OTHER", "another-secret-of-at-least-32-bytes")];
+    let environment = [
+        ("SECRET", SECRET),
+        ("SHORT", "hunter2"),
+        ("SIXTEEN", "hunter2-hunter2-"),
+        ("OTHER", "another-secret-of-at-least-32-bytes"),
+    ];
     let providers = Providers::new(environment.map(|(name, value)| (name.to_owned(), value.to_owned())));
     WebhookSource::parse("webhooks", &config, &providers)
 }
@@ -87,8 +91,24 @@ fn a_connector_that_only_receives_needs_no_access_to_the_provider() {
 #[test]
 fn each_rule_is_held_and_says_what_to_do() {
     let table: &[(&[(&str, &str)], &str)] = &[
-        (&[("accounting.resources", "costumers")], "unknown accounting resource `costumers`"),
-        (&[("invoicing.hooks", "CompanyData:Deleted")], "CompanyData only offers Updated"),
+        (
+            &[("accounting.resources", "costumers")],
+            "accounting.resources = costumers: must be names of accounting resources, or all (did you mean customers? \
+             unknown accounting resource `costumers`",
+        ),
+        (
+            &[("invoicing.hooks", "Costumer:Created")],
+            "did you mean Customer? unknown invoicing entity `Costumer`",
+        ),
+        (
+            &[("invoicing.hooks", "Customer:Removed")],
+            "unknown invoicing action `Removed`; use one of: Created",
+        ),
+        (
+            &[("invoicing.hooks", "CompanyData:Created")],
+            "invoicing.hooks = CompanyData:Created: must be entity:action pairs of the invoicing API, or all \
+             (CompanyData only offers Updated)",
+        ),
         (&[("accounting.events", "Exploded")], "accounting.events = Exploded"),
         (
             &[("accounting.secret", "${env:SHORT}")],
@@ -96,6 +116,21 @@ fn each_rule_is_held_and_says_what_to_do() {
         ),
         (&[("invoicing.secret", "${env:SHORT}")], "must be 32 to 128 bytes long, this one has 7"),
         (&[("accounting.secret", "")], "accounting.secret: is required when accounting.resources names any"),
+        (
+            &[("accounting.secret.previous", "${env:SHORT}")],
+            "accounting.secret.previous = ${env:SHORT}: must be 16 to 128 bytes long",
+        ),
+        (
+            &[("invoicing.secret", "${env:SIXTEEN}")],
+            "invoicing.secret = ${env:SIXTEEN}: must be 32 to 128 bytes long, this one has 16",
+        ),
+        (&[("subscriptions.poll", "1")], "subscriptions.poll: is not a key of a WebhookSource"),
+        (&[("gap.marign.ms", "1")], "did you mean gap.margin.ms?"),
+        (
+            &[("subscriptions.retry.backoff.max.ms", "10")],
+            "subscriptions.retry.backoff.max.ms = 10: is less than subscriptions.retry.backoff.ms",
+        ),
+        (&[("subscriptions.silence.factor", "1")], "must be a number of at least 1.5, or off"),
         (&[("invoicing.secret", "")], "invoicing.secret: is required"),
         (&[("accounting.secret.previous", "${env:SECRET}")], "nothing was rotated"),
         (&[("invoicing.signature.policy", "off")], "needs source.addresses"),
