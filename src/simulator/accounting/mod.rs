@@ -84,6 +84,30 @@ pub struct WebhookTruth {
     pub state: WebhookState,
     /// Semantic names.
     pub events: Vec<String>,
+    /// When it came into each state, oldest first; the last few.
+    pub turns: Vec<WebhookTurn>,
+}
+
+/// When a webhook came into a state.
+#[derive(Debug, Clone, Serialize)]
+pub struct WebhookTurn {
+    /// By the provider's clock.
+    pub at: String,
+    /// Which.
+    pub state: WebhookState,
+}
+
+/// A webhook that somebody else has subscribed.
+#[derive(Debug)]
+pub struct Planted {
+    /// Its resource.
+    pub resource: Resource,
+    /// `thirdPartyApplicationName`.
+    pub application: String,
+    /// Receiver address.
+    pub url: url::Url,
+    /// What its deliveries are signed with.
+    pub secret: String,
 }
 
 /// The states of the document's table.
@@ -142,8 +166,8 @@ impl Accounting {
         let mut registry = self.registry();
         let Some(found) = registry.get_mut(webhook).filter(|found| found.wants(purpose, url)) else { return };
         match (purpose, accepted) {
-            (Purpose::Acknowledge, true) => found.state = WebhookState::Active,
-            (Purpose::Event, _) => found.state = WebhookState::Disabled,
+            (Purpose::Acknowledge, true) => found.enter(WebhookState::Active, provider.clock.now()),
+            (Purpose::Event, _) => found.enter(WebhookState::Disabled, provider.clock.now()),
             (Purpose::Acknowledge, false) => match provider.knobs().accounting.failed_acknowledge {
                 FailedAcknowledge::StaysAwaiting => {}
                 FailedAcknowledge::Deleted => {
@@ -167,10 +191,10 @@ impl Accounting {
     }
 
     /// Disables an active webhook, as the provider does after failed deliveries. Whether it was active.
-    pub fn disable(&self, webhook: Guid) -> bool {
+    pub fn disable(&self, provider: &Provider, webhook: Guid) -> bool {
         let mut registry = self.registry();
         let active = registry.get_mut(webhook).filter(|found| found.state == WebhookState::Active);
-        active.map(|found| found.state = WebhookState::Disabled).is_some()
+        active.map(|found| found.enter(WebhookState::Disabled, provider.clock.now())).is_some()
     }
 
     /// Sends an event of any kind to an active webhook, signed: kinds nobody knows, bodies of any shape. `event_type` is

@@ -1,7 +1,7 @@
 //! What the management endpoints do to webhooks.
 
 use super::{
-    Accounting, WebhookState, purpose,
+    Accounting, Planted, WebhookState, purpose,
     registry::Registry,
     request::{self, Complaint, Subscription},
     webhook::{Record, Webhook},
@@ -40,8 +40,43 @@ impl Accounting {
         let number = registry.next_webhook();
         let id = Guid::nth(self.seed, purpose::WEBHOOK, number);
         let user = user.unwrap_or_else(|| Guid::nth(self.seed, purpose::USER, 0));
-        registry.insert(Webhook::new(id, number, resource, subscription, url, user));
+        registry.insert(Webhook::new(id, number, resource, subscription, url, user, provider.clock.now()));
         Ok((id, self.acknowledge(provider, &mut registry, id)))
+    }
+
+    /// Subscribes as somebody else would have, to every event of a resource: it is active, and nobody was asked to accept it.
+    /// `None` where there is no room.
+    pub fn plant(&self, provider: &Provider, planted: Planted) -> Option<Guid> {
+        let Planted { resource, application, url, secret } = planted;
+        let kinds = (0..resource.kinds().len()).collect();
+        let subscription = Subscription { application, url: url.to_string(), secret, kinds };
+        let now = provider.clock.now();
+        let mut registry = self.registry();
+        if !registry.make_room() {
+            return None;
+        }
+        let number = registry.next_webhook();
+        let id = Guid::nth(self.seed, purpose::WEBHOOK, number);
+        let user = Guid::nth(self.seed, purpose::USER, 1);
+        let mut webhook = Webhook::new(id, number, resource, subscription, url, user, now);
+        webhook.enter(WebhookState::Active, now);
+        registry.insert(webhook);
+        Some(id)
+    }
+
+    /// Deletes a webhook as somebody else might; with `forget` nobody has ever heard of it. Whether it was there.
+    pub fn lose(&self, provider: &Provider, webhook: Guid, forget: bool) -> bool {
+        let mut registry = self.registry();
+        if forget {
+            return registry.forget(webhook);
+        }
+        let Some(found) = registry.get_mut(webhook).filter(|found| found.state != WebhookState::Deleted)
+        else {
+            return false;
+        };
+        found.delete(provider.clock.now());
+        registry.retire(webhook);
+        true
     }
 
     /// The first of the webhooks that were ended.
@@ -70,7 +105,7 @@ impl Accounting {
         };
         for id in found {
             if let Some(webhook) = registry.get_mut(id) {
-                webhook.state = WebhookState::Unsubscribed;
+                webhook.enter(WebhookState::Unsubscribed, provider.clock.now());
             }
             registry.retire(id);
         }
@@ -91,13 +126,13 @@ impl Accounting {
         id: &str,
         body: &[u8],
     ) -> Result<Guid, Refusal> {
-        let strict = provider.knobs().accounting.strict_transitions;
+        let (strict, now) = (provider.knobs().accounting.strict_transitions, provider.clock.now());
         let mut registry = self.registry();
         let webhook = find(&mut registry, resource, id)?;
         let id = webhook.id;
         let enable =
             request::status(body, id).map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
-        webhook.enable(enable, strict).map_err(|message| refuse(Some(id), "InvalidState", &message))?;
+        webhook.enable(enable, strict, now).map_err(|message| refuse(Some(id), "InvalidState", &message))?;
         Ok(id)
     }
 
@@ -115,7 +150,7 @@ impl Accounting {
         let (text, url) = request::change(body, id, knobs.delivery.receivers)
             .map_err(|complaints| Refusal::Complaints(Some(id), complaints))?;
         webhook
-            .change(text, url, knobs.accounting.strict_transitions)
+            .change(text, url, knobs.accounting.strict_transitions, provider.clock.now())
             .map_err(|message| refuse(Some(id), "InvalidState", &message))?;
         Ok((id, self.acknowledge(provider, &mut registry, id)))
     }

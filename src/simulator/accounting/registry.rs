@@ -61,6 +61,14 @@ impl Registry {
         self.webhooks.get_mut(&id)
     }
 
+    /// Takes one away without a trace. Whether it was there.
+    pub(super) fn forget(&mut self, id: Guid) -> bool {
+        let Some(webhook) = self.webhooks.remove(&id) else { return false };
+        self.living[webhook.resource as usize].retain(|&living| living != id);
+        self.retired.retain(|&retired| retired != id);
+        true
+    }
+
     /// Takes one that has ended out of those that live; a second time changes nothing.
     pub(super) fn retire(&mut self, id: Guid) {
         let Some(webhook) = self.webhooks.get(&id) else { return };
@@ -104,7 +112,7 @@ mod tests {
         let parsed = url::Url::parse(&url).unwrap();
         let subscription =
             Subscription { application: "a".to_owned(), url, secret: "s".to_owned(), kinds: vec![0] };
-        Webhook::new(Guid(number.into()), number, Resource::Charges, subscription, parsed, Guid(0))
+        Webhook::new(Guid(number.into()), number, Resource::Charges, subscription, parsed, Guid(0), Ticks(0))
     }
 
     #[test]
@@ -128,5 +136,7 @@ mod tests {
         assert_eq!(registry.living(Resource::Charges).len(), MOST_WEBHOOKS - 2);
         assert!(registry.concerns(Resource::Charges, 0) && !registry.concerns(Resource::Charges, 1));
         assert_eq!(registry.in_order().len(), MOST_WEBHOOKS - 1);
+        assert!(registry.forget(Guid(5)) && !registry.forget(Guid(5)) && registry.forget(Guid(3)));
+        assert_eq!(registry.living(Resource::Charges).len(), MOST_WEBHOOKS - 3);
     }
 }

@@ -4,13 +4,16 @@ use aws_lc_rs::hmac;
 use serde::Serialize;
 use url::Url;
 
-use super::{WebhookState, WebhookTruth, names::Names, request::Subscription};
+use super::{WebhookState, WebhookTruth, WebhookTurn, names::Names, request::Subscription};
 use crate::simulator::{
     catalog::Resource,
     clock::Ticks,
     deliveries::Purpose,
     random::{Guid, mix},
 };
+
+/// Changes of state that are kept of one webhook.
+const TURNS: usize = 32;
 
 /// One webhook.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub(super) struct Webhook {
     pub(super) number: u64,
     pub(super) resource: Resource,
     pub(super) state: WebhookState,
+    /// When it came into each state, oldest first; the last few.
+    turns: Vec<(Ticks, WebhookState)>,
     /// As it was subscribed; its `url` is the one in force.
     pub(super) subscription: Subscription,
     /// The same address, parsed.
@@ -42,18 +47,29 @@ impl Webhook {
         subscription: Subscription,
         url: Url,
         user: Guid,
+        now: Ticks,
     ) -> Self {
         Self {
             id,
             number,
             resource,
             state: WebhookState::AwaitingContract,
+            turns: vec![(now, WebhookState::AwaitingContract)],
             key: hmac::Key::new(hmac::HMAC_SHA256, subscription.secret.as_bytes()),
             subscription,
             url,
             user,
             deleted_at: None,
             lane: mix((id.0 >> 64) as u64 ^ mix(id.0 as u64)),
+        }
+    }
+
+    /// Puts it into a state.
+    pub(super) fn enter(&mut self, state: WebhookState, now: Ticks) {
+        self.state = state;
+        self.turns.push((now, state));
+        if self.turns.len() > TURNS {
+            self.turns.remove(0);
         }
     }
 
@@ -67,19 +83,20 @@ impl Webhook {
     }
 
     /// PUT status. A generous provider takes what is so already.
-    pub(super) fn enable(&mut self, enable: bool, strict: bool) -> Result<(), String> {
-        self.state = match (self.state, enable) {
+    pub(super) fn enable(&mut self, enable: bool, strict: bool, now: Ticks) -> Result<(), String> {
+        let state = match (self.state, enable) {
             (WebhookState::Active, false) => WebhookState::Disabled,
             (WebhookState::Disabled, true) => WebhookState::Active,
-            (WebhookState::Active, true) | (WebhookState::Disabled, false) if !strict => self.state,
+            (WebhookState::Active, true) | (WebhookState::Disabled, false) if !strict => return Ok(()),
             (state, true) => return Err(format!("a webhook that is {} cannot be enabled", name(state))),
             (state, false) => return Err(format!("a webhook that is {} cannot be disabled", name(state))),
         };
+        self.enter(state, now);
         Ok(())
     }
 
     /// PUT change. A generous provider also moves a webhook that is not active, and makes a new contract for the url it has.
-    pub(super) fn change(&mut self, text: String, url: Url, strict: bool) -> Result<(), String> {
+    pub(super) fn change(&mut self, text: String, url: Url, strict: bool, now: Ticks) -> Result<(), String> {
         let movable = match self.state {
             WebhookState::Active => true,
             WebhookState::AwaitingContract | WebhookState::Disabled => !strict,
@@ -91,7 +108,7 @@ impl Webhook {
         if strict && self.url == url {
             return Err("the url is the one it has".to_owned());
         }
-        self.state = WebhookState::AwaitingContract;
+        self.enter(WebhookState::AwaitingContract, now);
         self.subscription.url = text;
         self.url = url;
         Ok(())
@@ -99,7 +116,7 @@ impl Webhook {
 
     /// DELETE, from every other state.
     pub(super) fn delete(&mut self, now: Ticks) {
-        self.state = WebhookState::Deleted;
+        self.enter(WebhookState::Deleted, now);
         self.deleted_at = Some(now);
     }
 
@@ -138,6 +155,7 @@ impl Webhook {
             application: self.subscription.application.clone(),
             state: self.state,
             events: kinds.map(|&kind| names.event(self.resource, kind).semantic_name.to_string()).collect(),
+            turns: self.turns.iter().map(|(at, state)| WebhookTurn { at: at.iso(), state: *state }).collect(),
         }
     }
 }

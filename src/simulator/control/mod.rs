@@ -4,6 +4,7 @@
 //! that may be long are one JSON object a line, written as they are read. A refusal is 400 (or 404) with a `message`.
 
 mod body;
+mod others;
 mod truth;
 mod world;
 
@@ -41,6 +42,7 @@ pub fn router() -> Router<Arc<Provider>> {
         .route("/_control/hooks/{id}/pause", post(pause_hook))
         .route("/_control/hooks/{id}/resume", post(resume_hook))
         .route("/_control/deliveries/idle", post(wait_until_idle))
+        .merge(others::router())
         .merge(world::router())
         .merge(truth::router())
 }
@@ -217,7 +219,7 @@ async fn invoicing_grant(State(provider): State<Arc<Provider>>, body: Bytes) -> 
 }
 
 async fn disable_webhook(State(provider): State<Arc<Provider>>, Path(id): Path<String>) -> Answer {
-    if !provider.accounting.disable(guid(&id)?) {
+    if !provider.accounting.disable(&provider, guid(&id)?) {
         return Err(Refusal::missing(&format!("no active webhook {id}")));
     }
     Ok(done(&json!({ "disabled": id })))
@@ -253,7 +255,7 @@ async fn resume_hook(State(provider): State<Arc<Provider>>, Path(id): Path<Strin
 }
 
 fn set_paused(provider: &Provider, id: &str, paused: bool) -> Answer {
-    if !provider.invoicing.pause(guid(id)?, paused) {
+    if !provider.invoicing.pause(provider, guid(id)?, paused) {
         return Err(Refusal::missing(&format!("no hook {id}")));
     }
     Ok(done(&json!({ "paused": paused })))

@@ -317,7 +317,7 @@ async fn abandoning_very_many_lets_others_have_their_turn() {
     for lane in 0..1_000 {
         rig.provider.deliveries.send(&rig.provider, order(webhook, &receiver.url(), lane, "{}", &[]));
     }
-    assert!(rig.provider.accounting.disable(webhook));
+    assert!(rig.provider.accounting.disable(&rig.provider, webhook));
     rig.provider.turn(|knobs| knobs.delivery.hold = false);
 
     // One thread runs both, so this sees the loop only where it pauses.

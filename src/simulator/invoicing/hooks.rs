@@ -16,6 +16,7 @@ use url::Url;
 use super::{HookTruth, rules::Subscription};
 use crate::simulator::{
     catalog::{Action, Entity},
+    clock::Ticks,
     random::Guid,
 };
 
@@ -52,6 +53,8 @@ pub(super) struct Hook {
     pub(super) effective: bool,
     /// Whether it is paused.
     pub(super) paused: bool,
+    /// Since when, where it was paused after it was made.
+    pub(super) paused_at: Option<Ticks>,
     /// Why the echo did not come back.
     pub(super) echo_failure: Option<Arc<str>>,
 }
@@ -92,15 +95,18 @@ impl Hook {
 
     /// For those who compare.
     pub(super) fn truth(&self) -> HookTruth {
-        let Subscribed { id, company, uri, entity, action, .. } = &*self.subscribed;
+        let Subscribed { id, company, uri, entity, action, application, description, .. } = &*self.subscribed;
         HookTruth {
             id: *id,
             company: *company,
             uri: uri.clone(),
             entity: *entity,
             action: *action,
+            application: application.clone(),
+            description: description.clone(),
             effective: self.effective,
             paused: self.paused,
+            paused_at: self.paused_at.map(Ticks::iso),
             echo_failure: self.echo_failure.as_deref().map(str::to_owned),
         }
     }
@@ -130,7 +136,8 @@ impl Hooks {
         inner.made += 1;
         let id = Guid::nth(self.seed, PURPOSE, number);
         let subscribed = Subscribed { id, company, uri, url, entity, action, key, application, description };
-        let hook = Hook { subscribed: Arc::new(subscribed), effective, paused, echo_failure: None };
+        let hook =
+            Hook { subscribed: Arc::new(subscribed), effective, paused, paused_at: None, echo_failure: None };
         inner.places.insert(id, (company, number));
         inner.events.insert((company, entity, action, number));
         inner.hooks.insert((company, number), hook.clone());

@@ -91,10 +91,16 @@ pub struct HookTruth {
     pub entity: Entity,
     /// Action subscribed to.
     pub action: Action,
+    /// `applicationName`.
+    pub application: Option<String>,
+    /// `description`.
+    pub description: Option<String>,
     /// Whether the echo has come back.
     pub effective: bool,
     /// Whether it is paused.
     pub paused: bool,
+    /// Since when, by the provider's clock, where it was paused after it was made.
+    pub paused_at: Option<String>,
     /// Why the echo did not come back; `None` while it is awaited.
     pub echo_failure: Option<String>,
 }
@@ -157,8 +163,27 @@ impl Invoicing {
     }
 
     /// Pauses or resumes a hook, as the provider might by itself. Whether there is such a hook.
-    pub fn pause(&self, hook: Guid, paused: bool) -> bool {
-        self.hooks.update(hook, |hook| hook.paused = paused)
+    pub fn pause(&self, provider: &Provider, hook: Guid, paused: bool) -> bool {
+        let now = provider.clock.now();
+        self.hooks.update(hook, |hook| {
+            (hook.paused, hook.paused_at) = (paused, paused.then_some(now));
+        })
+    }
+
+    /// Makes a hook as somebody else would have: by the body that a POST takes, and no echo is asked for.
+    ///
+    /// # Errors
+    /// What is wrong with the body, or that there is no room.
+    pub fn plant(&self, provider: &Provider, company: u32, body: &[u8]) -> Result<Guid, String> {
+        let subscription = rules::parse(body, &provider.knobs())?;
+        let hook = self.hooks.add(company, subscription, true);
+        hook.map(|hook| hook.subscribed.id).ok_or_else(|| "there are too many hooks".to_owned())
+    }
+
+    /// Deletes a hook as somebody else might. Whether it was there.
+    pub fn lose(&self, hook: Guid) -> bool {
+        let owner = self.hooks.all().into_iter().find(|one| one.subscribed.id == hook);
+        owner.is_some_and(|owner| self.hooks.remove(owner.subscribed.company, hook).is_some())
     }
 
     /// A token for an invoicing company without the login, for tests of other parts (without the word `Bearer`).

@@ -25,13 +25,13 @@ crate::tests! {
     plain control_needs_neither_key_nor_token_and_is_no_part_of_the_journal;
 }
 
-async fn call(client: &Client, method: &str, path: &str, body: &str) -> Answer {
+pub(super) async fn call(client: &Client, method: &str, path: &str, body: &str) -> Answer {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     let body = (!body.is_empty()).then(|| body.to_owned());
     client.try_send(method, &format!("/_control{path}"), body).await.unwrap()
 }
 
-async fn done(client: &Client, method: &str, path: &str, body: Value) -> Value {
+pub(super) async fn done(client: &Client, method: &str, path: &str, body: Value) -> Value {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     call(client, method, path, &body).await.ok()
 }
@@ -41,7 +41,7 @@ fn lines(answer: &Answer) -> Vec<Value> {
     answer.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-async fn truth(client: &Client, what: &str) -> Vec<Value> {
+pub(super) async fn truth(client: &Client, what: &str) -> Vec<Value> {
     lines(&call(client, "GET", &format!("/truth/{what}"), "").await)
 }
 
@@ -359,7 +359,7 @@ async fn grants_are_given_and_revoked_and_keys_rotated() {
 }
 
 /// A simulator whose receivers answer nobody, and the id of a webhook of it that is active all the same.
-async fn with_webhook() -> (Simulator, Client, String) {
+pub(super) async fn with_webhook() -> (Simulator, Client, String) {
     let receiver = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", receiver.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(receiver, axum::Router::new().fallback(async || "")).await });

@@ -12,6 +12,7 @@ mod identity;
 mod invoicing;
 mod lists;
 mod moving;
+mod others;
 mod process;
 mod reads;
 pub(crate) mod receiver;
@@ -44,6 +45,7 @@ pub(crate) fn tests() -> Vec<Test> {
         invoicing::tests(),
         lists::tests(),
         moving::tests(),
+        others::tests(),
         process::tests(),
         reads::tests(),
         tokens::tests(),

@@ -117,7 +117,7 @@ async fn what_a_hook_does_not_get_is_in_the_journal() {
     let deleted = subscribe(&provider, 0, &receiver.uri, "Customer", "Deleted").await;
     let _running = run(&provider);
 
-    provider.invoicing.pause(Guid::parse(&paused).unwrap(), true);
+    provider.invoicing.pause(&provider, Guid::parse(&paused).unwrap(), true);
     announce(&provider, 1, Action::Created);
     announce(&provider, 2, Action::Deleted);
     delete(&provider, Some(0), &deleted).await;

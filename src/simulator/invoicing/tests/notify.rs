@@ -210,7 +210,7 @@ fn paused_and_ineffective_hooks_miss_what_happens_and_deleted_ones_are_not_asked
     let waiting = hook(&provider, 0, "Due", "Updated");
     let deleted = hook(&provider, 0, "Due", "Updated");
     let active = hook(&provider, 0, "Due", "Updated");
-    let found = provider.invoicing.pause(paused, true);
+    let found = provider.invoicing.pause(&provider, paused, true);
     provider.invoicing.hooks.update(waiting, |hook| hook.effective = false);
     provider.invoicing.hooks.remove(0, deleted);
 
@@ -230,9 +230,9 @@ fn paused_and_ineffective_hooks_miss_what_happens_and_deleted_ones_are_not_asked
     assert_eq!(told, [(paused, false), (waiting, false), (active, true)]);
     let wanted = [paused, waiting, deleted, active].map(|hook| provider.invoicing.wants(hook));
     assert_eq!(wanted, [false, false, false, true]);
-    assert!(provider.invoicing.pause(paused, false));
+    assert!(provider.invoicing.pause(&provider, paused, false));
     assert!(provider.invoicing.wants(paused));
-    assert!(!provider.invoicing.pause(deleted, true));
+    assert!(!provider.invoicing.pause(&provider, deleted, true));
 }
 
 #[test]

@@ -1,0 +1,323 @@
+//! `tributary subscriptions` and `tributary gaps` as a user meets them, against a worker that answers what it is told to, and
+//! without any.
+
+use std::{
+    fs,
+    process::Output,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{Method, StatusCode, Uri},
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::support::command::{stderr, stdout, tributary};
+use crate::support::run_directory;
+
+crate::tests! {
+    plain what_to_subscribe_by_other_means_follows_from_the_file_alone;
+    plain a_derived_secret_is_shown_on_request_and_from_a_file_only;
+    plain a_command_line_that_cannot_be_followed_is_told_why_with_exit_code_2;
+    plain subscriptions_and_plans_are_tables_for_people_and_json_for_programs;
+    plain an_apply_waits_until_it_is_done_and_asks_again_where_its_wish_was_lost;
+    plain what_is_not_done_in_time_or_replaced_by_the_opposite_ends_with_exit_code_1;
+    plain to_only_receive_is_a_change_of_the_configuration;
+    plain gaps_are_listed_and_accepted_and_a_refusal_is_told;
+    plain a_worker_that_is_not_there_ends_with_exit_code_1;
+}
+
+const SECRET: &str = "a-secret-of-more-than-32-characters!";
+
+fn connector(name: &str, more: &str) -> String {
+    let directory = run_directory::create(name).unwrap();
+    let file = directory.join("hooks.json");
+    fs::write(
+        &file,
+        format!(
+            r#"{{"name":"hooks","config":{{"connector.class":"WebhookSource","topic.prefix":"acme",
+                "accounting.resources":"customers,accounts","accounting.secret":"${{env:HOOKS}}",
+                "invoicing.hooks":"Customer:Created","invoicing.secret":"${{env:HOOKS}}",
+                "subscriptions.manage":"false"{more}}}}}"#
+        ),
+    )
+    .unwrap();
+    file.display().to_string()
+}
+
+async fn run(arguments: &[&str]) -> Output {
+    tributary(arguments, &[("HOOKS", SECRET)]).await
+}
+
+async fn receiving(file: &str, more: &[&str]) -> Output {
+    let url = "https://hooks.example.com/base";
+    run(&[&["subscriptions", "plan", file, "--receive-only", "--advertised-url", url], more].concat()).await
+}
+
+/// What a worker was asked, and what it answers: the first answer that is left for a path, the last one for ever.
+#[derive(Clone, Default)]
+struct Script {
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+    answers: Arc<Mutex<Vec<(String, u16, Value)>>>,
+}
+
+impl Script {
+    fn answering(answers: &[(&str, u16, Value)]) -> Self {
+        let answers =
+            answers.iter().map(|(asked, status, body)| ((*asked).to_owned(), *status, body.clone()));
+        Self { answers: Arc::new(Mutex::new(answers.collect())), ..Self::default() }
+    }
+
+    /// Where the worker is reached.
+    async fn start(&self) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let app = Router::new().fallback(answer).with_state(self.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        url
+    }
+
+    fn asked(&self) -> Vec<(String, String)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn answer(State(script): State<Script>, method: Method, uri: Uri, body: Bytes) -> Response {
+    let asked = format!("{method} {uri}");
+    script.asked.lock().unwrap().push((asked.clone(), String::from_utf8_lossy(&body).into_owned()));
+    let mut answers = script.answers.lock().unwrap();
+    let mut fitting = answers.iter().enumerate().filter(|(_, (path, ..))| asked.starts_with(path.as_str()));
+    let Some((at, (_, status, body))) = fitting.next() else { return StatusCode::NOT_FOUND.into_response() };
+    let (is_last, status, body) = (fitting.next().is_none(), *status, body.to_string());
+    if !is_last {
+        answers.remove(at);
+    }
+    let json = [("content-type", "application/json")];
+    (StatusCode::from_u16(status).unwrap(), json, body).into_response()
+}
+
+fn standing(wish: Value) -> Value {
+    json!({
+        "connector": "hooks",
+        "manage": true,
+        "advertisedUrl": "https://hooks.example.com/",
+        "wish": wish,
+        "start": null,
+        "subscriptions": [{ "target": "accounting/customers", "id": "7", "phase": "active", "since": "T1", "fits": true,
+            "lastDelivery": null, "problem": null }],
+        "missing": ["accounting/accounts"],
+    })
+}
+
+const LIST: &str = "GET /connectors/hooks/subscriptions?";
+const POLL: &str = "GET /connectors/hooks/subscriptions";
+const APPLY: &str = "POST /connectors/hooks/subscriptions/apply";
+
+async fn what_to_subscribe_by_other_means_follows_from_the_file_alone() {
+    let file = connector("subscriptions-receive", r#","accounting.events":"Created,Updated""#);
+
+    let table = receiving(&file, &[]).await;
+    let json = receiving(&file, &["--json"]).await;
+
+    assert_eq!(table.status.code(), Some(0), "{}", stderr(&table));
+    let said = stdout(&table);
+    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["TARGET", "EVENTS", "FINGERPRINT", "SECRET", "URL"]);
+    assert_eq!(lines.len(), 4, "{said}");
+    assert_eq!(
+        (lines[1][0], lines[1][1], lines[1][3]),
+        ("accounting/accounts", "Created,Updated", "accounting.secret")
+    );
+    assert_eq!(lines[1][4], "https://hooks.example.com/base/webhooks/accounting/hooks/accounts");
+    assert!(lines[3].starts_with(&["invoicing/Customer:Created", "Created"]), "{said}");
+    assert!(said.contains("derived from invoicing.secret"), "{said}");
+    assert!(
+        lines[3].ends_with(&["https://hooks.example.com/base/api/webhooks/incoming/Invoicing"]),
+        "{said}"
+    );
+    let found: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&found["connector"], found["subscriptions"].as_array().unwrap().len()), (&json!("hooks"), 3));
+    assert_eq!(found["subscriptions"][0]["secret"]["fingerprint"], lines[1][2]);
+    for output in [table, json] {
+        assert!(!stdout(&output).contains(SECRET) && !stderr(&output).contains(SECRET));
+    }
+}
+
+async fn a_derived_secret_is_shown_on_request_and_from_a_file_only() {
+    let file = connector("subscriptions-secrets", "");
+
+    let shown: Value =
+        serde_json::from_slice(&receiving(&file, &["--show-secrets", "--json"]).await.stdout).unwrap();
+    let by_name = receiving("hooks", &["--show-secrets"]).await;
+
+    let secrets: Vec<&Value> =
+        shown["subscriptions"].as_array().unwrap().iter().map(|one| &one["secret"]["value"]).collect();
+    // printf 'Customer:Created' | openssl dgst -sha256 -hmac 'a-secret-of-more-than-32-characters!'
+    let derived = "0fdec9d1d3c99671dbd43d8ef6f2e589c2e032eaf4f8d60dd034a5e3ec818d07";
+    assert_eq!(secrets, [&Value::Null, &Value::Null, &json!(derived)]);
+    assert_eq!(by_name.status.code(), Some(2));
+    assert!(stderr(&by_name).contains("secrets are shown from a file only"), "{}", stderr(&by_name));
+}
+
+async fn a_command_line_that_cannot_be_followed_is_told_why_with_exit_code_2() {
+    let file = connector("subscriptions-arguments", "");
+    let directory = run_directory::create("subscriptions-records").unwrap();
+    let records = directory.join("records.json");
+    fs::write(
+        &records,
+        r#"{"name":"records","config":{"connector.class":"RecordSource","topic.prefix":"acme",
+            "provider.base.url":"https://api.example.com","provider.auth.url":"https://login.example.com",
+            "provider.subscription.key":"${env:HOOKS}","oauth.client.id":"client","oauth.client.secret":"${env:HOOKS}"}}"#,
+    )
+    .unwrap();
+    let records = records.display().to_string();
+    let plan = |more: &[&'static str], file: &str| -> Vec<String> {
+        ["subscriptions", "plan", file].iter().chain(more).map(|&text| text.to_owned()).collect()
+    };
+    let table = [
+        (vec!["subscriptions".to_owned()], "Usage"),
+        (vec!["subscriptions".to_owned(), "apply".to_owned()], "<CONNECTOR>"),
+        (vec!["gaps".to_owned(), "accept".to_owned(), "hooks".to_owned()], "<IDS>"),
+        (plan(&["--show-secrets"], &file), "--receive-only"),
+        (plan(&["--receive-only"], &file), "--advertised-url: is missing"),
+        (
+            plan(&["--receive-only", "--advertised-url", "http://h.example.com"], &file),
+            "--advertised-url = http://h.example.com/: must be an https:// address on port 443",
+        ),
+        (
+            plan(&["--receive-only", "--advertised-url", "https://h.example.com:8443"], &file),
+            "must be an https:// address on port 443",
+        ),
+        (
+            plan(&["--receive-only", "--advertised-url", "https://h.example.com"], &records),
+            "is a RecordSource, which has no subscriptions; name a WebhookSource",
+        ),
+        (
+            plan(&["--receive-only", "--advertised-url", "https://h.example.com"], "absent.json"),
+            "absent.json",
+        ),
+        (
+            ["subscriptions", "apply", "hooks", "--timeout", "soon"].map(str::to_owned).to_vec(),
+            "invalid value 'soon'",
+        ),
+    ];
+    for (arguments, expected) in table {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = run(&arguments).await;
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}\n{}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{arguments:?}\n{}", stderr(&output));
+        assert!(!stderr(&output).contains(SECRET));
+    }
+}
+
+async fn subscriptions_and_plans_are_tables_for_people_and_json_for_programs() {
+    let step = json!({ "call": "subscribe", "target": "accounting/accounts", "why": "there is none" });
+    let script = Script::answering(&[
+        ("GET /connectors/hooks/subscriptions/plan", 200, json!({ "steps": [step], "converged": false })),
+        (LIST, 200, standing(Value::Null)),
+    ]);
+    let url = script.start().await;
+
+    let list = run(&["subscriptions", "list", "hooks", "--all", "--url", &url]).await;
+    let json = run(&["subscriptions", "list", "hooks", "--json", "--url", &url]).await;
+    let plan = run(&["subscriptions", "plan", "hooks", "--url", &url]).await;
+
+    assert!(stdout(&list).contains("accounting/customers  active"), "{}", stdout(&list));
+    assert!(stdout(&list).contains("accounting/accounts   missing"), "{}", stdout(&list));
+    assert_eq!(serde_json::from_slice::<Value>(&json.stdout).unwrap(), standing(Value::Null));
+    assert!(stdout(&plan).contains("subscribe  accounting/accounts  -   there is none"), "{}", stdout(&plan));
+    let asked: Vec<String> = script.asked().into_iter().map(|(asked, _)| asked).collect();
+    assert_eq!(asked[0], format!("{LIST}all=true"));
+    assert!([list, json, plan].iter().all(|output| output.status.code() == Some(0)));
+}
+
+async fn an_apply_waits_until_it_is_done_and_asks_again_where_its_wish_was_lost() {
+    let wish =
+        |number: u64, done: Value| standing(json!({ "number": number, "removed": false, "done": done }));
+    let script = Script::answering(&[
+        (APPLY, 202, json!({ "number": 3, "removed": false, "done": 2 })),
+        (APPLY, 202, json!({ "number": 4, "removed": false, "done": 2 })),
+        (POLL, 200, wish(3, json!(2))),
+        // Somebody has written over it.
+        (POLL, 200, wish(2, json!(2))),
+        (POLL, 200, wish(4, json!(4))),
+    ]);
+    let url = script.start().await;
+
+    let output = run(&["subscriptions", "apply", "hooks", "--url", &url]).await;
+
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("hooks: 1 as declared, 1 missing"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("accounting/customers  active"), "{}", stdout(&output));
+    let posts = script.asked().iter().filter(|(asked, _)| asked == APPLY).count();
+    assert_eq!(posts, 2);
+}
+
+async fn what_is_not_done_in_time_or_replaced_by_the_opposite_ends_with_exit_code_1() {
+    let wish = |removed: bool| standing(json!({ "number": 1, "removed": removed, "done": null }));
+    let remove = "POST /connectors/hooks/subscriptions/remove";
+    let script = Script::answering(&[
+        (APPLY, 202, json!({ "number": 1 })),
+        (remove, 202, json!({ "number": 1 })),
+        (POLL, 200, wish(false)),
+    ]);
+    let url = script.start().await;
+
+    let late = run(&["subscriptions", "apply", "hooks", "--timeout", "1", "--url", &url]).await;
+    let replaced = run(&["subscriptions", "remove", "hooks", "--url", &url]).await;
+    let asked_for = run(&["subscriptions", "remove", "hooks", "--timeout", "0", "--url", &url]).await;
+
+    assert_eq!(
+        (late.status.code(), replaced.status.code(), asked_for.status.code()),
+        (Some(1), Some(1), Some(0))
+    );
+    assert!(stderr(&late).contains("not done within 1s (1 as declared, 1 missing)"), "{}", stderr(&late));
+    assert!(stderr(&replaced).contains("somebody has asked for the opposite"), "{}", stderr(&replaced));
+    assert_eq!(stdout(&asked_for), "hooks: asked for, as wish 1\n");
+}
+
+async fn to_only_receive_is_a_change_of_the_configuration() {
+    let script = Script::answering(&[("PATCH /connectors/hooks/config", 200, json!({}))]);
+    let url = script.start().await;
+
+    let output = run(&["subscriptions", "apply", "hooks", "--receive-only", "--url", &url]).await;
+
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected =
+        ("PATCH /connectors/hooks/config".to_owned(), r#"{"subscriptions.manage":"false"}"#.to_owned());
+    assert_eq!(script.asked(), [expected]);
+}
+
+async fn gaps_are_listed_and_accepted_and_a_refusal_is_told() {
+    let gap = json!({ "id": "hooks/disabled/5/accounting%2Fcustomers", "cause": "disabled",
+        "target": "accounting/customers", "company": null, "from": "T1", "to": "T2", "openedAt": "T1", "state": "unrepairable",
+        "detail": "the provider has disabled the subscription", "repair": null });
+    let script = Script::answering(&[
+        ("GET /connectors/hooks/gaps", 200, json!([gap])),
+        ("POST /connectors/hooks/gaps/accept", 200, gap.clone()),
+        ("POST /connectors/hooks/gaps/accept", 400, json!({ "error_code": 400, "message": "gap x goes on" })),
+    ]);
+    let url = script.start().await;
+    let id = gap["id"].as_str().unwrap();
+
+    let list = run(&["gaps", "list", "hooks", "--url", &url]).await;
+    let accepted = run(&["gaps", "accept", "hooks", id, "--url", &url]).await;
+    let refused = run(&["gaps", "accept", "hooks", "x", "--url", &url]).await;
+
+    assert!(stdout(&list).contains(id) && stdout(&list).contains("unrepairable"), "{}", stdout(&list));
+    assert_eq!(stdout(&accepted), format!("{id}: accepted\n"), "{}", stderr(&accepted));
+    assert_eq!((refused.status.code(), stderr(&refused).trim()), (Some(1), "error: gap x goes on"));
+    assert_eq!(script.asked()[1].1, format!(r#"{{"id":"{id}"}}"#));
+}
+
+async fn a_worker_that_is_not_there_ends_with_exit_code_1() {
+    for arguments in [["subscriptions", "list", "hooks"], ["gaps", "list", "hooks"]] {
+        let output = run(&[&arguments[..], &["--url", "http://127.0.0.1:1"]].concat()).await;
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    }
+}
