@@ -44,10 +44,13 @@ enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// What `apply` would change at the provider; asks it, and changes nothing
+    /// What `apply`, or `remove`, would change at the provider; asks it, and changes nothing
     Plan {
         /// Name of the connector; with --receive-only its file (JSON), or its name in connectors.dir or on the workers
         connector: String,
+        /// What `remove` would
+        #[arg(long, conflicts_with = "receive_only")]
+        remove: bool,
         #[command(flatten)]
         receiving: Receiving,
     },
@@ -108,7 +111,7 @@ pub(super) fn run(options: &Options, environment: Environment, out: &mut impl Wr
 }
 
 async fn follow(options: &Options, environment: &Environment, out: &mut impl Write) -> Result<(), Failure> {
-    if let Command::Plan { connector, receiving } = &options.command
+    if let Command::Plan { connector, receiving, .. } = &options.command
         && receiving.receive_only
     {
         return receive::plan(connector, receiving, &options.access, environment, out).await;
@@ -119,8 +122,8 @@ async fn follow(options: &Options, environment: &Environment, out: &mut impl Wri
             let found = worker.get(&path(connector, &[]), &[("all", all.to_string())]).await?;
             worker.show(&found, out, |found, out| show::list(found, out))
         }
-        Command::Plan { connector, .. } => {
-            let found = worker.get(&path(connector, &["plan"]), &[]).await?;
+        Command::Plan { connector, remove, .. } => {
+            let found = worker.get(&path(connector, &["plan"]), &[("removed", remove.to_string())]).await?;
             worker.show(&found, out, |found, out| show::plan(found, out))
         }
         Command::Apply { connector, receive_only: true, .. } => {

@@ -46,8 +46,16 @@ pub(super) fn list(found: &Value, out: &mut impl Write) -> io::Result<()> {
 /// One line for each change.
 pub(super) fn plan(found: &Value, out: &mut impl Write) -> io::Result<()> {
     let steps = found["steps"].as_array().map_or(&[][..], Vec::as_slice);
+    let problems = found["problems"].as_array().map_or(&[][..], Vec::as_slice);
+    for problem in problems {
+        writeln!(out, "{}", text(problem))?;
+    }
+    if !problems.is_empty() && !steps.is_empty() {
+        writeln!(out)?;
+    }
     match (steps.is_empty(), found["converged"] == true) {
-        (true, true) => return writeln!(out, "nothing to do: everything is as it is declared"),
+        (true, true) => return writeln!(out, "nothing to do: everything is as it is wanted"),
+        (true, false) if !problems.is_empty() => return Ok(()),
         (true, false) => {
             return writeln!(
                 out,
@@ -151,7 +159,9 @@ mod tests {
                         delete     accounting/accounts   7   it is not wanted any more\n";
         assert_eq!(told, expected);
         let none = |converged| written(|out| plan(&json!({ "converged": converged, "steps": [] }), out));
-        assert!(none(true).contains("as it is declared") && none(false).contains("awaited"));
+        assert!(none(true).contains("as it is wanted") && none(false).contains("awaited"));
+        let stuck = json!({ "converged": false, "steps": [], "problems": ["accounting/x: no such events"] });
+        assert_eq!(written(|out| plan(&stuck, out)), "accounting/x: no such events\n");
     }
 
     #[test]

@@ -70,21 +70,6 @@ impl Call {
         }
     }
 
-    /// The provider's id of what it is about, where there is one.
-    #[must_use]
-    pub fn id(&self) -> Option<&str> {
-        match self {
-            Self::Subscribe(one)
-            | Self::Unsubscribe(one)
-            | Self::Read(one)
-            | Self::Enable(one)
-            | Self::Move(one)
-            | Self::Delete(one) => one.id.as_deref(),
-            Self::Identify { id, .. } => Some(id),
-            Self::Names(_) | Self::List => None,
-        }
-    }
-
     /// Its name, for metrics and people.
     #[must_use]
     pub const fn name(&self) -> &'static str {

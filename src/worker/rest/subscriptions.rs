@@ -14,8 +14,8 @@ pub(super) async fn list(State(herder): State<Herder>, Name(name): Name, query: 
     Ok(json(200, &herder.subscriptions(&name, query.flag("all", false)).await?))
 }
 
-pub(super) async fn plan(State(herder): State<Herder>, Name(name): Name) -> Answer {
-    Ok(json(200, &herder.subscription_plan(&name).await?))
+pub(super) async fn plan(State(herder): State<Herder>, Name(name): Name, query: Query) -> Answer {
+    Ok(json(200, &herder.subscription_plan(&name, query.flag("removed", false)).await?))
 }
 
 /// Accepted, not done: whoever runs the connector's task does it, and says so in the list.

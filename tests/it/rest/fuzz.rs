@@ -25,7 +25,7 @@ const REFERRED: &str = "referred-hunter2";
 const SENT: &str = "sent-hunter2";
 
 /// What the API knows: method, path with the name of a connector at `@`, query.
-const KNOWN: [(&str, &str, &str); 24] = [
+const KNOWN: [(&str, &str, &str); 30] = [
     ("PUT", "/connectors/@/config", ""),
     ("PUT", "/connectors/@/config", ""),
     ("POST", "/connectors", ""),
@@ -45,6 +45,12 @@ const KNOWN: [(&str, &str, &str); 24] = [
     ("PATCH", "/connectors/@/offsets", ""),
     ("DELETE", "/connectors/@/offsets", ""),
     ("PUT", "/connectors/@/topics/reset", ""),
+    ("GET", "/connectors/@/subscriptions", "?all=true"),
+    ("GET", "/connectors/@/subscriptions/plan", ""),
+    ("POST", "/connectors/@/subscriptions/apply", ""),
+    ("POST", "/connectors/@/subscriptions/remove", ""),
+    ("GET", "/connectors/@/gaps", ""),
+    ("POST", "/connectors/@/gaps/accept", ""),
     ("DELETE", "/connectors/@", ""),
     ("PUT", "/connector-plugins/TestSource/config/validate", ""),
     ("PUT", "/admin/loggers/tributary", ""),

@@ -7,6 +7,7 @@ mod offsets;
 mod outage;
 mod plugin;
 mod requests;
+mod subscriptions;
 pub(crate) mod worker;
 
 use serde_json::{Value, json};
@@ -20,10 +21,16 @@ use crate::support::Shared;
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [own::tests(), edits::tests(), fuzz::tests(), offsets::tests(), outage::tests(), requests::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let parts = [
+        own::tests(),
+        edits::tests(),
+        fuzz::tests(),
+        offsets::tests(),
+        outage::tests(),
+        requests::tests(),
+        subscriptions::tests(),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 mod own {

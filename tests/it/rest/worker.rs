@@ -16,8 +16,8 @@ use tributary::kafka::{Admin, Shards, TransactionOptions};
 use tributary::server::{Options, Server};
 use tributary::telemetry::LoggerError;
 use tributary::worker::arbiter::Arbiter;
-use tributary::worker::herder::{Herder, Level, LoggerLevel, Loggers, Parts};
-use tributary::worker::plugins::{Plugin, Plugins};
+use tributary::worker::herder::{Herder, Level, LoggerLevel, Loggers, Parts, Subscribing};
+use tributary::worker::plugins::{Plugin, Plugins, WebhookSource};
 use tributary::worker::rest::{Security, protect, router};
 use tributary::worker::state::State;
 use tributary::worker::state::configs::{self, Configs};
@@ -69,8 +69,25 @@ impl Group {
         worker
     }
 
+    /// One that has a `WebhookSource` too, whose ledgers these are; it has read its topics.
+    pub(crate) async fn subscribing(&self, subscriptions: Subscribing) -> Worker {
+        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource::new(Providers::new([])));
+        let worker = self.made(&self.kafka, vec![webhooks], Some(subscriptions)).await;
+        tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
+        worker
+    }
+
     /// One that may reach Kafka later.
     pub(crate) async fn starting(&self, kafka: &Kafka) -> Worker {
+        self.made(kafka, Vec::new(), None).await
+    }
+
+    async fn made(
+        &self,
+        kafka: &Kafka,
+        more: Vec<Arc<dyn Plugin>>,
+        subscriptions: Option<Subscribing>,
+    ) -> Worker {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
         let state = State::follow(kafka, &self.topics, &partitions).await.unwrap();
@@ -84,14 +101,14 @@ impl Group {
             statuses: statuses.clone(),
             offsets: OffsetWriter::new(partitions.offset, state.offsets.clone()),
             shards: Shards::new(kafka.clone(), TransactionOptions::default()),
-            plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>]),
+            plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>].into_iter().chain(more)),
             providers: Providers::new([]),
             loggers: Arc::new(Levels::default()),
             worker_id: address.to_string(),
             url: format!("http://{address}"),
             cluster_id: admin.cluster_id().await.unwrap(),
             running: Handle::default(),
-            subscriptions: None,
+            subscriptions,
         });
         let cancel = CancellationToken::new();
         let follower = herder.clone();

@@ -18,7 +18,10 @@ mod words;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use async_trait::async_trait;
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, timeout},
+};
 use url::Url;
 
 pub use self::view::{
@@ -32,7 +35,7 @@ use crate::{
         connector::{Class, Declared, TargetState, WebhookSource},
     },
     model::{Gap, GapState, Moment, Target, TopicPrefix, Wish},
-    webhooks::subscriptions::{Change, Ledger, Plan, wanted},
+    webhooks::subscriptions::{Change, Ledger, wanted},
     worker::state::configs::{Connector, Properties},
 };
 
@@ -49,11 +52,18 @@ pub trait Ledgers: Send + Sync + fmt::Debug {
     /// The topic cannot be read.
     async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
 
-    /// What whoever runs the connector's task would do, found by asking the provider and changing nothing.
+    /// What whoever runs the connector's task would do after an apply or, with `removed`, after a remove. Found before `end` by asking
+    /// the provider, and nothing is changed.
     ///
     /// # Errors
     /// The provider, or the topic, cannot be asked.
-    async fn plan(&self, source: &WebhookSource, advertised: &Url) -> Result<Plan, Error>;
+    async fn plan(
+        &self,
+        connector: &str,
+        config: &Arc<Properties>,
+        removed: bool,
+        end: Instant,
+    ) -> Result<PlanInfo, Error>;
 
     /// Writes a change that people have asked for; what was written is seen by the next read here.
     ///
@@ -75,6 +85,7 @@ pub struct Subscribing {
 struct Subject<'a> {
     name: &'a str,
     target: TargetState,
+    config: Arc<Properties>,
     source: WebhookSource,
     by: &'a Subscribing,
 }
@@ -91,17 +102,16 @@ impl Herder {
         Ok(subject.view(&ledger, all))
     }
 
-    /// What would be done about them; nothing is.
+    /// What an apply or, with `removed`, a remove would do about them; nothing is done.
     ///
     /// # Errors
     /// As [`Herder::subscriptions`], the connector manages none, or the provider cannot be asked.
-    pub async fn subscription_plan(&self, name: &str) -> Result<PlanInfo, Error> {
+    pub async fn subscription_plan(&self, name: &str, removed: bool) -> Result<PlanInfo, Error> {
         let budget = Budget::start();
         let subject = self.subject(name, budget).await?;
-        let advertised = subject.managed()?;
-        let planning = subject.by.ledgers.plan(&subject.source, advertised);
-        let plan = within(budget, "asking the provider how its subscriptions stand", planning).await?;
-        Ok(view::plan(&plan))
+        subject.managed()?;
+        let planning = subject.by.ledgers.plan(name, &subject.config, removed, budget.0);
+        within(budget, "asking the provider how its subscriptions stand", planning).await
     }
 
     /// Asks for all of them to be made as they are declared or, with `removed`, for all to be deleted.
@@ -160,9 +170,9 @@ impl Herder {
         let Some(by) = &self.parts.subscriptions else {
             return Err(Error::NotFound("this worker follows no subscriptions".to_owned()));
         };
-        let target = connector.target;
+        let (target, config) = (connector.target, Arc::clone(&connector.config));
         let source = self.webhook_source(name, connector, budget).await?;
-        Ok(Subject { name, target, source, by })
+        Ok(Subject { name, target, config, source, by })
     }
 
     /// A connector's configuration with its secrets, which may have to be read from files.
@@ -226,8 +236,8 @@ impl Subject<'_> {
         view::subscriptions(&declaration, ledger, all)
     }
 
-    /// The address they are received at, where the connector keeps any.
-    fn managed(&self) -> Result<&Url, Error> {
+    /// Whether the connector keeps any, and this worker knows where they are received.
+    fn managed(&self) -> Result<(), Error> {
         if !self.source.manage_subscriptions {
             return Err(Error::BadRequest(format!(
                 "subscriptions.manage of connector {} is false: its subscriptions are made by other means; set it to true \
@@ -235,7 +245,7 @@ impl Subject<'_> {
                 self.name
             )));
         }
-        self.by.advertised_url.as_ref().ok_or_else(|| {
+        self.by.advertised_url.as_ref().map(drop).ok_or_else(|| {
             Error::BadRequest(
                 "webhook.advertised.url of this worker is not set, so nobody knows where deliveries are to be sent; set it \
                  in the worker's properties"

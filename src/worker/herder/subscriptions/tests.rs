@@ -11,7 +11,7 @@ use crate::{
         AccountingResource, Acknowledge, Fingerprint, GapCause, Heard, InvoicingAction, InvoicingEntity,
         InvoicingHook, Nonce, Phase, Repair, Start, Started, Subscription, Traffic,
     },
-    webhooks::subscriptions::{Call, Step, Wanted},
+    webhooks::subscriptions::Wanted,
 };
 
 const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
@@ -278,23 +278,15 @@ fn gaps_are_told_oldest_first_with_their_repair_and_those_that_are_over_on_reque
 }
 
 #[test]
-fn a_plan_shows_what_changes_and_not_what_only_asks() {
-    let one = Box::new(subscription(CUSTOMERS, 7, Phase::Ending));
-    let step = |call, why: &str| Step { before: Vec::new(), call, why: why.to_owned() };
-    let plan = Plan {
-        steps: vec![
-            step(Call::List, "how the hooks stand"),
-            step(Call::Read(one.clone()), "how it stands"),
-            step(Call::Delete(one), "it is not wanted any more"),
-        ],
-        ..Plan::default()
-    };
+fn a_plan_has_the_members_that_are_documented() {
+    let why = "there is none".to_owned();
+    let step = StepInfo { call: "subscribe", target: Some(CUSTOMERS), id: None, why };
+    let plan = PlanInfo { steps: vec![step], ..PlanInfo::default() };
 
-    let told = serde_json::to_value(view::plan(&plan)).unwrap();
+    let told = serde_json::to_value(plan).unwrap();
 
-    let why = "it is not wanted any more";
-    let expected = json!({ "call": "delete", "target": "accounting/customers", "id": "id-7", "why": why });
-    assert_eq!(told, json!({ "steps": [expected], "converged": false }));
+    let expected = json!({ "call": "subscribe", "target": "accounting/customers", "why": "there is none" });
+    assert_eq!(told, json!({ "steps": [expected], "converged": false, "problems": [] }));
 }
 
 /// A ledger in memory.
@@ -318,8 +310,8 @@ impl Ledgers for Kept {
         Ok(self.now())
     }
 
-    async fn plan(&self, _: &WebhookSource, _: &Url) -> Result<Plan, Error> {
-        Ok(Plan::default())
+    async fn plan(&self, _: &str, _: &Arc<Properties>, _: bool, _: Instant) -> Result<PlanInfo, Error> {
+        Ok(PlanInfo::default())
     }
 
     async fn write(&self, _: &TopicPrefix, _: &str, change: Change) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     model::{Fingerprint, Gap, Moment, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish},
-    webhooks::subscriptions::{Ledger, Plan, Step, Wanted},
+    webhooks::subscriptions::{Ledger, Wanted},
 };
 
 /// `GET /connectors/{name}/subscriptions`.
@@ -111,12 +111,14 @@ pub struct NoteInfo {
 }
 
 /// `GET /connectors/{name}/subscriptions/plan`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PlanInfo {
-    /// What would be changed at the provider, in this order for each target.
+    /// What would be changed at the provider, in this order as far as order matters.
     pub steps: Vec<StepInfo>,
-    /// Whether everything is as it is wanted.
+    /// Whether everything is as it is wanted already.
     pub converged: bool,
+    /// What would keep it from being so after these steps.
+    pub problems: Vec<String>,
 }
 
 /// A change at the provider.
@@ -251,18 +253,6 @@ fn is_as(one: &Subscription, wanted: &Wanted) -> bool {
         && one.application == wanted.application
         && one.url == wanted.url
         && wanted.events(&one.events) == one.events
-}
-
-/// What of a plan changes something at the provider. What only asks was asked to make the plan.
-pub(super) fn plan(plan: &Plan) -> PlanInfo {
-    let step = |step: &Step| StepInfo {
-        call: step.call.name(),
-        target: step.call.target(),
-        id: step.call.id().map(str::to_owned),
-        why: step.why.clone(),
-    };
-    let changing = plan.steps.iter().filter(|step| !step.call.only_asks());
-    PlanInfo { steps: changing.map(step).collect(), converged: plan.converged }
 }
 
 /// Gaps that somebody has to care about, oldest first; with `all` those that are over too.
