@@ -18,9 +18,9 @@
 //! server           one way to serve HTTP, for every listener
 //! ```
 //!
-//! Imports go down only. `retry`, `secret`, `metrics`, `durable`, `lapse` and `circuit` may be used by all: the verdict on a
-//! failure, a value that cannot be printed, every metric's name, small files that survive a crash, how long something lasts, and
-//! a host that is left alone while it fails.
+//! Imports go down only. `retry`, `secret`, `metrics`, `durable`, `lapse`, `failpoint` and `circuit` may be used by all: the
+//! verdict on a failure, a value that cannot be printed, every metric's name, small files that survive a crash, how long something
+//! lasts, where a test lets the process die, and a host that is left alone while it fails.
 
 pub mod api;
 pub mod auth;
@@ -29,6 +29,7 @@ pub mod circuit;
 pub mod cli;
 pub mod config;
 pub mod durable;
+pub mod failpoint;
 pub mod kafka;
 mod lapse;
 pub mod metrics;

@@ -42,6 +42,7 @@ const LEVELS: [(&str, u8); 26] = [
     ("circuit", 1),
     ("config", 1),
     ("durable", 0),
+    ("failpoint", 0),
     ("lapse", 0),
     ("metrics", 0),
     ("model", 0),

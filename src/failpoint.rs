@@ -1,0 +1,88 @@
+//! Places where a test lets the process die: between two steps that a crash must not come between unnoticed.
+//!
+//! `TRIBUTARY_FAIL_AT=name` kills the process when it first reaches `name`, `name:3` when it does so for the third time. It is
+//! SIGKILL: nothing is flushed, nobody is told. Only builds with debug assertions look at it; in others this is nothing.
+
+use std::{
+    env,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+/// The variable that names the place.
+pub const VARIABLE: &str = "TRIBUTARY_FAIL_AT";
+
+/// Dies here, if this is where it is to.
+pub fn reach(name: &str) {
+    static PLACE: OnceLock<Option<Place>> = OnceLock::new();
+
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let place = PLACE.get_or_init(|| Place::parse(&env::var(VARIABLE).ok()?));
+    if place.as_ref().is_some_and(|place| place.is_reached(name)) {
+        die();
+    }
+}
+
+/// Where to die.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    /// How often it is still passed by before that.
+    left: AtomicU32,
+}
+
+impl Place {
+    /// `None` where the text names none.
+    fn parse(text: &str) -> Option<Self> {
+        let (name, times) = text.rsplit_once(':').unwrap_or((text, "1"));
+        let times: u32 = times.parse().ok()?;
+        let left = AtomicU32::new(times.checked_sub(1)?);
+        (!name.is_empty()).then(|| Self { name: name.to_owned(), left })
+    }
+
+    fn is_reached(&self, name: &str) -> bool {
+        let pass = |left: u32| left.checked_sub(1);
+        self.name == name && self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, pass).is_err()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn die() -> ! {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    // It does not return from this, unless somebody forbids it.
+    kill_process(getpid(), Signal::KILL).ok();
+    std::process::abort()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die() -> ! {
+    std::process::abort()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_reached_when_it_was_passed_often_enough_and_no_other_is() {
+        let place = Place::parse("a.b.settled:3").unwrap();
+
+        let reached: Vec<bool> =
+            ["a.b.settled", "a.b.before", "a.b.settled", "a.b.settled"].map(|name| place.is_reached(name)).into();
+
+        assert_eq!(reached, [false, false, false, true]);
+        assert!(Place::parse("a.b").unwrap().is_reached("a.b"));
+    }
+
+    #[test]
+    fn a_text_that_names_no_place_kills_nobody() {
+        for text in ["", ":1", "a:0", "a:b"] {
+            assert!(Place::parse(text).is_none(), "{text}");
+        }
+    }
+}
