@@ -50,6 +50,7 @@ const STATE: &[&str] = &["state"];
 const TOPIC: &[&str] = &["topic"];
 const CONNECTOR: &[&str] = &["connector"];
 const GRANT: &[&str] = &["grant"];
+const CAUSE: &[&str] = &["connector", "cause"];
 const TASK: &[&str] = &["connector", "task"];
 
 live! {
@@ -74,6 +75,12 @@ live! {
         "When a token of a grant ends by the provider's clock, in seconds since 1970; login is the end of the login itself.";
     GRANT_INTENT = gauge "tributary_grant_intent_seconds" GRANT,
         "For how long a refresh of a grant is under way; 0 while none is.";
+    SUBSCRIPTIONS = gauge "tributary_subscriptions" &["connector", "family", "phase"],
+        "Subscriptions of a connector by phase, as its ledger has them: the same on every worker.";
+    GAPS_OPEN = gauge "tributary_gaps_open" CAUSE,
+        "Gaps that nothing has mended, by cause, as the ledger has them: the same on every worker.";
+    GAP_OPEN_SECONDS = gauge "tributary_gap_open_seconds" CAUSE,
+        "For how long the oldest gap of a cause has been open; not there while none is.";
 
     // connector-metrics.
     CONNECTOR_STATUS = gauge "kafka_connect_connector_status" &["connector", "status", "task"],

@@ -278,6 +278,11 @@ pub fn gaps_unwritten(count: usize) {
     gauge!(GAPS_UNWRITTEN.name).set(count as f64);
 }
 
+/// The provider was asked something about a subscription; `outcome` is `done`, `gone`, `refused` or `failed`.
+pub fn subscription_called(call: &'static str, outcome: &'static str) {
+    counter!(CALLS_OF_SUBSCRIPTIONS.name, "call" => call, "outcome" => outcome).increment(1);
+}
+
 /// A request to an admin listener was answered. `route` is the pattern its path has, if it has one.
 pub fn rest_answered(route: Option<&str>, changes: bool, status: u16, elapsed: Duration) {
     let route = route.map(|route| if route.len() > 1 { route.trim_end_matches('/') } else { route });

@@ -26,7 +26,11 @@ pub(super) const REASONS: &[&str] = &[
     OTHER_REASON,
 ];
 pub(super) const OTHER_REASON: &str = "other";
-pub(super) const GAP_CAUSES: &[&str] = &["spool", "stopped", "oversized"];
+pub(super) const GAP_CAUSES: &[&str] =
+    &["spool", "stopped", "oversized", "disabled", "lost", "awaiting", "silence", "moved", "secret"];
+pub(super) const SUBSCRIPTION_CALLS: &[&str] =
+    &["names", "subscribe", "unsubscribe", "read", "identify", "enable", "move", "delete", "list"];
+pub(super) const CALL_OUTCOMES: &[&str] = &["done", "gone", "refused", "failed"];
 pub(super) const CLIENTS: &[&str] = &["producer", "consumer", "transactional", "admin"];
 /// Patterns of the admin listeners' paths; what else is asked for counts as `other`, so that nobody makes series by asking.
 pub(super) const ROUTES: &[&str] = &[
@@ -203,6 +207,13 @@ pub(super) const GAPS_WRITTEN: Metric = Metric {
     unit: Unit::Count,
     help: "Gaps written to a state topic: deliveries that may be missing, by cause.",
     labels: &[("cause", GAP_CAUSES)],
+};
+pub(super) const CALLS_OF_SUBSCRIPTIONS: Metric = Metric {
+    name: "tributary_subscription_calls_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Calls to the provider about subscriptions, by what was asked and what came of it.",
+    labels: &[("call", SUBSCRIPTION_CALLS), ("outcome", CALL_OUTCOMES)],
 };
 pub(super) const GAPS_UNWRITTEN: Metric = Metric {
     name: "tributary_gaps_unwritten",
@@ -409,6 +420,7 @@ pub const ALL: &[Metric] = &[
     CERTIFICATES_LOADED,
     GAPS_WRITTEN,
     GAPS_UNWRITTEN,
+    CALLS_OF_SUBSCRIPTIONS,
     REST_REQUESTS,
     REST_SECONDS,
     API_REQUESTS,

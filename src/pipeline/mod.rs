@@ -30,7 +30,7 @@ pub mod progress;
 
 pub use dead_letter::DeadLetters;
 pub use driver::{Driver, End, Limits};
-pub use open::{DEFAULT_PARTITIONS, Layout, Opened, open};
+pub use open::{DEFAULT_PARTITIONS, Layout, Opened, open, open_state};
 pub use publisher::{Preparer, Publisher, RecordSink};
 pub use source::{Batch, Content, Failure, Item, Original, Source};
 pub use transaction::{ShardBatch, ShardWriter};

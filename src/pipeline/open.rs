@@ -213,6 +213,26 @@ pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Res
     })
 }
 
+/// Makes sure of the state topic alone, for those who write nothing else; how many partitions it has.
+///
+/// # Errors
+/// It, or another topic of the prefix, is not what it must be, or Kafka is away.
+pub async fn open_state(layout: &Layout, admin: &kafka::Admin) -> Result<i32, Error> {
+    let name = Topic::State.name(&layout.prefix);
+    let mut specs = layout.specs(admin).await?;
+    specs.retain(|spec| spec.name == name);
+    let failed = |source| layout.topics_error(source);
+    if layout.create {
+        admin.ensure(&specs).await.map_err(failed)?;
+    } else {
+        let missing = admin.inspect(&specs).await.map_err(failed)?;
+        if !missing.is_empty() {
+            return Err(Error::Missing { topics: missing });
+        }
+    }
+    Ok(layout.existing_partitions(admin).await?.unwrap_or(DEFAULT_PARTITIONS))
+}
+
 fn webhook_topics(source: &WebhookSource) -> Vec<Topic> {
     let accounting = source.accounting.iter().flat_map(|accounting| &accounting.resources);
     let invoicing = source.invoicing.iter().flat_map(|invoicing| &invoicing.hooks);

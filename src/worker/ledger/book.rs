@@ -1,0 +1,242 @@
+//! What a state topic says of subscriptions, by connector.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use crate::{
+    kafka::Received,
+    model::{Acknowledge, Gap, Heard, Key, Nonce, Paces, Repair, Start, Subscription, Wish},
+    webhooks::subscriptions::Ledger,
+    worker::state::{Apply, configs::WRITE_HEADER},
+};
+
+/// Writes that are remembered, for those who wait for theirs.
+const WRITES: usize = 256;
+
+/// All of a state topic that is about subscriptions. What else is in it is passed over.
+#[derive(Debug, Clone, Default)]
+pub struct Book {
+    connectors: BTreeMap<String, Ledger>,
+    /// Ids of writes, and how many records of each were read; the latest last.
+    writes: VecDeque<(Bytes, usize)>,
+}
+
+impl Book {
+    /// What is said of a connector.
+    #[must_use]
+    pub fn of(&self, connector: &str) -> Option<&Ledger> {
+        self.connectors.get(connector)
+    }
+
+    /// Every connector that anything is said of.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Ledger)> {
+        self.connectors.iter().map(|(name, ledger)| (name.as_str(), ledger))
+    }
+
+    /// Whether so many records of a write have been read.
+    pub(super) fn has_write(&self, id: &Bytes, records: usize) -> bool {
+        self.writes.iter().any(|(known, read)| known == id && *read >= records)
+    }
+
+    fn count(&mut self, id: &Bytes) {
+        if let Some((_, read)) = self.writes.iter_mut().rev().find(|(known, _)| known == id) {
+            *read += 1;
+            return;
+        }
+        if self.writes.len() == WRITES {
+            self.writes.pop_front();
+        }
+        self.writes.push_back((id.clone(), 1));
+    }
+
+    /// Takes a record over; says what is strange about it.
+    fn take(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), String> {
+        let parts = Key::parts(key).map_err(|error| error.to_string())?;
+        let (Some(kind), Some(connector)) = (parts.first(), parts.get(1)) else { return Ok(()) };
+        let rest: Vec<&str> = parts.iter().skip(2).map(String::as_str).collect();
+        let ledger = self.connectors.entry(connector.clone()).or_default();
+        let taken = match (kind.as_str(), &rest[..]) {
+            ("subscription", [nonce]) => nonce.parse::<Nonce>().map_err(|error| error.to_string()).and_then(
+                |nonce| put(&mut ledger.subscriptions, nonce, value.map(read::<Subscription>).transpose()?),
+            ),
+            ("acknowledge", [id]) => {
+                let told = value.map(read::<Acknowledge>).transpose();
+                told.and_then(|told| put(&mut ledger.acknowledges, (*id).to_owned(), told))
+            }
+            ("heard", [worker]) => {
+                let heard = value.map(read::<Heard>).transpose();
+                heard.and_then(|heard| put(&mut ledger.heard, (*worker).to_owned(), heard))
+            }
+            ("pace", []) => value.map(read::<Paces>).transpose().map(|paces| {
+                ledger.paces = paces.unwrap_or_default();
+            }),
+            ("gap", [_, _] | [_, _, _]) => {
+                let id = key.strip_prefix("gap/").unwrap_or_default().to_owned();
+                value.map(read::<Gap>).transpose().and_then(|gap| put(&mut ledger.gaps, id, gap))
+            }
+            ("run", [gap]) => {
+                let repair = value.map(read::<Repair>).transpose();
+                repair.and_then(|repair| put(&mut ledger.repairs, (*gap).to_owned(), repair))
+            }
+            ("start", []) => value.map(read::<Start>).transpose().map(|start| ledger.start = start),
+            ("wish", []) => value.map(read::<Wish>).transpose().map(|wish| ledger.wish = wish),
+            // Somebody else's, or of a later version.
+            _ => Ok(()),
+        };
+        if *ledger == Ledger::default() {
+            self.connectors.remove(connector);
+        }
+        taken
+    }
+}
+
+impl Apply for Book {
+    fn apply(&mut self, record: &Received) {
+        if let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) {
+            self.count(id);
+        }
+        let key = record.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
+        let taken = match key {
+            Some(key) => self.take(key, record.value.as_deref()),
+            None => Err("it has no key that is text".to_owned()),
+        };
+        if let Err(what) = taken {
+            let Received { topic, partition, offset, .. } = record;
+            tracing::warn!(%topic, partition, offset, what, "left out a record of a state topic");
+        }
+    }
+}
+
+fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> Result<(), String> {
+    match value {
+        Some(value) => drop(map.insert(key, value)),
+        None => drop(map.remove(&key)),
+    }
+    Ok(())
+}
+
+fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(value).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{AccountingResource, Fingerprint, GapCause, GapState, Pace, Phase, RepairState, Target},
+        webhooks::subscriptions::Change,
+        worker::state::samples::received,
+    };
+
+    fn changes() -> Vec<Change> {
+        let target = Target::Accounting(AccountingResource::Customers);
+        let subscription = Subscription {
+            connector: "a/b".into(),
+            target,
+            nonce: Nonce::new(7),
+            id: Some("w-1".into()),
+            application: "tributary".into(),
+            url: "https://hooks.example.com/x".into(),
+            fingerprint: Fingerprint::of("0123456789abcdef"),
+            events: ["a.b".to_owned()].into(),
+            phase: Phase::Active,
+            since: 2,
+            intended_at: 1,
+            acknowledged_at: Some(2),
+            active_since: Some(2),
+            checked_at: Some(3),
+            last_delivery: None,
+            problem: None,
+            history: Vec::new(),
+        };
+        let gap = Gap {
+            connector: "a/b".into(),
+            cause: GapCause::Disabled,
+            target: Some(target),
+            company: None,
+            from: 1,
+            to: None,
+            detail: "disabled".into(),
+            opened_at: 5,
+            worker: "w:1".into(),
+            state: GapState::Open,
+        };
+        let pace = Pace { since: 1, last: 2, longest: [1, 0], span: 1 };
+        vec![
+            Change::Put(Box::new(subscription)),
+            Change::Paces(Paces { targets: [(target, pace)].into() }),
+            Change::Gap(gap.clone()),
+            Change::Repair(Repair { state: RepairState::Requested, ..Repair::of(&gap, 9, 10) }),
+            Change::Start(Start { connector: "a/b".into(), at: 3, targets: BTreeMap::new() }),
+            Change::Wish(Wish { number: 1, removed: false, at: 4, done: None }),
+        ]
+    }
+
+    fn apply(book: &mut Book, key: &str, value: Option<&str>) {
+        book.apply(&received(0, key, value));
+    }
+
+    #[test]
+    fn what_a_change_writes_reads_back_as_what_it_makes_of_a_ledger() {
+        let (mut book, mut ledger) = (Book::default(), Ledger::default());
+
+        for change in changes() {
+            let value = change.value().map(|value| value.to_string());
+            apply(&mut book, change.key("a/b").as_str(), value.as_deref());
+            ledger.apply(&change);
+        }
+
+        assert_eq!(book.of("a/b"), Some(&ledger));
+        assert_eq!(ledger.gaps.len() + ledger.repairs.len() + ledger.subscriptions.len(), 3);
+    }
+
+    #[test]
+    fn a_connector_of_which_everything_is_removed_is_not_there_any_more() {
+        let mut book = Book::default();
+        let all = changes();
+        for change in &all {
+            apply(&mut book, change.key("a/b").as_str(), change.value().map(|value| value.to_string()).as_deref());
+        }
+
+        for change in &all {
+            apply(&mut book, change.key("a/b").as_str(), None);
+        }
+
+        assert_eq!(book.iter().count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_about_subscriptions_or_cannot_be_read_changes_nothing() {
+        let mut book = Book::default();
+
+        for (key, value) in [
+            ("offset/0/x", Some("{}")),
+            ("cursor", Some("{}")),
+            ("subscription/h/zz", Some("{}")),
+            ("subscription/h/0000000000000007", Some("{")),
+            ("gap/h/spool/5", Some("[]")),
+            ("%zz", Some("{}")),
+            ("run/h/schedule/5", Some("{}")),
+        ] {
+            apply(&mut book, key, value);
+        }
+
+        assert_eq!(book.iter().count(), 0, "{book:?}");
+    }
+
+    #[test]
+    fn a_write_is_read_once_all_of_its_records_are() {
+        let mut book = Book::default();
+        let id = Bytes::from_static(b"w-1");
+        let mut record = received(0, "wish/h", Some(r#"{"number":1,"removed":false,"at":1}"#));
+        record.headers.push((WRITE_HEADER.into(), id.clone()));
+
+        book.apply(&record);
+        let halfway = book.has_write(&id, 2);
+        book.apply(&record);
+
+        assert!(!halfway && book.has_write(&id, 2) && !book.has_write(&Bytes::from_static(b"w-2"), 1));
+    }
+}

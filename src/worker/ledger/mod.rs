@@ -1,0 +1,417 @@
+//! What `{prefix}.state` says of subscriptions, for everybody on this worker, and the two ways to write it.
+//!
+//! ```text
+//! {prefix}.state ─▶ Tail<Book> ─▶ Handle: read, changes ─▶ reconciler, REST, metrics
+//!        ▲                           ├─ writer: transactions, fenced ◀── the reconciler, one of each connector
+//!        └───────────────────────────┴─ put: single records ◀── people, by REST on any worker
+//! ```
+//!
+//! - Followed from the start are the prefixes of all `WebhookSource` connectors that are not stopped, up to [`EAGER`]; others
+//!   once somebody asks. A topic that is not there yet is looked for again; nobody but the task creates it.
+//! - A wish and an accepted gap are written by a plain producer, acknowledged by all copies: the transactional id is the
+//!   reconciler's, and whoever took it for one record would fence that. One record is whole or not there by itself.
+//! - Every worker reads the same, so every worker shows the same.
+//!
+//! On failure: while Kafka is away what was read before is shown; a prefix that cannot be followed is tried again.
+
+mod book;
+mod writer;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+pub use self::{book::Book, writer::Writer};
+use super::state::{
+    Tail,
+    configs::{Configs, Properties},
+};
+use crate::{
+    config::{
+        self, Connector,
+        connector::{Class, TargetState, keys},
+    },
+    kafka::{self, Admin, Lease, Producer, ProducerOptions, Shards, partition_of},
+    metrics::live::{self, Page},
+    model::{EncodedRecord, GapCause, GapState, Moment, Partitioning, Phase, Topic, TopicPrefix},
+    pipeline::{self, Layout, open_state},
+    webhooks::subscriptions::{Change, Ledger},
+};
+
+/// Prefixes that are followed before anybody asks.
+pub const EAGER: usize = 64;
+/// Others that are followed at a time because somebody has asked.
+const ON_DEMAND: usize = 16;
+/// How often topics are looked for that are not there yet.
+const LOOK: Duration = Duration::from_secs(3);
+/// The longest a single record may take to be written and read back.
+const PUT_LIMIT: Duration = Duration::from_secs(5);
+/// Room for single records.
+const QUEUE_BYTES: usize = 4 << 20;
+
+/// Why a ledger cannot be had or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Kafka does not answer, or refuses.
+    #[error("reach the state topic of prefix {prefix}")]
+    Kafka {
+        /// The prefix.
+        prefix: String,
+        /// What it says.
+        #[source]
+        source: kafka::Error,
+    },
+    /// The topic is not what it must be.
+    #[error("open the state topic")]
+    Topic(#[source] pipeline::Error),
+}
+
+impl Error {
+    /// Whether trying again may help.
+    #[must_use]
+    pub fn retry(&self) -> crate::retry::Retry {
+        match self {
+            Self::Kafka { source, .. } => source.retry(),
+            Self::Topic(source) => source.retry(),
+        }
+    }
+}
+
+/// The ledgers of a worker. Cheap to clone.
+#[derive(Clone)]
+pub struct Ledgers(Arc<Inner>);
+
+struct Inner {
+    worker: Arc<config::Worker>,
+    admin: Admin,
+    slots: Mutex<BTreeMap<String, Slot>>,
+    /// Only one is opened at a time, so that nobody follows a topic twice.
+    opening: tokio::sync::Mutex<()>,
+}
+
+struct Slot {
+    handle: Handle,
+    /// When somebody last asked for it.
+    used: Instant,
+    /// Whether a connector is there that wants it.
+    wanted: bool,
+}
+
+impl Ledgers {
+    /// Nothing is followed yet.
+    #[must_use]
+    pub fn new(worker: Arc<config::Worker>, admin: Admin) -> Self {
+        let (slots, opening) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self(Arc::new(Inner { worker, admin, slots, opening }))
+    }
+
+    /// The ledger of a prefix, if this worker follows it already.
+    #[must_use]
+    pub fn known(&self, prefix: &str) -> Option<Handle> {
+        let mut slots = self.slots();
+        let slot = slots.get_mut(prefix)?;
+        slot.used = Instant::now();
+        Some(slot.handle.clone())
+    }
+
+    /// The ledger of a prefix, read to its end; `None` where the topic is not there.
+    ///
+    /// # Errors
+    /// Kafka does not answer.
+    pub async fn of(&self, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
+        let topic = Topic::State.name(prefix);
+        let handle = match self.known(prefix.as_str()) {
+            Some(handle) => handle,
+            None => {
+                let failed = |source| Error::Kafka { prefix: prefix.to_string(), source };
+                let counts = self.0.admin.partition_counts(&[&topic]).await.map_err(failed)?;
+                let Some(partitions) = counts.get(&topic) else { return Ok(None) };
+                self.follow(prefix, *partitions, false).await?
+            }
+        };
+        handle.caught_up().await;
+        Ok(Some(handle))
+    }
+
+    /// The same for who is to write it: the topic is created where it is missing and that is allowed.
+    ///
+    /// # Errors
+    /// The topic is not what it must be, or Kafka does not answer.
+    pub async fn open(&self, source: &config::WebhookSource) -> Result<Handle, Error> {
+        let prefix = source.common.topic_prefix.clone();
+        let handle = match self.known(prefix.as_str()) {
+            Some(handle) => handle,
+            None => {
+                let connector = Connector::WebhookSource(Box::new(source.clone()));
+                let layout = Layout { create: self.0.worker.topic_creation, ..Layout::of(&connector) };
+                let partitions = open_state(&layout, &self.0.admin).await.map_err(Error::Topic)?;
+                self.follow(&prefix, partitions, true).await?
+            }
+        };
+        handle.caught_up().await;
+        Ok(handle)
+    }
+
+    /// Follows what connectors want until cancelled.
+    pub async fn run(self, configs: Tail<Configs>, cancel: CancellationToken) {
+        let mut changes = configs.changes();
+        loop {
+            changes.borrow_and_update();
+            let wanted = configs.read(|configs| self.wanted(configs));
+            let missing = match cancel.run_until_cancelled(self.catch_up(&wanted)).await {
+                None => return,
+                Some(Ok(missing)) => missing,
+                Some(Err(error)) => {
+                    tracing::debug!(error = %crate::retry::Chain(&error), "ledgers cannot be followed yet");
+                    true
+                }
+            };
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                // The sender lives as long as the tail here.
+                _ = changes.changed() => {}
+                () = sleep(LOOK), if missing => {}
+            }
+        }
+    }
+
+    /// Puts subscriptions and gaps on a page of metrics, by connector.
+    pub fn measure(&self, page: &mut Page) {
+        let handles: Vec<Handle> = self.slots().values().map(|slot| slot.handle.clone()).collect();
+        let now = Moment::now().micros();
+        for handle in handles {
+            handle.tail.read(|book| {
+                for (connector, ledger) in book.iter() {
+                    measure(page, connector, ledger, now);
+                }
+            });
+        }
+    }
+
+    /// Prefixes of all that are not stopped, in the order of connectors' names.
+    fn wanted(&self, configs: &Configs) -> BTreeSet<TopicPrefix> {
+        let wants = |(_, connector): &(&String, &super::state::configs::Connector)| {
+            let class = connector.config.get(keys::CONNECTOR_CLASS.name);
+            let class = class.and_then(|class| Class::parse(class));
+            class == Some(Class::WebhookSource) && connector.target != TargetState::Stopped
+        };
+        let all = configs.connectors().iter().filter(wants);
+        let mut wanted = BTreeSet::new();
+        for prefix in all.filter_map(|(_, connector)| self.prefix(&connector.config)) {
+            if wanted.len() < EAGER {
+                wanted.insert(prefix);
+            }
+        }
+        wanted
+    }
+
+    /// The prefix a configuration names, as far as it can be told.
+    #[must_use]
+    pub fn prefix(&self, config: &Properties) -> Option<TopicPrefix> {
+        let text = config.get(keys::TOPIC_PREFIX.name)?;
+        let resolved = self.0.worker.providers.resolve(text).ok()?;
+        TopicPrefix::new(resolved.text.reveal().trim()).ok()
+    }
+
+    /// Follows those that are there. Whether some are not.
+    async fn catch_up(&self, wanted: &BTreeSet<TopicPrefix>) -> Result<bool, Error> {
+        {
+            let mut slots = self.slots();
+            for (prefix, slot) in &mut *slots {
+                slot.wanted = wanted.iter().any(|wanted| wanted.as_str() == prefix);
+            }
+            limit(&mut slots);
+        }
+        let missing: Vec<&TopicPrefix> =
+            wanted.iter().filter(|prefix| !self.slots().contains_key(prefix.as_str())).collect();
+        if missing.is_empty() {
+            return Ok(false);
+        }
+        let topics: Vec<String> = missing.iter().map(|prefix| Topic::State.name(prefix)).collect();
+        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let failed = |source| Error::Kafka { prefix: missing[0].to_string(), source };
+        let counts = self.0.admin.partition_counts(&names).await.map_err(failed)?;
+        for (prefix, topic) in missing.iter().zip(&topics) {
+            if let Some(partitions) = counts.get(topic) {
+                self.follow(prefix, *partitions, true).await?;
+            }
+        }
+        Ok(counts.len() < topics.len())
+    }
+
+    async fn follow(&self, prefix: &TopicPrefix, partitions: i32, wanted: bool) -> Result<Handle, Error> {
+        let _opening = self.0.opening.lock().await;
+        if let Some(handle) = self.known(prefix.as_str()) {
+            return Ok(handle);
+        }
+        let failed = |source| Error::Kafka { prefix: prefix.to_string(), source };
+        let topic = Topic::State.name(prefix);
+        let tail = Tail::follow(&self.0.worker.kafka, &topic, partitions).await.map_err(failed)?;
+        let (kafka, producer) = (self.0.worker.kafka.clone(), Arc::default());
+        let handle = Handle { prefix: prefix.as_str().into(), tail, kafka, producer };
+        let mut slots = self.slots();
+        slots.insert(
+            prefix.as_str().to_owned(),
+            Slot { handle: handle.clone(), used: Instant::now(), wanted },
+        );
+        limit(&mut slots);
+        Ok(handle)
+    }
+
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Ledgers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefixes: Vec<String> = self.slots().keys().cloned().collect();
+        f.debug_struct("Ledgers").field("prefixes", &prefixes).finish_non_exhaustive()
+    }
+}
+
+/// Lets go of what nobody wants and nobody has asked for lately.
+fn limit(slots: &mut BTreeMap<String, Slot>) {
+    while slots.values().filter(|slot| !slot.wanted).count() > ON_DEMAND {
+        let oldest = slots.iter().filter(|(_, slot)| !slot.wanted).min_by_key(|(_, slot)| slot.used);
+        let Some(prefix) = oldest.map(|(prefix, _)| prefix.clone()) else { return };
+        slots.remove(&prefix);
+    }
+}
+
+fn measure(page: &mut Page, connector: &str, ledger: &Ledger, now: i64) {
+    for family in ["accounting", "invoicing"] {
+        for phase in Phase::ALL.into_iter().filter(|phase| phase.may_live()) {
+            let is_one = |one: &&crate::model::Subscription| one.target.family() == family && one.phase == phase;
+            let count = ledger.subscriptions.values().filter(is_one).count();
+            page.put(&live::SUBSCRIPTIONS, &[connector, family, phase.name()], count as f64);
+        }
+    }
+    for cause in GapCause::ALL {
+        let open = ledger.gaps.values().filter(|gap| gap.cause == cause && gap.state == GapState::Open);
+        let opened: Vec<i64> = open.map(|gap| gap.opened_at).collect();
+        let Some(oldest) = opened.iter().min() else { continue };
+        page.put(&live::GAPS_OPEN, &[connector, cause.label()], opened.len() as f64);
+        let age = now.saturating_sub(*oldest).max(0) as f64 / 1e6;
+        page.put(&live::GAP_OPEN_SECONDS, &[connector, cause.label()], age);
+    }
+}
+
+/// The ledger of one prefix. Cheap to clone; it is followed for as long as there is one.
+#[derive(Clone)]
+pub struct Handle {
+    prefix: Arc<str>,
+    tail: Tail<Book>,
+    kafka: config::Kafka,
+    /// For single records; made by the first.
+    producer: Arc<tokio::sync::Mutex<Option<Producer>>>,
+}
+
+impl Handle {
+    /// Whose.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Looks at what is said of a connector, which is nothing where nobody has written anything.
+    pub fn read<T>(&self, connector: &str, look: impl FnOnce(&Ledger) -> T) -> T {
+        self.tail.read(|book| match book.of(connector) {
+            Some(ledger) => look(ledger),
+            None => look(&Ledger::default()),
+        })
+    }
+
+    /// All that is said of a connector.
+    #[must_use]
+    pub fn ledger(&self, connector: &str) -> Ledger {
+        self.read(connector, Ledger::clone)
+    }
+
+    /// A number that rises with every change of the topic.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.tail.changes()
+    }
+
+    /// Whether the topic was read to its end once.
+    #[must_use]
+    pub fn is_caught_up(&self) -> bool {
+        self.tail.is_caught_up()
+    }
+
+    /// Waits for that.
+    pub async fn caught_up(&self) {
+        self.tail.caught_up().await;
+    }
+
+    /// The one writer of a connector's subscriptions: from here on the broker refuses every one before it.
+    ///
+    /// # Errors
+    /// The lease has ended, or Kafka does not answer.
+    pub async fn writer(
+        &self,
+        connector: &str,
+        shards: &Shards,
+        lease: Lease,
+    ) -> Result<Writer, kafka::Error> {
+        Writer::take(self.clone(), connector, shards, lease).await
+    }
+
+    /// Writes a single record that needs no fence, and waits until it has been read: what people wish or have taken note of.
+    ///
+    /// # Errors
+    /// Kafka did not take it in time. It may be there all the same; reading the ledger tells.
+    pub async fn put(&self, connector: &str, change: &Change) -> Result<(), Error> {
+        let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
+        let late = || {
+            let action = format!("write to {}", self.tail.topic());
+            kafka::Error::Deadline { action, limit: PUT_LIMIT }
+        };
+        let end = Instant::now() + PUT_LIMIT;
+        let mut producer = self.producer.lock().await;
+        if producer.as_ref().is_none_or(|producer| producer.fatal().is_some()) {
+            let options = ProducerOptions { queue_bytes: QUEUE_BYTES };
+            *producer = Some(Producer::new(&self.kafka, &options).map_err(failed)?);
+        }
+        let Some(sender) = &*producer else { return Err(failed(late())) };
+        let sent = sender.send(self.encoded(connector, change)).map_err(|refused| failed(refused.error))?;
+        drop(producer);
+        let left = || end.saturating_duration_since(Instant::now());
+        let ack = timeout(left(), sent).await.map_err(|_| failed(late()))?.map_err(failed)?;
+        self.tail.read_past(ack.partition, ack.offset, left()).await.map_err(failed)
+    }
+
+    fn encoded(&self, connector: &str, change: &Change) -> EncodedRecord {
+        let key = change.key(connector);
+        let partition = match key.partitioning() {
+            Partitioning::By(bytes) => partition_of(bytes, self.tail.partitions()),
+            Partitioning::Shard(shard) => shard,
+        };
+        EncodedRecord {
+            topic: Arc::clone(self.tail.topic()),
+            partition,
+            key: Bytes::copy_from_slice(key.as_str().as_bytes()),
+            value: change.value().map(|value| Bytes::from(value.to_string())),
+            headers: Vec::new(),
+            timestamp_ms: None,
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

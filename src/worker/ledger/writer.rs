@@ -1,0 +1,165 @@
+//! The one writer of a connector's subscriptions.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::{sleep, timeout};
+
+use super::Handle;
+use crate::{
+    kafka::{self, Failure, Lease, ShardProducer, Shards, Waits},
+    model::{EncodedRecord, GapState},
+    retry::Retry,
+    webhooks::subscriptions::{Change, Ledger},
+    worker::state::{configs::WRITE_HEADER, write_id},
+};
+
+/// How long reading the topic to its end may take.
+const READ_LIMIT: Duration = Duration::from_secs(30);
+/// Transactions of others in the same partitions that are open for longer were left hanging.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the own tail may take to read what was committed.
+const READ_BACK: Duration = Duration::from_secs(30);
+/// How often a write is tried that passes.
+const TRIES: u32 = 3;
+/// Wait between two.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Writes what is said of a connector's subscriptions, as long as nobody has come after it.
+///
+/// - A write is one transaction, and has been read back when it is done: what is read after it holds it.
+/// - Whoever takes the same connector's writer fences this one; its next write fails, and that is before its next call.
+/// - A write whose outcome is unknown is written again: keys have one writer, so that twice is once.
+/// - What people have decided meanwhile, by another way to the topic, is not written over.
+pub struct Writer {
+    handle: Handle,
+    connector: Arc<str>,
+    producer: ShardProducer,
+}
+
+impl Writer {
+    pub(super) async fn take(
+        handle: Handle,
+        connector: &str,
+        shards: &Shards,
+        lease: Lease,
+    ) -> Result<Self, kafka::Error> {
+        let id = format!("tributary-{}-subscriptions-{connector}", handle.prefix());
+        let producer = shards.take(id, lease).await?;
+        let mut writer = Self { handle, connector: connector.into(), producer };
+        writer.settle().await?;
+        Ok(writer)
+    }
+
+    /// Writes these at once.
+    ///
+    /// # Errors
+    /// Another has come, or Kafka does not take it.
+    pub async fn commit(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        let mut tries = 0;
+        loop {
+            let standing: Vec<&Change> =
+                self.handle.read(&self.connector, |ledger| {
+                    changes.iter().filter(|change| !is_overtaken(ledger, change)).collect()
+                });
+            if standing.is_empty() {
+                return Ok(());
+            }
+            let id = write_id();
+            let records: Vec<EncodedRecord> =
+                standing.iter().map(|change| self.encoded(change, &id)).collect();
+            let count = records.len();
+            let error = match self.producer.commit(records).await {
+                Ok(()) => return self.read_back(&id, count).await,
+                Err(error) => error,
+            };
+            tries += 1;
+            match error {
+                Failure::Rebuilt { .. } if tries < TRIES => {
+                    self.settle().await.map_err(|source| Failure::Over { source })?;
+                }
+                Failure::Aborted { source } if source.retry() != Retry::Never && tries < TRIES => {
+                    tracing::debug!(connector = &*self.connector, error = %source, "a write to the ledger is tried again");
+                    sleep(AGAIN).await;
+                }
+                error => return Err(error),
+            }
+        }
+    }
+
+    /// Reads everything that any writer has left.
+    async fn settle(&mut self) -> Result<(), kafka::Error> {
+        let all: Vec<i32> = (0..self.handle.tail.partitions()).collect();
+        let waits = Waits { also: &[], patience: PATIENCE, limit: READ_LIMIT };
+        self.handle.tail.read_settled(&mut self.producer, &all, waits).await
+    }
+
+    async fn read_back(&self, id: &Bytes, records: usize) -> Result<(), Failure> {
+        let tail = &self.handle.tail;
+        let reading = async {
+            let mut changes = tail.changes();
+            while !tail.read(|book| book.has_write(id, records)) && changes.changed().await.is_ok() {}
+        };
+        let late = |_| {
+            let action = format!("read back what was written to {}", tail.topic());
+            Failure::Over { source: kafka::Error::Deadline { action, limit: READ_BACK } }
+        };
+        timeout(READ_BACK, reading).await.map_err(late)
+    }
+
+    fn encoded(&self, change: &Change, id: &Bytes) -> EncodedRecord {
+        let mut record = self.handle.encoded(&self.connector, change);
+        record.headers.push((WRITE_HEADER, id.clone()));
+        record
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("connector", &self.connector).finish_non_exhaustive()
+    }
+}
+
+/// Whether people have said something since that a change would undo.
+fn is_overtaken(ledger: &Ledger, change: &Change) -> bool {
+    match change {
+        Change::Wish(wish) => ledger.wish.as_ref().is_some_and(|known| known.number > wish.number),
+        Change::Gap(gap) => {
+            let is_taken_note_of = ledger.gaps.get(&gap.id()).is_some_and(|known| known.state.is_over());
+            is_taken_note_of && !matches!(gap.state, GapState::Accepted | GapState::Closed)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Gap, GapCause, Wish};
+
+    #[test]
+    fn a_wish_that_is_newer_and_a_gap_that_somebody_has_accepted_are_not_written_over() {
+        let mut ledger = Ledger::default();
+        let wish = |number| Wish { number, removed: false, at: 1, done: Some(number) };
+        let gap = |state| Gap {
+            connector: "h".into(),
+            cause: GapCause::Spool,
+            target: None,
+            company: None,
+            from: 1,
+            to: Some(2),
+            detail: "lost".into(),
+            opened_at: 5,
+            worker: "w".into(),
+            state,
+        };
+        let both = [Change::Wish(wish(1)), Change::Gap(gap(GapState::Open))];
+        assert!(both.iter().all(|change| !is_overtaken(&ledger, change)));
+
+        ledger.apply(&Change::Wish(wish(2)));
+        ledger.apply(&Change::Gap(gap(GapState::Accepted)));
+
+        assert!(both.iter().all(|change| is_overtaken(&ledger, change)));
+        assert!(!is_overtaken(&ledger, &Change::Wish(wish(2))));
+    }
+}
