@@ -6,6 +6,7 @@
 //! ```
 
 pub mod delivery;
+pub mod hearing;
 pub mod intake;
 pub mod letter;
 pub mod receiver;

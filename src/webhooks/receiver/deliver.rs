@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::{
     super::{
         delivery::{Context, Delivery, Family, Reading},
+        hearing::By,
         intake::Outcome,
         receivers::{Found, Receiver, Taking, Trust},
         signature::{ACCOUNTING_HEADER, Keys, Presented, Scheme},
@@ -197,13 +198,18 @@ impl<T: Take> Shared<T> {
             family,
         };
         let delivery = Delivery { context: Arc::new(context), body };
-        let reading = delivery.read();
+        let mut reading = delivery.read();
         let end = if reading.acknowledges {
             self.acknowledge(receiver, &delivery.context, reading);
             DeliveryEnd::Acknowledged
         } else {
+            let (context, webhook) = (Arc::clone(&delivery.context), reading.webhook_id.take());
+            let resource = reading.resource;
             match self.take.take(delivery, reading, since).await {
-                Outcome::Durable => DeliveryEnd::Durable,
+                Outcome::Durable => {
+                    self.hear(&context, webhook.as_deref(), resource);
+                    DeliveryEnd::Durable
+                }
                 Outcome::Full => DeliveryEnd::Full,
                 Outcome::Late => DeliveryEnd::Late,
             }
@@ -215,11 +221,21 @@ impl<T: Take> Shared<T> {
         }
     }
 
+    /// Notes by which subscription a delivery came.
+    fn hear(&self, context: &Context, webhook: Option<&str>, resource: Option<AccountingResource>) {
+        let by = match (&context.family, webhook) {
+            (Family::Accounting { .. }, Some(id)) => By::Webhook(id, resource.or_else(|| registered(context))),
+            (Family::Invoicing { hook: Some(hook), .. }, _) => By::Hook((*hook).into()),
+            _ => return,
+        };
+        self.options.hearing.note(&context.connector, by, context.received_at);
+    }
+
     fn acknowledge(&self, receiver: &Receiver, context: &Context, reading: Reading) {
         let acknowledged = Acknowledged {
             connector: Arc::clone(&receiver.connector),
             webhook_id: reading.webhook_id,
-            resource: reading.resource,
+            resource: reading.resource.or_else(|| registered(context)),
             received_at: context.received_at,
         };
         if self.acknowledged.try_send(acknowledged).is_err() {
@@ -288,6 +304,14 @@ fn posted(head: &Parts, found: Found) -> Result<Option<Arc<Receiver>>, Refusal> 
         Found::Nobody => Ok(None),
         Found::Faulty => Err(Refusal::Faulty),
         Found::Unknown => Err(Refusal::Starting),
+    }
+}
+
+/// The resource that the address was registered for, where it says one.
+fn registered(context: &Context) -> Option<AccountingResource> {
+    match context.family {
+        Family::Accounting { resource } => resource,
+        Family::Invoicing { .. } => None,
     }
 }
 

@@ -39,6 +39,7 @@ use tokio::{sync::mpsc, time::Instant};
 use self::budget::Budget;
 use super::{
     delivery::{Delivery, Reading},
+    hearing::Hearing,
     intake::{Intake, Outcome, Sinks},
     receivers::{Found, Receivers},
     signature::Keys,
@@ -90,6 +91,8 @@ pub struct Options {
     pub retry_after: Duration,
     /// Who is told of verified deliveries that were too large; `None` for nobody.
     pub oversized: Option<mpsc::Sender<Oversized>>,
+    /// Where it is noted by which subscriptions deliveries come.
+    pub hearing: Hearing,
 }
 
 impl Default for Options {
@@ -101,6 +104,7 @@ impl Default for Options {
             verified_bytes: 64 << 20,
             retry_after: Duration::from_secs(5),
             oversized: None,
+            hearing: Hearing::default(),
         }
     }
 }

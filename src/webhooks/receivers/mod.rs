@@ -8,24 +8,30 @@
 //!   refused here, whoever wrote the configuration.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use http::HeaderName;
 use ipnet::IpNet;
+use tokio::sync::watch;
 
 use super::signature::{self, Keys, SHORTEST_SECRET};
 use crate::{
     config::{self, connector::webhook::Signature},
-    model::{CompanyId, InvoicingHook, TenantId},
+    model::{CompanyId, Fingerprint, InvoicingHook, TenantId},
     retry::Retry,
     secret::Secret,
 };
+
+/// The shortest and the longest time between two tellings of what was heard.
+const OFTEN: Duration = Duration::from_millis(100);
+const SELDOM: Duration = Duration::from_secs(10);
 
 /// A connector whose deliveries are received.
 #[derive(Debug)]
@@ -44,6 +50,19 @@ pub struct Receiver {
     pub invoicing: Option<Invoicing>,
     /// Networks that deliveries may come from; empty for any.
     pub sources: Vec<IpNet>,
+    /// What others are told of it.
+    pub told: Told,
+}
+
+/// What others are told of a receiver: which secrets it verifies with, and how often that it was heard.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Fingerprints of the secrets of accounting deliveries.
+    pub accounting: BTreeSet<Fingerprint>,
+    /// The same of those from which the secrets of invoicing hooks are derived; that of nothing where none are signed.
+    pub invoicing: BTreeSet<Fingerprint>,
+    /// Time between two tellings.
+    pub every: Duration,
 }
 
 /// What becomes of a connector's deliveries.
@@ -155,6 +174,7 @@ impl Receiver {
             accounting: accounting.transpose()?,
             invoicing: invoicing.transpose()?,
             sources: source.source_addresses.clone(),
+            told: told(source),
         })
     }
 
@@ -207,6 +227,7 @@ struct Shared {
     table: RwLock<Arc<Table>>,
     /// There may be others: the table is that of an earlier run, or of none.
     partial: AtomicBool,
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -239,6 +260,7 @@ impl Receivers {
             new.by_connector.insert(Arc::clone(&receiver.connector), receiver);
         }
         *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.0.changed.send_replace(());
     }
 
     /// Says whether there may be others than those that were set. Until that is known nobody is told that a connector is not
@@ -251,6 +273,12 @@ impl Receivers {
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.0.partial.load(Ordering::Acquire)
+    }
+
+    /// Told when others are received, or in another way.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
     }
 
     /// Whose accounting deliveries have this connector's name in their path.
@@ -290,6 +318,23 @@ impl Receivers {
     /// The lock is held for a copy of a pointer, so that readers and writers wait for nothing.
     fn table(&self) -> Arc<Table> {
         Arc::clone(&self.0.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn told(source: &config::WebhookSource) -> Told {
+    let print = |secret: &Secret| Fingerprint::of(secret.reveal());
+    let prints = |now: &Secret, previous: &Option<Secret>| {
+        [Some(now), previous.as_ref()].into_iter().flatten().map(print).collect()
+    };
+    let accounting = source.accounting.as_ref();
+    let invoicing = source.invoicing.as_ref().map(|invoicing| match &invoicing.signature {
+        Signature::Required { secret, previous_secret, .. } => prints(secret, previous_secret),
+        Signature::Off => [Fingerprint::of("")].into(),
+    });
+    Told {
+        accounting: accounting.map(|one| prints(&one.secret, &one.previous_secret)).unwrap_or_default(),
+        invoicing: invoicing.unwrap_or_default(),
+        every: (source.subscriptions.poll / 4).clamp(OFTEN, SELDOM),
     }
 }
 

@@ -24,13 +24,13 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{sync::watch, task::spawn_blocking};
 
 pub(super) use crate::model::GapCause as Cause;
 use crate::{
     durable, metrics,
-    model::{Key, Moment},
+    model::{self, GapState, Key, Moment},
 };
 
 const FILE: &str = "gaps.json";
@@ -40,18 +40,12 @@ const MOST: usize = 1_000;
 /// One gap of a connector and cause covers what happens so soon after it, in microseconds.
 const SOON: u64 = 60_000_000;
 
-/// Deliveries of a connector that may be missing.
+/// Deliveries of a connector that may be missing, and the prefix whose state topic is to have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Gap {
-    pub(super) connector: String,
     pub(super) prefix: String,
-    cause: Cause,
-    /// Nothing is missing from before; in microseconds since 1970, as all times here.
-    from: i64,
-    detail: String,
-    opened_at: i64,
-    worker: String,
+    #[serde(flatten)]
+    pub(super) gap: model::Gap,
 }
 
 /// Something of the spool is lost, and nobody knows whose it was.
@@ -82,6 +76,7 @@ struct Last {
 impl Last {
     /// Whether it tells all that another one would.
     fn covers(self, gap: &Gap) -> bool {
+        let gap = &gap.gap;
         let is_near = match gap.cause {
             // Each is known by the moment it was ordered.
             Cause::Stopped => self.opened_at == gap.opened_at,
@@ -109,16 +104,13 @@ pub(super) struct Gaps {
 impl Gap {
     /// Which it is, among all of its prefix.
     pub(super) fn key(&self) -> Key {
-        Key::state("gap", &[&self.connector, self.cause.label(), &self.opened_at.to_string()])
+        self.gap.key()
     }
 
     /// What the state topic says of it.
     pub(super) fn value(&self) -> Value {
-        let Self { connector, cause, from, detail, opened_at, worker, .. } = self;
-        json!({
-            "id": self.key().as_str(), "connector": connector, "cause": cause.label(), "from": from, "detail": detail,
-            "openedAt": opened_at, "worker": worker, "state": "open",
-        })
+        // Plain data: it always becomes JSON.
+        serde_json::to_value(&self.gap).unwrap_or_default()
     }
 }
 
@@ -205,7 +197,7 @@ impl Gaps {
     /// Kafka has these.
     pub(super) async fn written(&self, gaps: &[Gap]) {
         for gap in gaps {
-            metrics::gap_written(gap.cause.label());
+            metrics::gap_written(gap.gap.cause.label());
         }
         self.lock().gaps.retain(|gap| !gaps.contains(gap));
         self.save().await;
@@ -225,18 +217,22 @@ impl Gaps {
         detail: &str,
         opened_at: i64,
     ) -> bool {
-        let gap = Gap {
+        let gap = model::Gap {
             connector: connector.to_owned(),
-            prefix: prefix.to_owned(),
             cause,
+            target: None,
+            company: None,
             from,
+            to: None,
             detail: detail.to_owned(),
             opened_at,
             worker: self.worker.to_string(),
+            state: GapState::Open,
         };
+        let gap = Gap { prefix: prefix.to_owned(), gap };
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            let kind = (gap.connector.clone(), gap.prefix.clone(), cause);
+            let kind = (connector.to_owned(), prefix.to_owned(), cause);
             if last.get(&kind).is_some_and(|last| last.covers(&gap)) {
                 return false;
             }
@@ -295,13 +291,25 @@ mod tests {
 
         assert_eq!(kept.len(), 1);
         let value = kept[0].value();
-        assert_eq!(value["id"], kept[0].key().as_str());
         assert!(kept[0].key().as_str().starts_with("gap/hooks/stopped/"), "{value}");
         assert_eq!(
             (&value["from"], &value["state"], &value["worker"]),
-            (&json!(5), &json!("open"), &json!("worker:1"))
+            (&5.into(), &"open".into(), &"worker:1".into())
         );
         assert!(gaps(directory.path()).unwritten().is_empty());
+    }
+
+    #[test]
+    fn a_gap_that_an_earlier_version_has_kept_is_still_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = r#"{"gaps":[{"connector":"hooks","prefix":"acme","cause":"oversized","from":5,"detail":"9 bytes",
+            "openedAt":7,"worker":"worker:1"}],"losses":[]}"#;
+        std::fs::write(directory.path().join(FILE), kept).unwrap();
+
+        let gaps = gaps(directory.path()).unwritten();
+
+        assert_eq!((gaps.len(), gaps[0].key().as_str()), (1, "gap/hooks/oversized/7"));
+        assert_eq!(gaps[0].value()["state"], "open");
     }
 
     #[tokio::test]
@@ -317,7 +325,7 @@ mod tests {
         gaps.assign(&both).await;
 
         assert!(unknown.is_empty());
-        let found: Vec<_> = gaps.unwritten().into_iter().map(|gap| (gap.connector, gap.prefix)).collect();
+        let found: Vec<_> = gaps.unwritten().into_iter().map(|one| (one.gap.connector, one.prefix)).collect();
         assert_eq!(found, both);
     }
 

@@ -4,7 +4,7 @@
 //!                    receivers.json ─┐                      ┌▶ receivers ─▶ public listeners ─▶ intake ─▶ Kafka or spool
 //! config topic ─ once it is there ───┴▶ follower ─▶ table ──┼▶ openings (topics, ids of schemas) ────┘
 //!                                                           └▶ the spool's limit
-//! Acknowledges, gaps ─▶ notes ─▶ {prefix}.state
+//! Acknowledges, gaps, what was heard ─▶ notes ─▶ {prefix}.state
 //! ```
 //!
 //! - Every worker with `webhook.listeners` receives every `WebhookSource`, whoever runs its task. One without serves none and
@@ -26,6 +26,7 @@ mod health;
 mod notes;
 mod openings;
 mod table;
+mod telling;
 #[cfg(test)]
 mod tests;
 
@@ -52,6 +53,7 @@ use self::{
     gaps::Gaps,
     notes::{Ears, Notes},
     openings::Prefixes,
+    telling::Telling,
 };
 use super::state::{Tail, configs::Configs};
 use crate::{
@@ -61,6 +63,7 @@ use crate::{
     server::Server,
     spool::{self, Missing, Opened, Spool},
     webhooks::{
+        hearing::Hearing,
         intake::{Intake, Producers, Times},
         receiver::{self, Acknowledged, Oversized},
         receivers::Receivers,
@@ -221,10 +224,12 @@ impl Ingest {
         };
         let (acknowledged, hears_acknowledged) = mpsc::channel::<Acknowledged>(NOTES);
         let (oversized, hears_oversized) = mpsc::channel::<Oversized>(NOTES);
+        let hearing = Hearing::default();
         let options = receiver::Options {
             proxies: worker.webhook.proxies.clone(),
             verified_bytes: memory,
             oversized: Some(oversized),
+            hearing: hearing.clone(),
             ..receiver::Options::default()
         };
         let routes = receiver::router(receivers.clone(), Arc::new(intake.clone()), acknowledged, options);
@@ -238,10 +243,11 @@ impl Ingest {
             receivers,
             worker: Arc::clone(worker_id),
         };
+        let telling = Telling::new(Arc::clone(worker_id), hearing);
         let ears = Ears { acknowledged: hears_acknowledged, oversized: hears_oversized };
         let upkeep = vec![
             ("follower of connectors", tasks.spawn(follower.run(follows, cancel.clone()))),
-            ("writer of gaps and acknowledgements", tasks.spawn(notes.run(ears, cancel.clone()))),
+            ("writer of notes", tasks.spawn(notes.run(ears, telling, cancel.clone()))),
             ("keeper of schema ids", tasks.spawn(prefixes.clone().confirm_ids(cancel.clone()))),
             ("watch over the spool", tasks.spawn(watch_spool(spool.clone(), gaps, cancel.clone()))),
         ];

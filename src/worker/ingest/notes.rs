@@ -1,7 +1,7 @@
-//! What the receiver tells the rest of the cluster, as records of `{prefix}.state`: gaps, and Acknowledges.
+//! What the receiver tells the rest of the cluster, as records of `{prefix}.state`: gaps, Acknowledges, and what was heard.
 //!
-//! A subscription's Acknowledge may land on any worker: it becomes `acknowledge/{connector}/{webhookId}` with
-//! `{webhookId, resource, receivedAt, worker}`, times in microseconds since 1970. A later one replaces it.
+//! A subscription's Acknowledge may land on any worker: it becomes `acknowledge/{connector}/{webhookId}`. A later one replaces
+//! it. By which subscriptions deliveries come is told every so often ([`telling`](super::telling)).
 //!
 //! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is worth less, since the provider itself
 //!   tells whether a subscription is active: at most [`MOST`] wait, and those of a worker that ends are forgotten.
@@ -10,21 +10,22 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     gaps::{Cause, Gap, Gaps},
     openings::Prefixes,
+    telling::{Due, Telling},
 };
 use crate::{
     config,
     kafka::{self, Producer, ProducerOptions},
-    model::{EncodedRecord, Key},
+    model::{Acknowledge, EncodedRecord, Key},
     retry::{Backoff, Chain, Policy, Retry},
     webhooks::{
         receiver::{Acknowledged, Oversized},
@@ -62,17 +63,19 @@ type Waiting = BTreeMap<(String, String), (Key, Value)>;
 
 impl Notes {
     /// Writes until it is cancelled.
-    pub(super) async fn run(self, ears: Ears, cancel: CancellationToken) {
-        cancel.run_until_cancelled(self.listen(ears)).await;
+    pub(super) async fn run(self, ears: Ears, telling: Telling, cancel: CancellationToken) {
+        cancel.run_until_cancelled(self.listen(ears, telling)).await;
     }
 
-    async fn listen(&self, mut ears: Ears) {
+    async fn listen(&self, mut ears: Ears, mut telling: Telling) {
         let (mut openings, mut gaps) = (self.prefixes.changes(), self.gaps.changes());
+        let mut receivers = self.receivers.changes();
         let mut waiting = Waiting::new();
         let mut producer = None;
         let mut backoff = Backoff::new(AGAIN, u64::from(kafka::murmur2(self.worker.as_bytes())));
         loop {
-            let again = match self.write(&mut waiting, &mut producer).await {
+            let (due, look) = telling.due(&self.receivers.all(), Instant::now());
+            let again = match self.write(&mut waiting, &mut telling, due, &mut producer).await {
                 Ok(()) => {
                     backoff.reset();
                     None
@@ -84,9 +87,15 @@ impl Notes {
                     backoff.next_wait(Retry::Later)
                 }
             };
-            let pause = async {
+            let pause = async move {
                 match again {
                     Some(wait) => sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let look = async {
+                match look {
+                    Some(at) => sleep_until(at).await,
                     None => std::future::pending().await,
                 }
             };
@@ -96,6 +105,9 @@ impl Notes {
                 Some(note) = ears.oversized.recv() => self.oversized(note).await,
                 _ = gaps.changed() => {}
                 _ = openings.changed() => {}
+                _ = receivers.changed() => {}
+                // While Kafka takes nothing there is no hurry.
+                () = look, if again.is_none() => {}
                 () = pause => {}
             }
         }
@@ -114,11 +126,10 @@ impl Notes {
             );
             return;
         }
-        let key = Key::state("acknowledge", &[&connector, &webhook_id]);
-        let value = json!({
-            "webhookId": webhook_id, "resource": resource.map(|resource| resource.name()), "receivedAt": received_at,
-            "worker": &*self.worker,
-        });
+        let key = Acknowledge::key(&connector, &webhook_id);
+        let note = Acknowledge { webhook_id, resource, received_at, worker: self.worker.to_string() };
+        // Plain data: it always becomes JSON.
+        let value = serde_json::to_value(note).unwrap_or_default();
         waiting.insert((prefix, key.as_str().to_owned()), (key, value));
     }
 
@@ -141,6 +152,8 @@ impl Notes {
     async fn write(
         &self,
         waiting: &mut Waiting,
+        telling: &mut Telling,
+        due: Vec<Due>,
         producer: &mut Option<Producer>,
     ) -> Result<(), kafka::Error> {
         let mut acknowledges = Vec::new();
@@ -157,7 +170,14 @@ impl Notes {
                 Some((gap, record))
             })
             .collect();
-        if acknowledges.is_empty() && gaps.is_empty() {
+        let heard: Vec<(Due, EncodedRecord)> = due
+            .into_iter()
+            .filter_map(|due| {
+                let record = self.record(&due.prefix, &due.key, &due.value)?;
+                Some((due, record))
+            })
+            .collect();
+        if acknowledges.is_empty() && gaps.is_empty() && heard.is_empty() {
             return Ok(());
         }
         let producer = match producer {
@@ -169,6 +189,7 @@ impl Notes {
         let mut failed = None;
         let told: Vec<_> = acknowledges.iter().map(|(_, record)| producer.send(record.clone())).collect();
         let opened: Vec<_> = gaps.iter().map(|(_, record)| producer.send(record.clone())).collect();
+        let heard_of: Vec<_> = heard.iter().map(|(_, record)| producer.send(record.clone())).collect();
         for ((place, _), sent) in acknowledges.iter().zip(told) {
             match report(sent, until).await {
                 Ok(()) => drop(waiting.remove(place)),
@@ -179,6 +200,12 @@ impl Notes {
         for ((gap, _), sent) in gaps.into_iter().zip(opened) {
             match report(sent, until).await {
                 Ok(()) => written.push(gap),
+                Err(error) => failed = Some(error),
+            }
+        }
+        for ((due, _), sent) in heard.into_iter().zip(heard_of) {
+            match report(sent, until).await {
+                Ok(()) => telling.done(due),
                 Err(error) => failed = Some(error),
             }
         }

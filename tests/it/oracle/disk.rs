@@ -20,7 +20,7 @@ use tributary::spool::{
 use tributary::webhooks::delivery::Context;
 use tributary::webhooks::intake::{Intake, Openings, Producers, Ready, Times};
 use tributary::webhooks::receiver::{self, router};
-use tributary::webhooks::receivers::{Accounting, Receiver, Receivers, Taking};
+use tributary::webhooks::receivers::{Accounting, Receiver, Receivers, Taking, Told};
 use tributary::webhooks::signature::Keys;
 
 use super::delivery::{Id, Maker};
@@ -150,6 +150,7 @@ impl Place {
             accounting: Some(Accounting { keys: Keys::new([SECRET.as_bytes()]), body_limit: 1 << 20 }),
             invoicing: None,
             sources: Vec::new(),
+            told: Told::default(),
         })]);
         let (acknowledged, _) = mpsc::channel(1);
         let router = router(receivers, Arc::new(intake.clone()), acknowledged, receiver::Options::default());
