@@ -5,7 +5,8 @@
 //! recorders of tasks  ─┼─▶ page in Prometheus' text format
 //! configs, tails      ─┤
 //! membership          ─┤
-//! access, grants      ─┘
+//! access, grants      ─┤
+//! ledgers             ─┘
 //! ```
 //!
 //! - Shown is what this worker has, as every worker of Kafka Connect shows its own: the sum over all workers is the cluster.
@@ -20,6 +21,7 @@ use std::{
 
 use super::{
     access::Access,
+    ledger::Ledgers,
     plugins::{
         Plugins,
         recorder::{Measured, Spread},
@@ -45,6 +47,8 @@ pub(super) struct Scrape {
     pub(super) plugins: Plugins,
     /// The provider's APIs, and the grants that they take.
     pub(super) access: Access,
+    /// What is known of subscriptions.
+    pub(super) ledgers: Ledgers,
 }
 
 impl Scrape {
@@ -74,6 +78,7 @@ impl Scrape {
         let now = since_1970(SystemTime::now()).as_millis();
         self.access.measure();
         self.access.grants().measure(&mut page, i64::try_from(now).unwrap_or(i64::MAX));
+        self.ledgers.measure(&mut page);
         page.to_string()
     }
 

@@ -27,6 +27,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+pub(in crate::worker) use self::webhook::no_access;
 pub use self::{
     failure::Failure, record::RecordSource, recorder::Recorder, test_source::TestSource,
     webhook::WebhookSource,
@@ -34,6 +35,7 @@ pub use self::{
 use super::{
     access::Access,
     ingest::Faults,
+    ledger::Ledgers,
     state::{
         Tail,
         configs::Properties,
@@ -191,6 +193,10 @@ pub struct Tools {
     pub faults: watch::Receiver<Faults>,
     /// The provider's APIs, and the grants that they take.
     pub access: Access,
+    /// What is known of subscriptions.
+    pub ledgers: Ledgers,
+    /// Who this worker is: `host:port`.
+    pub worker_id: Arc<str>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
     pub uses_topic: Arc<dyn Fn(&str) + Send + Sync>,
     /// What the task tells its measurements to, for the metrics of Kafka Connect.
@@ -243,7 +249,7 @@ impl Plugins {
 }
 
 /// A configuration gives no tasks. Its values are left out: they may be secrets written where none are expected.
-fn unusable(problems: config::Problems) -> Failure {
+pub(in crate::worker) fn unusable(problems: config::Problems) -> Failure {
     let lines: Vec<String> = problems
         .iter()
         .map(|problem| format!("{} {}; {}", problem.key, problem.rule, problem.remedy))

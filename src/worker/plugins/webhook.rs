@@ -1,13 +1,14 @@
 //! `WebhookSource`: receives deliveries and keeps the provider's subscriptions alive.
 //!
 //! Deliveries are received by every worker, whoever runs the task ([`ingest`](crate::worker::ingest)). The task says whether the
-//! worker it runs on receives them as the connector is configured, and whether there is a login for the subscriptions that it is
-//! to keep; keeping them alive is not there yet.
+//! worker it runs on receives them as the connector is configured, and whether there is a login for the subscriptions; while
+//! both is so it keeps them as they are declared ([`reconciler`](crate::worker::reconciler)). While it is paused they stay as they
+//! are.
 //!
 //! On failure the receiver goes on: a lost login fails the task, with the command that mends it, and no delivery.
 
 use async_trait::async_trait;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{Edit, Failure, Past, Plugin, Properties, Task};
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
         connector::{Class, definitions},
     },
     retry::Retry,
-    worker::{grants::Watch, ingest::Faults},
+    worker::{grants::Watch, ingest::Faults, reconciler::Reconciler},
 };
 
 /// See the module's head.
@@ -63,16 +64,32 @@ impl Plugin for WebhookSource {
         {
             return Ok(());
         }
+        // Begun once it is needed: a task that only fails or rests takes nothing from the one before it.
+        let mut reconciler = None;
         loop {
             if let Some(fault) = faults.borrow_and_update().get(&*task.connector) {
                 return Err(not_received(fault));
             }
+            let mut works = false;
             if *paused.borrow_and_update() {
                 task.rests();
             } else if let Some(error) = login.as_mut().and_then(Watch::problem) {
                 return Err(no_access(&error));
-            } else if login.as_ref().is_none_or(Watch::is_known) {
+            } else {
+                works = login.as_ref().is_none_or(Watch::is_known);
+            }
+            let mut wake = None;
+            if works {
+                let reconciler = match &mut reconciler {
+                    Some(reconciler) => reconciler,
+                    none => match task.cancel.run_until_cancelled(Reconciler::start(&task)).await {
+                        Some(started) => none.insert(started?),
+                        None => return Ok(()),
+                    },
+                };
                 task.started();
+                let is_over = || task.cancel.is_cancelled() || *task.paused.borrow();
+                wake = Some(reconciler.round(is_over).await?);
             }
             tokio::select! {
                 () = task.cancel.cancelled() => return Ok(()),
@@ -80,6 +97,7 @@ impl Plugin for WebhookSource {
                 changed = paused.changed() => if changed.is_err() { return Ok(()) },
                 () = changed(&mut faults) => {}
                 () = logged_in(&mut login) => {}
+                () = idle(&mut reconciler, wake) => {}
             }
         }
     }
@@ -115,7 +133,7 @@ impl WebhookSource {
 
 /// What people are told depends on who can mend it: whoever may log in, whoever configures the connector or the workers, or
 /// nobody, since it passes.
-fn no_access(error: &auth::Error) -> Failure {
+pub(in crate::worker) fn no_access(error: &auth::Error) -> Failure {
     let message = format!("subscriptions cannot be kept: {error}");
     let told = |remedy: &str| format!("deliveries are received all the same; {remedy}");
     match error {
@@ -142,6 +160,14 @@ fn no_access(error: &auth::Error) -> Failure {
             Failure::permanent("AccessRefused", message, remedy)
         }
         _ => Failure::passing("NoAccess", message),
+    }
+}
+
+/// Returns when there may be something to do; never for one that does not work.
+async fn idle(reconciler: &mut Option<Reconciler<'_>>, wake: Option<Instant>) {
+    match (reconciler, wake) {
+        (Some(reconciler), Some(wake)) => reconciler.idle(wake).await,
+        _ => std::future::pending().await,
     }
 }
 

@@ -18,6 +18,7 @@ use crate::{
         grants::{Grants, Hosts, Parts as GrantParts, Services},
         health::{Parts as HealthParts, Phase},
         herder::{Herder, Parts as HerderParts},
+        ledger::Ledgers,
         rest,
         scrape::Scrape,
         state::{
@@ -107,6 +108,7 @@ impl Service {
         let configs = state.configs.clone();
         let exists = move |name: &str| configs.read(|configs| configs.connectors().contains_key(name));
         let access = Access::new(grants.clone(), hosts, exists);
+        let ledgers = Ledgers::new(Arc::clone(worker), admin.clone());
         let supervisor = Supervisor::new(Parts {
             plugins: process.plugins.clone(),
             state: state.clone(),
@@ -118,6 +120,7 @@ impl Service {
             worker: Arc::clone(worker),
             faults: self.faults.clone(),
             access: access.clone(),
+            ledgers: ledgers.clone(),
             settings: Settings::default(),
         });
         let handle = supervisor.handle();
@@ -142,10 +145,13 @@ impl Service {
         let keeping = self.tasks.spawn(grants.clone().run(grant_parts, self.cancel.clone()));
         let sharing = access.clone().run(membership.owned(), cluster.work_partitions, self.cancel.clone());
         let sharing = self.tasks.spawn(sharing);
+        let ledgers_kept = ledgers.clone().run(state.configs.clone(), self.cancel.clone());
+        let ledgers_kept = self.tasks.spawn(ledgers_kept);
         let mut upkeep = vec![
             ("follower of log levels", following),
             ("keeper of grants", keeping),
             ("keeper of budgets", sharing),
+            ("follower of ledgers", ledgers_kept),
         ];
         let supervising =
             self.tasks.spawn(supervisor.run(self.cancel.clone(), grace(worker.shutdown_timeout)));
@@ -155,6 +161,7 @@ impl Service {
             membership: membership.clone(),
             plugins: process.plugins.clone(),
             access,
+            ledgers,
         });
         let api = rest::router(herder.clone());
         self.health.serve(HealthParts {

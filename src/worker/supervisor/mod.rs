@@ -53,6 +53,7 @@ pub use self::{
 };
 use super::{
     access::Access,
+    ledger::Ledgers,
     arbiter::Arbiter,
     ingest::Faults,
     plugins::Plugins,
@@ -110,6 +111,8 @@ pub struct Parts {
     pub faults: watch::Receiver<Faults>,
     /// The provider's APIs.
     pub access: Access,
+    /// What is known of subscriptions.
+    pub ledgers: Ledgers,
     /// How patient it is.
     pub settings: Settings,
 }

@@ -86,6 +86,8 @@ impl Duty {
             offsets: parts.state.offsets.clone(),
             faults: parts.faults.clone(),
             access: parts.access.clone(),
+            ledgers: parts.ledgers.clone(),
+            worker_id: Arc::clone(&parts.worker_id),
             // Both are made for each task.
             lease: Arc::new(|| false),
             uses_topic: Arc::new(|_| {}),
