@@ -72,8 +72,9 @@ mod tests {
     fn a_place_is_reached_when_it_was_passed_often_enough_and_no_other_is() {
         let place = Place::parse("a.b.settled:3").unwrap();
 
-        let reached: Vec<bool> =
-            ["a.b.settled", "a.b.before", "a.b.settled", "a.b.settled"].map(|name| place.is_reached(name)).into();
+        let reached: Vec<bool> = ["a.b.settled", "a.b.before", "a.b.settled", "a.b.settled"]
+            .map(|name| place.is_reached(name))
+            .into();
 
         assert_eq!(reached, [false, false, false, true]);
         assert!(Place::parse("a.b").unwrap().is_reached("a.b"));

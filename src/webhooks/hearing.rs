@@ -98,10 +98,8 @@ mod tests {
     #[test]
     fn deliveries_are_counted_by_webhook_and_by_hook_and_the_last_moment_counts() {
         let (hearing, hooks) = (Hearing::default(), Arc::from("hooks"));
-        let hook: InvoicingHook = InvoicingHook {
-            entity: "Customer".parse().unwrap(),
-            action: "Created".parse().unwrap(),
-        };
+        let hook: InvoicingHook =
+            InvoicingHook { entity: "Customer".parse().unwrap(), action: "Created".parse().unwrap() };
 
         for at in [5, 9, 7] {
             hearing.note(&hooks, By::Webhook("w-1", Some(AccountingResource::Customers)), at);

@@ -61,6 +61,8 @@ mod security;
 mod simulator;
 mod spool;
 mod state;
+#[cfg(feature = "simulator")]
+mod subscriptions;
 mod telemetry;
 mod topics;
 mod worker;
@@ -126,6 +128,8 @@ fn main() -> ExitCode {
         simulator::tests(),
         spool::tests(),
         state::tests(),
+        #[cfg(feature = "simulator")]
+        subscriptions::tests(),
         telemetry::tests(),
         topics::tests(),
         worker::tests(),

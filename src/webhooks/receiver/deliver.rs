@@ -224,7 +224,9 @@ impl<T: Take> Shared<T> {
     /// Notes by which subscription a delivery came.
     fn hear(&self, context: &Context, webhook: Option<&str>, resource: Option<AccountingResource>) {
         let by = match (&context.family, webhook) {
-            (Family::Accounting { .. }, Some(id)) => By::Webhook(id, resource.or_else(|| registered(context))),
+            (Family::Accounting { .. }, Some(id)) => {
+                By::Webhook(id, resource.or_else(|| registered(context)))
+            }
             (Family::Invoicing { hook: Some(hook), .. }, _) => By::Hook((*hook).into()),
             _ => return,
         };

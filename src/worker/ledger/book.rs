@@ -58,9 +58,11 @@ impl Book {
         let rest: Vec<&str> = parts.iter().skip(2).map(String::as_str).collect();
         let ledger = self.connectors.entry(connector.clone()).or_default();
         let taken = match (kind.as_str(), &rest[..]) {
-            ("subscription", [nonce]) => nonce.parse::<Nonce>().map_err(|error| error.to_string()).and_then(
-                |nonce| put(&mut ledger.subscriptions, nonce, value.map(read::<Subscription>).transpose()?),
-            ),
+            ("subscription", [nonce]) => {
+                nonce.parse::<Nonce>().map_err(|error| error.to_string()).and_then(|nonce| {
+                    put(&mut ledger.subscriptions, nonce, value.map(read::<Subscription>).transpose()?)
+                })
+            }
             ("acknowledge", [id]) => {
                 let told = value.map(read::<Acknowledge>).transpose();
                 told.and_then(|told| put(&mut ledger.acknowledges, (*id).to_owned(), told))
@@ -197,7 +199,11 @@ mod tests {
         let mut book = Book::default();
         let all = changes();
         for change in &all {
-            apply(&mut book, change.key("a/b").as_str(), change.value().map(|value| value.to_string()).as_deref());
+            apply(
+                &mut book,
+                change.key("a/b").as_str(),
+                change.value().map(|value| value.to_string()).as_deref(),
+            );
         }
 
         for change in &all {

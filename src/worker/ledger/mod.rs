@@ -293,7 +293,8 @@ fn limit(slots: &mut BTreeMap<String, Slot>) {
 fn measure(page: &mut Page, connector: &str, ledger: &Ledger, now: i64) {
     for family in ["accounting", "invoicing"] {
         for phase in Phase::ALL.into_iter().filter(|phase| phase.may_live()) {
-            let is_one = |one: &&crate::model::Subscription| one.target.family() == family && one.phase == phase;
+            let is_one =
+                |one: &&crate::model::Subscription| one.target.family() == family && one.phase == phase;
             let count = ledger.subscriptions.values().filter(is_one).count();
             page.put(&live::SUBSCRIPTIONS, &[connector, family, phase.name()], count as f64);
         }
@@ -354,6 +355,15 @@ impl Handle {
     /// Waits for that.
     pub async fn caught_up(&self) {
         self.tail.caught_up().await;
+    }
+
+    /// Reads everything that was written until now.
+    ///
+    /// # Errors
+    /// Kafka did not answer in time.
+    pub async fn read_to_end(&self, limit: Duration) -> Result<(), Error> {
+        let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
+        self.tail.read_to_end(limit).await.map_err(failed)
     }
 
     /// The one writer of a connector's subscriptions: from here on the broker refuses every one before it.

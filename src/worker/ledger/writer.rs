@@ -58,10 +58,9 @@ impl Writer {
     pub async fn commit(&mut self, changes: &[Change]) -> Result<(), Failure> {
         let mut tries = 0;
         loop {
-            let standing: Vec<&Change> =
-                self.handle.read(&self.connector, |ledger| {
-                    changes.iter().filter(|change| !is_overtaken(ledger, change)).collect()
-                });
+            let standing: Vec<&Change> = self.handle.read(&self.connector, |ledger| {
+                changes.iter().filter(|change| !is_overtaken(ledger, change)).collect()
+            });
             if standing.is_empty() {
                 return Ok(());
             }

@@ -12,6 +12,7 @@ mod failure;
 mod record;
 pub mod recorder;
 mod resume;
+mod sources;
 pub mod stream;
 mod test_source;
 mod webhook;
@@ -38,7 +39,7 @@ use super::{
     ledger::Ledgers,
     state::{
         Tail,
-        configs::Properties,
+        configs::{Configs, Properties},
         offsets::{Edit, Offsets},
     },
 };
@@ -189,6 +190,8 @@ pub struct Tools {
     /// Offsets stored by every connector. A task asks [`Task::stored_offsets`] for its own once it has taken its transactional
     /// id: until then the instance before it may commit others.
     pub offsets: Tail<Offsets>,
+    /// Every connector, for those that depend on another.
+    pub configs: Tail<Configs>,
     /// What keeps connectors from being received on this worker, by name.
     pub faults: watch::Receiver<Faults>,
     /// The provider's APIs, and the grants that they take.

@@ -1,13 +1,13 @@
 //! `RecordSource`: fetches the full record behind each event, and replays lists.
 //!
-//! Described, checked and divided into tasks here; this version has nothing yet that runs them. Task `i` of `n` will have
-//! the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Before the first page each of them will
-//! wait for the stream to begin ([`stream`](super::stream)).
+//! Described, checked and divided into tasks here. A task waits for the stream to begin ([`stream`](super::stream)); this version
+//! has nothing yet that comes after. Task `i` of `n` will have the shards `s` with `s mod n = i`, so there are never more tasks
+//! than partitions.
 
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task};
+use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, sources::Sources, stream::begun};
 use crate::config::{
     self, KeyDef, Providers, Validation,
     connector::{Class, Common, definitions, keys},
@@ -53,7 +53,17 @@ impl Plugin for RecordSource {
         Ok((0..source.common.tasks_max.min(most)).map(|_| config.clone()).collect())
     }
 
-    async fn run(&self, _task: Task) -> Result<(), Failure> {
+    async fn run(&self, task: Task) -> Result<(), Failure> {
+        let source = self.parse(&task.connector, &task.config).map_err(super::unusable)?;
+        let mut streams = Sources::new(&task.tools, source.common.topic_prefix.clone());
+        let waiting = begun(&mut streams, source.stream_start);
+        let Some(stream) = task.cancel.run_until_cancelled(waiting).await else { return Ok(()) };
+        match &stream.unverified {
+            None => {
+                tracing::info!(connector = &*task.connector, "stream=verified: every subscription is active")
+            }
+            Some(why) => tracing::warn!(connector = &*task.connector, %why, "stream=unverified"),
+        }
         Err(super::not_available(self.class()))
     }
 

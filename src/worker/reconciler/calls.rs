@@ -63,6 +63,12 @@ impl Calls {
         Ok(calls)
     }
 
+    /// Of a provider that nobody can ask.
+    #[cfg(test)]
+    pub(super) fn nobody(source: &WebhookSource) -> Self {
+        Self { source: Arc::new(source.clone()), accounting: None, invoicing: None }
+    }
+
     /// Makes a call, which ends by then.
     pub(super) async fn make(&self, call: &Call, end: Instant) -> (Outcome, Option<Stop>) {
         let ask = Ask { lane: Lane::Webhook, end, trace: None };
@@ -211,7 +217,8 @@ fn seen(webhook: Webhook) -> Outcome {
 fn listed(hook: invoicing::Hook) -> Listed {
     let entity = hook.entity.as_deref().and_then(|entity| entity.parse().ok());
     let action = hook.action.as_deref().and_then(|action| action.parse().ok());
-    let target = entity.zip(action).map(|(entity, action)| Target::Invoicing(InvoicingHook { entity, action }));
+    let target =
+        entity.zip(action).map(|(entity, action)| Target::Invoicing(InvoicingHook { entity, action }));
     Listed {
         id: hook.id,
         target,
@@ -296,7 +303,10 @@ mod tests {
         assert_eq!(meant(Cause::Gone { by: By::Api }), Outcome::Gone);
         assert_eq!(meant(Cause::NotFound { by: By::Api }), Outcome::Gone);
         for by in [By::Gateway, By::Unknown] {
-            assert!(matches!(meant(Cause::NotFound { by }), Outcome::Failed { refused: false, .. }), "{by:?}");
+            assert!(
+                matches!(meant(Cause::NotFound { by }), Outcome::Failed { refused: false, .. }),
+                "{by:?}"
+            );
         }
     }
 

@@ -12,16 +12,12 @@ use std::{
 
 use tokio::{task::spawn_blocking, time::Instant};
 
-use super::{
-    Desired, Failure, Stop,
-    calls::Calls,
-    draw, want_since, wanted,
-};
+use super::{Desired, Failure, Stop, calls::Calls, draw, want_since};
 use crate::{
     config,
     model::{Moment, Nonce, Target},
     webhooks::subscriptions::{
-        Call, Ledger, Listed, Memory, Outcome, Plan, Seen, Situation, Wanted, plan, settle,
+        Call, Ledger, Listed, Memory, Outcome, Plan, Rules, Seen, Situation, Wanted, plan, settle,
     },
     worker::{access::Access, ledger::Ledgers, state::configs::Properties},
 };
@@ -30,6 +26,10 @@ use crate::{
 const PLANS: u32 = 256;
 /// Steps that are shown, at most.
 const STEPS: usize = 1_000;
+
+/// A time that does not come, in microseconds; and one that nobody looks ahead for.
+const NEVER: i64 = i64::MAX / 8;
+const FAR: i64 = 400 * 86_400 * 1_000_000;
 
 /// What it takes to look.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +68,8 @@ pub struct Planned {
     pub why: String,
 }
 
-/// Asks the provider how things stand and says what would be done, all before `end`. Changes nothing.
+/// Asks the provider how things stand and says what would be done, all before `end`. Changes nothing. `removed` is whether people
+/// want everything removed, whatever they have wished before.
 ///
 /// # Errors
 /// The configuration cannot be used here, or the provider or Kafka cannot be asked.
@@ -76,6 +77,7 @@ pub async fn look(
     desk: Desk<'_>,
     connector: &str,
     config: &Arc<Properties>,
+    removed: bool,
     end: Instant,
 ) -> Result<Look, Failure> {
     let (name, properties, worker) = (connector.to_owned(), Arc::clone(config), Arc::clone(desk.worker));
@@ -97,7 +99,8 @@ pub async fn look(
     })?;
     let ledger = handle.map(|handle| handle.ledger(connector)).unwrap_or_default();
     let answers = Answers { calls, desired: &desired, ledger: &ledger, end, asked: BTreeMap::new() };
-    let scratch = Scratch::new(connector, desk.worker_id, &desired, ledger.clone());
+    let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
+    let scratch = Scratch::new(connector, desk.worker_id, &desired, wanted, ledger.clone());
     scratch.run(answers).await
 }
 
@@ -105,18 +108,29 @@ pub async fn look(
 struct Scratch<'a> {
     connector: &'a str,
     worker_id: &'a str,
-    desired: &'a Desired,
     wanted: BTreeMap<Target, Wanted>,
+    rules: Rules,
     ledger: Ledger,
     memory: Memory,
     now: i64,
 }
 
 impl<'a> Scratch<'a> {
-    fn new(connector: &'a str, worker_id: &'a str, desired: &'a Desired, ledger: Ledger) -> Self {
+    fn new(
+        connector: &'a str,
+        worker_id: &'a str,
+        desired: &Desired,
+        wanted: BTreeMap<Target, Wanted>,
+        mut ledger: Ledger,
+    ) -> Self {
         let (mut memory, now) = (Memory::default(), Moment::now().micros());
         want_since(&mut memory, desired, now);
-        Self { connector, worker_id, desired, wanted: wanted(desired, &ledger), ledger, memory, now }
+        // Each is asked about once, whenever it was last, and never again.
+        for one in ledger.subscriptions.values_mut() {
+            one.checked_at = None;
+        }
+        let rules = Rules { poll: NEVER, names: NEVER, ..desired.rules.clone() };
+        Self { connector, worker_id, wanted, rules, ledger, memory, now }
     }
 
     async fn run(mut self, mut answers: Answers<'_>) -> Result<Look, Failure> {
@@ -129,7 +143,7 @@ impl<'a> Scratch<'a> {
             }
             if steps.is_empty() && changes.is_empty() {
                 // Wanting nothing more is the end; waiting for something is not, as long as it comes.
-                match again_at.filter(|_| !converged) {
+                match again_at.filter(|at| !converged && at.saturating_sub(self.now) < FAR) {
                     Some(at) if look.steps.len() < STEPS => self.now = at.max(self.now + 1),
                     _ => break,
                 }
@@ -171,7 +185,7 @@ impl<'a> Scratch<'a> {
             wanted: &self.wanted,
             ledger: &self.ledger,
             memory,
-            rules: &self.desired.rules,
+            rules: &self.rules,
             draw: &draw,
         }
     }
@@ -222,7 +236,10 @@ impl Answers<'_> {
                     return Err(failure);
                 }
                 if let (Some(Stop::Wait(_)), Outcome::Failed { words, .. }) = (stop, &outcome) {
-                    return Err(Failure::passing("NoAccess", format!("the provider cannot be asked: {words}")));
+                    return Err(Failure::passing(
+                        "NoAccess",
+                        format!("the provider cannot be asked: {words}"),
+                    ));
                 }
                 self.asked.insert(name, outcome.clone());
                 outcome
@@ -297,4 +314,136 @@ fn assumed(call: &Call) -> Outcome {
         _ => None,
     };
     Outcome::Done { state, id, errors: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use url::Url;
+
+    use super::*;
+    use crate::{
+        config::Providers,
+        model::{AccountingResource, Phase},
+        worker::plugins::samples::webhook_config,
+    };
+
+    fn desired(settings: &[(&str, &str)]) -> Desired {
+        let mut config = webhook_config();
+        config.insert("accounting.resources".into(), "customers,accounts".into());
+        config.insert("accounting.secret".into(), "0123456789abcdef-first".into());
+        config.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let advertised = Url::parse("https://hooks.example.com").unwrap();
+        Desired::read("hooks", &config, &Providers::new([]), Some(&advertised)).unwrap()
+    }
+
+    /// What would be done, where each webhook that stands is active; and the ledger after it.
+    async fn run(desired: &Desired, ledger: &Ledger, removed: bool) -> Look {
+        let mut asked = BTreeMap::new();
+        for resource in AccountingResource::all() {
+            let names = Outcome::Names([format!("{}.Created", resource.name())].into());
+            asked.insert(format!("names {}", resource.name()), names);
+        }
+        for one in ledger.subscriptions.values() {
+            let seen = Seen {
+                name: Some(one.registered_name()),
+                url: Some(one.url.clone()),
+                active: Some(one.phase == Phase::Active),
+                deleted: false,
+                events: one.events.clone(),
+            };
+            asked.insert(format!("read {}", one.nonce), Outcome::Seen(seen));
+        }
+        let end = Instant::now() + Duration::from_secs(5);
+        let answers = Answers { calls: Calls::nobody(&desired.source), desired, ledger, end, asked };
+        let wanted = if removed { BTreeMap::new() } else { desired.wanted.clone() };
+        Scratch::new("hooks", "w:1", desired, wanted, ledger.clone()).run(answers).await.unwrap()
+    }
+
+    /// A ledger in which all that is wanted stands.
+    fn standing(desired: &Desired) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (number, (target, wanted)) in (1..).zip(&desired.wanted) {
+            let name = target.resource().unwrap().name();
+            let one = crate::model::Subscription {
+                connector: "hooks".into(),
+                target: *target,
+                nonce: Nonce::new(number),
+                id: Some(format!("w-{number}")),
+                application: wanted.application.clone(),
+                url: wanted.url.clone(),
+                fingerprint: wanted.fingerprint.clone(),
+                events: [format!("{name}.Created")].into(),
+                phase: Phase::Active,
+                since: 2,
+                intended_at: 1,
+                acknowledged_at: Some(2),
+                active_since: Some(2),
+                checked_at: Some(3),
+                last_delivery: None,
+                problem: None,
+                history: Vec::new(),
+            };
+            ledger.subscriptions.insert(one.nonce.clone(), one);
+        }
+        ledger
+    }
+
+    fn told(look: &Look) -> Vec<String> {
+        look.steps.iter().map(|step| format!("{} {}", step.call, step.target.unwrap())).collect()
+    }
+
+    #[tokio::test]
+    async fn from_nothing_each_target_is_subscribed_once() {
+        let look = run(&desired(&[]), &Ledger::default(), false).await;
+
+        assert_eq!(
+            told(&look),
+            ["subscribe accounting/accounts", "subscribe accounting/customers"],
+            "{look:?}"
+        );
+        assert!(!look.converged && look.problems.is_empty(), "{look:?}");
+    }
+
+    #[tokio::test]
+    async fn where_all_stands_there_is_nothing_to_do_and_all_is_deleted_where_people_want_that() {
+        let desired = desired(&[]);
+        let ledger = standing(&desired);
+
+        let (kept, removed) = (run(&desired, &ledger, false).await, run(&desired, &ledger, true).await);
+
+        assert!(kept.converged && kept.steps.is_empty(), "{kept:?}");
+        assert_eq!(told(&removed), ["delete accounting/accounts", "delete accounting/customers"]);
+        assert!(removed.steps.iter().all(|step| step.id.is_some()), "{removed:?}");
+    }
+
+    #[tokio::test]
+    async fn another_secret_is_a_second_subscription_and_the_end_of_the_first_long_after_it() {
+        let before = standing(&desired(&[]));
+        let rotated = desired(&[
+            ("accounting.secret", "0123456789abcdef-second"),
+            ("accounting.secret.previous", "0123456789abcdef-first"),
+        ]);
+
+        let look = run(&rotated, &before, false).await;
+
+        let (first, then) =
+            told(&look).into_iter().partition::<Vec<String>, _>(|step| step.starts_with("sub"));
+        assert_eq!(first, ["subscribe accounting/accounts", "subscribe accounting/customers"], "{look:?}");
+        assert_eq!(then, ["delete accounting/accounts", "delete accounting/customers"], "{look:?}");
+        let ids: Vec<&str> = look.steps.iter().filter_map(|step| step.id.as_deref()).collect();
+        assert_eq!(ids, ["w-1", "w-2"]);
+    }
+
+    #[tokio::test]
+    async fn one_that_the_provider_has_disabled_would_be_enabled() {
+        let desired = desired(&[("accounting.resources", "customers")]);
+        let mut ledger = standing(&desired);
+        for one in ledger.subscriptions.values_mut() {
+            one.enter(Phase::Disabled, 5, "the provider has disabled it");
+        }
+
+        let look = run(&desired, &ledger, false).await;
+
+        assert_eq!(told(&look), ["enable accounting/customers"], "{look:?}");
+    }
 }

@@ -23,11 +23,7 @@ mod calls;
 mod desired;
 mod look;
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -185,7 +181,10 @@ impl<'a> Reconciler<'a> {
 
     /// What is wanted: nothing, where people want all removed.
     fn wanted(&self, ledger: &Ledger) -> BTreeMap<Target, Wanted> {
-        wanted(&self.desired, ledger)
+        match &ledger.wish {
+            Some(wish) if wish.removed => BTreeMap::new(),
+            _ => self.desired.wanted.clone(),
+        }
     }
 
     fn situation<'s>(
@@ -375,8 +374,11 @@ impl<'a> Reconciler<'a> {
     async fn reload(&mut self) {
         let now = Instant::now();
         let is_told = self.handle.read(&self.task.connector, |ledger| self.is_behind(ledger));
-        let is_due = now >= self.look_at || (is_told && now + SETTLED <= self.look_at);
-        if !is_due || !self.desired.source.common.restart_on_changed_secret {
+        if !self.desired.source.common.restart_on_changed_secret {
+            self.look_at = now + LONGEST;
+            return;
+        }
+        if now < self.look_at && !(is_told && now + SETTLED <= self.look_at) {
             return;
         }
         let every = self.task.tools.worker.secrets_reload_interval;
@@ -428,14 +430,6 @@ impl<'a> Reconciler<'a> {
     }
 }
 
-/// What is wanted: nothing, where people want all removed.
-fn wanted(desired: &Desired, ledger: &Ledger) -> BTreeMap<Target, Wanted> {
-    match &ledger.wish {
-        Some(wish) if wish.removed => BTreeMap::new(),
-        _ => desired.wanted.clone(),
-    }
-}
-
 /// Notes since when each secret is wanted.
 fn want_since(memory: &mut Memory, desired: &Desired, now: i64) {
     let all: Vec<&Fingerprint> = desired.wanted.values().map(|one| &one.fingerprint).collect();
@@ -458,7 +452,8 @@ async fn read(task: &Task) -> Result<Desired, Failure> {
 
 /// Of a plan what is about deliveries that were lost on this side, whoever keeps the subscriptions.
 fn only_losses(plan: Plan, ledger: &Ledger) -> Plan {
-    let is_ours = |cause: GapCause| matches!(cause, GapCause::Spool | GapCause::Stopped | GapCause::Oversized);
+    let is_ours =
+        |cause: GapCause| matches!(cause, GapCause::Spool | GapCause::Stopped | GapCause::Oversized);
     let concerns = |change: &Change| match change {
         Change::Gap(gap) => is_ours(gap.cause),
         Change::Repair(repair) => ledger.gaps.get(&repair.gap).is_some_and(|gap| is_ours(gap.cause)),

@@ -19,6 +19,7 @@
 //! On failure of a part it cannot do without (supervisor, membership, the topics' ownership, the watch over connector files,
 //! the follower of log levels, the keeper of grants) a worker is unhealthy, stops in the same order, and ends with the reason.
 
+mod door;
 mod listen;
 mod start;
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::{Error, Process, Running, Service, grace};
+use super::{Error, Process, Running, Service, door::Door, grace};
 use crate::{
     config,
     kafka::{self, Admin, GroupOptions, Membership, Shards, TransactionOptions},
@@ -17,7 +17,7 @@ use crate::{
         fresh::read_configs,
         grants::{Grants, Hosts, Parts as GrantParts, Services},
         health::{Parts as HealthParts, Phase},
-        herder::{Herder, Parts as HerderParts},
+        herder::{Herder, Parts as HerderParts, Subscribing},
         ledger::Ledgers,
         rest,
         scrape::Scrape,
@@ -138,7 +138,15 @@ impl Service {
             url: format!("{scheme}://{}", self.worker_id),
             cluster_id,
             running: handle.clone(),
-            subscriptions: None,
+            subscriptions: Some(Subscribing {
+                ledgers: Arc::new(Door {
+                    worker: Arc::clone(worker),
+                    worker_id: Arc::clone(&self.worker_id),
+                    access: access.clone(),
+                    ledgers: ledgers.clone(),
+                }),
+                advertised_url: worker.webhook.advertised_url.clone(),
+            }),
         });
         let (follower, cancel) = (herder.clone(), self.cancel.clone());
         let following = self.tasks.spawn(async move { follower.follow_loggers(cancel).await });

@@ -53,9 +53,9 @@ pub use self::{
 };
 use super::{
     access::Access,
-    ledger::Ledgers,
     arbiter::Arbiter,
     ingest::Faults,
+    ledger::Ledgers,
     plugins::Plugins,
     state::{State, writer::StatusWriter},
 };

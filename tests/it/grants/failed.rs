@@ -25,6 +25,8 @@ async fn a_revoked_login_fails_the_task_and_no_delivery_until_somebody_logs_in(
         ("webhook.listeners", "http://127.0.0.1:0"),
         ("webhook.plaintext", "true"),
         ("webhook.proxies", "127.0.0.0/8"),
+        // Nobody is reached there; subscriptions are made all the same, and wait.
+        ("webhook.advertised.url", "https://hooks.example.com"),
     ];
     let scene = Scene::start(shared, "grants-failed", 1, &receives, |settings| {
         // Nothing asks an API yet: that the login has ended is found when the token is due.

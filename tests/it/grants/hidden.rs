@@ -41,7 +41,8 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
         settings.push((setting, format!("${{dir:{}:{name}}}", files.display())));
     }
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (*key, &**value)).collect();
-    let scene = Scene::start(shared, "grants-hidden", 1, &[("log.filter", "trace")], |settings| {
+    let properties = [("log.filter", "trace"), ("webhook.advertised.url", "https://hooks.example.com")];
+    let scene = Scene::start(shared, "grants-hidden", 1, &properties, |settings| {
         settings.knobs.identity.access_seconds = 4;
     })
     .await?;

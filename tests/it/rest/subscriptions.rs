@@ -38,6 +38,10 @@ impl Ledgers for Kept {
         Ok(self.ledger.lock().unwrap().clone())
     }
 
+    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<Ledger, Error> {
+        Ok(self.ledger.lock().unwrap().clone())
+    }
+
     async fn plan(&self, _: &str, _: &Arc<Properties>, removed: bool, _: Instant) -> Result<PlanInfo, Error> {
         let call = if removed { "delete" } else { "subscribe" };
         let step = StepInfo { call, target: None, id: None, why: "there is none".to_owned() };

@@ -46,11 +46,17 @@ pub trait Ledgers: Send + Sync + fmt::Debug {
     /// has not been read to its end yet.
     fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool;
 
-    /// What the state topic says of a connector, everything that was written before this was called among it.
+    /// What the state topic says of a connector, as far as it was read here: also while Kafka is away.
+    ///
+    /// # Errors
+    /// The topic was never read.
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
+
+    /// The same, with everything in it that was written before this was called.
     ///
     /// # Errors
     /// The topic cannot be read.
-    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
+    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
 
     /// What whoever runs the connector's task would do after an apply or, with `removed`, after a remove. Found before `end` by asking
     /// the provider, and nothing is changed.
@@ -275,7 +281,7 @@ async fn wish(
     removed: bool,
     now: i64,
 ) -> Result<WishInfo, Error> {
-    let before = ledgers.read(prefix, connector).await?.wish;
+    let before = ledgers.newest(prefix, connector).await?.wish;
     let number = before.as_ref().map_or(0, |wish| wish.number).saturating_add(1);
     let wish = Wish { number, removed, at: now, done: before.and_then(|wish| wish.done) };
     ledgers.write(prefix, connector, Change::Wish(wish.clone())).await?;
@@ -289,7 +295,7 @@ async fn accept(
     connector: &str,
     id: &str,
 ) -> Result<GapInfo, Error> {
-    let mut ledger = ledgers.read(prefix, connector).await?;
+    let mut ledger = ledgers.newest(prefix, connector).await?;
     let Some(gap) = ledger.gaps.get(id) else {
         return Err(Error::NotFound(format!("Connector {connector} has no gap {id}")));
     };

@@ -310,6 +310,10 @@ impl Ledgers for Kept {
         Ok(self.now())
     }
 
+    async fn newest(&self, _: &TopicPrefix, _: &str) -> Result<Ledger, Error> {
+        Ok(self.now())
+    }
+
     async fn plan(&self, _: &str, _: &Arc<Properties>, _: bool, _: Instant) -> Result<PlanInfo, Error> {
         Ok(PlanInfo::default())
     }

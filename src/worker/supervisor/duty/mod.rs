@@ -84,6 +84,7 @@ impl Duty {
             providers: parts.worker.providers.clone(),
             worker: Arc::clone(&parts.worker),
             offsets: parts.state.offsets.clone(),
+            configs: parts.state.configs.clone(),
             faults: parts.faults.clone(),
             access: parts.access.clone(),
             ledgers: parts.ledgers.clone(),

@@ -1,0 +1,142 @@
+//! From nothing to all that is declared, and back to it when the provider disables something.
+
+use tokio::time::Instant;
+use tributary::model::{GapCause, GapState, Phase, RepairState, Target};
+use tributary::simulator::accounting::WebhookState;
+
+use super::scene::{CONNECTOR, POLL, Scene, active};
+use crate::simulator::{ACCOUNTING_SCOPES, Client};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched within 240;
+    real one_that_the_provider_disables_is_a_gap_is_enabled_again_and_its_repair_is_asked_for within 240;
+}
+
+const HOOKS: &str = "Customer:Created,Customer:Deleted,CompanyData:Updated";
+
+async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "subs-all", 1, |_| {}).await?;
+    let foreign = subscribe_foreign(&scene).await;
+
+    let mail = ("invoicing.login.mail", "ana@example.com");
+    let password = ("invoicing.login.password", "simulated-password");
+    let secret = ("invoicing.secret", "0123456789abcdef0123456789abcdef");
+    let begun = Instant::now();
+    scene
+        .connect(&[("accounting.resources", "all"), ("invoicing.hooks", HOOKS), mail, password, secret])
+        .await?;
+    let ledger = scene.ledger().await?;
+    let whole = ledger
+        .until(&scene, "all active", |ledger| active(ledger).len() == 22 && ledger.start.is_some())
+        .await?;
+
+    println!("19 resources and 3 hooks were active after {:?}", begun.elapsed());
+    // Each was accepted by a receiver, and told so.
+    let accounting = || whole.subscriptions.values().filter(|one| one.target.resource().is_some());
+    assert_eq!(accounting().filter(|one| one.acknowledged_at.is_some()).count(), 19);
+    let start = whole.start.as_ref().unwrap();
+    assert_eq!(start.targets.len(), 19);
+    assert!(whole.gaps.is_empty(), "{:?}", whole.gaps);
+    // The provider has these, the one of others, and no more.
+    let (ours, others): (Vec<_>, Vec<_>) =
+        scene.webhooks().into_iter().partition(|one| one.application.starts_with("tributary/"));
+    assert_eq!((ours.len(), others.len()), (19, 1));
+    assert!(ours.iter().all(|one| one.state == WebhookState::Active), "{ours:?}");
+    let ids: Vec<String> = ours.iter().map(|one| one.id.to_string()).collect();
+    assert!(accounting().all(|one| ids.contains(one.id.as_ref().unwrap())), "{ids:?}");
+    assert_eq!((&others[0].url, others[0].state), (&foreign, WebhookState::AwaitingContract));
+    let hooks = scene.simulator.provider().invoicing.hooks();
+    assert_eq!(hooks.iter().filter(|hook| hook.effective && !hook.paused).count(), 3, "{hooks:?}");
+
+    let shown = scene.metric(0, "tributary_subscriptions").await?;
+    let active = shown.iter().filter(|(labels, _)| labels.contains("phase=\"active\""));
+    assert_eq!(active.map(|(_, count)| count).sum::<f64>(), 22.0, "{shown:?}");
+    Ok(())
+}
+
+/// A webhook of somebody else, at an address of theirs.
+async fn subscribe_foreign(scene: &Scene) -> String {
+    let client = Client::with_scopes(&scene.simulator, &ACCOUNTING_SCOPES);
+    let url = "https://others.example.com/hooks".to_owned();
+    let names: Vec<String> = client
+        .http
+        .get(format!("{}/accounting/api/customers/webhooks/events", client.base))
+        .header("Ocp-Apim-Subscription-Key", client.key.clone().unwrap())
+        .header("Authorization", client.authorization.clone().unwrap())
+        .header("context", "none")
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let body = serde_json::json!({
+        "thirdPartyApplicationName": "theirs", "url": url, "secret": "a-secret-of-their-own", "eventTypes": names,
+    });
+    let answer = client
+        .http
+        .post(format!("{}/accounting/api/customers/webhooks/subscribe", client.base))
+        .header("Ocp-Apim-Subscription-Key", client.key.clone().unwrap())
+        .header("Authorization", client.authorization.clone().unwrap())
+        .header("context", "none")
+        .json(&body)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200, "{:?}", answer.text().await);
+    url
+}
+
+async fn one_that_the_provider_disables_is_a_gap_is_enabled_again_and_its_repair_is_asked_for(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "subs-disabled", 1, |_| {}).await?;
+    scene.connect(&[("accounting.resources", "customers,accounts")]).await?;
+    let ledger = scene.ledger().await?;
+    ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
+    let webhooks = scene.webhooks();
+    let customers = webhooks.iter().find(|one| one.url.ends_with("/customers")).unwrap();
+
+    assert!(scene.simulator.provider().accounting.disable(customers.id));
+    let disabled = Instant::now();
+    let opened = ledger.until(&scene, "a gap", |ledger| !ledger.gaps.is_empty()).await?;
+    let noticed = disabled.elapsed();
+    let repaired = ledger
+        .until(&scene, "enabled, and a repair", |ledger| {
+            active(ledger).len() == 2 && !ledger.repairs.is_empty()
+        })
+        .await?;
+
+    println!("noticed after {noticed:?}, enabled and repair asked for after {:?}", disabled.elapsed());
+    let gap = opened.gaps.values().next().unwrap();
+    assert_eq!((gap.cause, gap.state, gap.to), (GapCause::Disabled, GapState::Open, None));
+    let target = gap.target.unwrap();
+    assert_eq!(target.to_string(), "accounting/customers");
+    let repair = &repaired.repairs[&gap.id()];
+    assert_eq!((repair.state, repair.target), (RepairState::Requested, Some(target)));
+    assert_eq!(repair.from, gap.from);
+    let closed = &repaired.gaps[&gap.id()];
+    assert_eq!(
+        (closed.state, closed.to),
+        (GapState::Open, Some(repair.to)),
+        "only a certified read closes it"
+    );
+    assert!(noticed < POLL * 10, "{noticed:?}");
+    // It is the same one, and the other was left alone.
+    let after = scene.webhooks();
+    assert!(after.iter().all(|one| one.state == WebhookState::Active), "{after:?}");
+    assert_eq!(
+        after.iter().map(|one| one.id).collect::<Vec<_>>(),
+        webhooks.iter().map(|one| one.id).collect::<Vec<_>>()
+    );
+    let other: Vec<&Target> = repaired.gaps.values().filter_map(|gap| gap.target.as_ref()).collect();
+    assert_eq!(other, [&target]);
+    assert!(repaired.living(target).all(|one| one.phase == Phase::Active));
+    let open = scene.metric(0, "tributary_gap_open_seconds").await?;
+    let labels = format!("connector=\"{CONNECTOR}\",cause=\"disabled\"");
+    assert!(open.iter().any(|(known, seconds)| *known == labels && *seconds > 0.0), "{open:?}");
+    Ok(())
+}

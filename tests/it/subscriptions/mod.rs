@@ -1,0 +1,15 @@
+//! Subscriptions kept by workers as processes of their own, against the simulated provider, on real Kafka.
+//!
+//! Judged by what the provider has ([`scene`]) and by what stands in the state topic.
+
+mod living;
+mod scene;
+mod takeover;
+
+use crate::support::harness::Test;
+
+/// All tests of this module's parts.
+pub(crate) fn tests() -> Vec<Test> {
+    let parts = [living::tests(), takeover::tests()];
+    parts.into_iter().flatten().collect()
+}

@@ -1,0 +1,55 @@
+//! Two workers: one keeps the subscriptions, and when it dies the other does.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tributary::model::GapCause;
+use tributary::simulator::accounting::WebhookState;
+
+use super::scene::{Scene, active};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twice within 240;
+}
+
+/// What a worker may be silent for, by default, and what is given beyond.
+const SESSION: Duration = Duration::from_secs(6);
+const BEYOND: Duration = Duration::from_secs(5);
+
+async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twice(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "subs-takeover", 2, |_| {}).await?;
+    scene.connect(&[("accounting.resources", "customers,accounts,suppliers")]).await?;
+    let ledger = scene.ledger().await?;
+    let before = ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?;
+    // Both receive, and both tell.
+    let heard = |ledger: &tributary::webhooks::subscriptions::Ledger| ledger.heard.len();
+    ledger.until(&scene, "heard of both", |ledger| heard(ledger) == 2).await?;
+    let webhooks = scene.webhooks();
+    let dies = scene.runs_on().await?;
+    let lives = 1 - dies;
+
+    scene.reach(lives)?;
+    scene.workers[dies].kill();
+    let killed = Instant::now();
+    assert!(scene.simulator.provider().accounting.disable(webhooks[0].id));
+    let after = ledger
+        .until(&scene, "noticed and enabled by the other", |ledger| {
+            ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled) && active(ledger).len() == 3
+        })
+        .await?;
+
+    let took = killed.elapsed();
+    println!("the other had noticed and mended it {took:?} after the kill");
+    assert!(took < SESSION + BEYOND, "{took:?}");
+    let ids = |ledger: &tributary::webhooks::subscriptions::Ledger| {
+        ledger.subscriptions.values().filter_map(|one| one.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&after), ids(&before));
+    let standing = scene.webhooks();
+    assert_eq!(standing.len(), 3);
+    assert!(standing.iter().all(|one| one.state == WebhookState::Active), "{standing:?}");
+    Ok(())
+}
