@@ -56,7 +56,7 @@ impl Plugin for RecordSource {
     async fn run(&self, task: Task) -> Result<(), Failure> {
         let source = self.parse(&task.connector, &task.config).map_err(super::unusable)?;
         let mut streams = Sources::new(&task.tools, source.common.topic_prefix.clone());
-        let waiting = begun(&mut streams, source.stream_start);
+        let waiting = begun(&mut streams, source.snapshot.stream_start);
         let Some(stream) = task.cancel.run_until_cancelled(waiting).await else { return Ok(()) };
         match &stream.unverified {
             None => {

@@ -15,6 +15,7 @@ use crate::{
     config::WebhookSource,
     metrics,
     model::{self, InvoicingHook, Target, WebhookId},
+    random,
     retry::{Chain, Retry},
     secret::Secret,
     webhooks::subscriptions::{Call, Listed, Outcome, Seen, secret_of},
@@ -97,7 +98,7 @@ impl Calls {
                 Outcome::Names(api.event_names(*resource, ask).await?.into_iter().collect())
             }
             Call::Identify { resource, id } => seen(api.webhook(*resource, &webhook_id(id)?, ask).await?),
-            Call::Subscribe(one) | Call::Unsubscribe(one) => {
+            Call::Subscribe(one) => {
                 let resource = resource(one)?;
                 let subscription = Subscription {
                     application: one.registered_name(),
@@ -105,11 +106,7 @@ impl Calls {
                     secret: self.secret(one)?,
                     events: one.events.iter().cloned().collect(),
                 };
-                done(if matches!(call, Call::Subscribe(_)) {
-                    api.subscribe(resource, &subscription, ask).await?
-                } else {
-                    api.unsubscribe(resource, &subscription, ask).await?
-                })
+                done(api.subscribe(resource, &subscription, ask).await?)
             }
             Call::Read(one) => seen(api.webhook(resource(one)?, &id_of(one)?, ask).await?),
             Call::Enable(one) => done(api.set_enabled(resource(one)?, &id_of(one)?, true, ask).await?),
@@ -160,9 +157,7 @@ impl Calls {
             return Ok(secret);
         }
         if matches!(one.target, Target::Invoicing(_)) && one.fingerprint == model::Fingerprint::of("") {
-            let mut bytes = [0_u8; 24];
-            aws_lc_rs::rand::fill(&mut bytes).map_err(|_| unable("no random bytes are to be had"))?;
-            return Ok(Secret::from(bytes.map(|byte| format!("{byte:02x}")).concat()));
+            return random::hex::<24>().map(Secret::from).map_err(|error| unable(&error.to_string()));
         }
         Err(unable("its secret is not configured any more"))
     }

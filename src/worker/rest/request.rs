@@ -118,9 +118,8 @@ impl Body {
     /// The gap in `{"id": …}`.
     pub(super) fn gap(self) -> Result<String, Refusal> {
         let mut members = self.object()?;
-        let id = match members.remove("id") {
-            Some(Value::String(id)) => id,
-            _ => return Err(Refusal::bad_request("id must be the id of a gap, as GET …/gaps shows it")),
+        let Some(Value::String(id)) = members.remove("id") else {
+            return Err(Refusal::bad_request("id must be the id of a gap, as GET …/gaps shows it"));
         };
         nothing_else(&members, "id")?;
         Ok(id)

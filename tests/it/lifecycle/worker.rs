@@ -17,6 +17,7 @@ use tributary::kafka::{Admin, GroupOptions, Membership};
 use tributary::worker::access::Access;
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::grants::{Grants, Hosts};
+use tributary::worker::ledger::Ledgers;
 use tributary::worker::plugins::Plugins;
 use tributary::worker::state::State;
 use tributary::worker::state::statuses::RunState;
@@ -102,6 +103,7 @@ impl Local {
             worker: Arc::clone(config),
             faults: tokio::sync::watch::Sender::default().subscribe(),
             access: Access::new(Grants::default(), Arc::new(Hosts::new(config.clock_skew_max)), |_| true),
+            ledgers: Ledgers::new(Arc::clone(config), Admin::Real(kafka.clone())),
             settings,
         });
         let (handle, cancel) = (supervisor.handle(), CancellationToken::new());

@@ -100,7 +100,7 @@ async fn one_that_the_provider_disables_is_a_gap_is_enabled_again_and_its_repair
     let webhooks = scene.webhooks();
     let customers = webhooks.iter().find(|one| one.url.ends_with("/customers")).unwrap();
 
-    assert!(scene.simulator.provider().accounting.disable(customers.id));
+    assert!(scene.simulator.provider().accounting.disable(scene.simulator.provider(), customers.id));
     let disabled = Instant::now();
     let opened = ledger.until(&scene, "a gap", |ledger| !ledger.gaps.is_empty()).await?;
     let noticed = disabled.elapsed();

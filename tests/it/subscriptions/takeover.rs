@@ -34,7 +34,7 @@ async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twic
     scene.reach(lives)?;
     scene.workers[dies].kill();
     let killed = Instant::now();
-    assert!(scene.simulator.provider().accounting.disable(webhooks[0].id));
+    assert!(scene.simulator.provider().accounting.disable(scene.simulator.provider(), webhooks[0].id));
     let after = ledger
         .until(&scene, "noticed and enabled by the other", |ledger| {
             ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled) && active(ledger).len() == 3

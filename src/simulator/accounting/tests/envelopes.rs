@@ -247,7 +247,7 @@ async fn an_event_of_any_name_and_data_can_be_sent_to_an_active_webhook_alone() 
     let known = send(webhook);
     rig.idle().await;
     let unknown = send(Guid(1));
-    rig.provider.accounting.disable(webhook);
+    rig.provider.accounting.disable(&rig.provider, webhook);
     let disabled = send(webhook);
 
     let envelope = json(&receiver.received()[1]);

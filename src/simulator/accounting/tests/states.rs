@@ -346,7 +346,7 @@ async fn only_the_rows_of_the_table_are_allowed_unless_the_provider_is_generous(
                 };
                 match state {
                     AwaitingContract | Active => {}
-                    Disabled => assert!(rig.provider.accounting.disable(webhook)),
+                    Disabled => assert!(rig.provider.accounting.disable(&rig.provider, webhook)),
                     Deleted => assert_eq!(delete(&rig, webhook).await.0, 200),
                     Unsubscribed => {
                         let body = subscription("customers", &receiver.url());
