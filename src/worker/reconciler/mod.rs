@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! configuration, ledger, memory ─▶ plan ─▶ commit its changes ─▶ steps, at most four at once:
-//!        commit `before` ─▶ lease? ─▶ call the provider ─▶ settle ─▶ commit        until there is nothing to do but to wait
+//!        commit `before` ─▶ lease? ─▶ call the provider ─▶ settle ─▶ commit, with the next `before`
+//! until there is nothing to do but to wait
 //! ```
 //!
 //! What is planned and what outcomes mean is [`webhooks::subscriptions`](crate::webhooks::subscriptions)'; here it is done.
@@ -138,7 +139,7 @@ impl<'a> Reconciler<'a> {
         let is_paused = planned < self.pause_until;
         let has_changes = !plan.changes.is_empty();
         let alters = has_changes || plan.steps.iter().any(|step| !step.call.only_asks());
-        self.commit(&ledger, &plan.changes).await?;
+        self.commit(&plan.changes).await?;
         let has_steps = !is_paused && !plan.steps.is_empty();
         if has_steps {
             self.go(plan.steps, planned, is_over).await?;
@@ -196,16 +197,19 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    async fn commit(&mut self, ledger: &Ledger, changes: &[Change]) -> Result<(), Failure> {
+    /// Writes changes at once; nobody has come after this instance where it succeeds.
+    async fn commit(&mut self, changes: &[Change]) -> Result<(), Failure> {
         if changes.is_empty() {
             return Ok(());
         }
+        let known: Vec<String> =
+            self.handle.read(&self.task.connector, |ledger| ledger.gaps.keys().cloned().collect());
         let written = self.writer.commit(changes).await;
         written.map_err(|error| Failure::transaction("write to the ledger of subscriptions", error))?;
         for change in changes {
             if let Change::Gap(gap) = change
                 && gap.state == GapState::Open
-                && !ledger.gaps.contains_key(&gap.id())
+                && !known.contains(&gap.id())
             {
                 metrics::gap_written(gap.cause.label());
                 let (connector, cause) = (&*self.task.connector, gap.cause.label());

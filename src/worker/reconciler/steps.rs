@@ -41,21 +41,28 @@ impl Reconciler<'_> {
         let end = planned + self.desired.request;
         let mut queue = steps.into_iter();
         let mut flying: JoinSet<Answered> = JoinSet::new();
+        let (mut changes, mut settled) = (Vec::new(), Vec::new());
         let mut stopped = None;
         loop {
             // One that is begun late would have no time left; it is planned anew.
             let is_late = Instant::now() + self.desired.request / 2 > end;
-            if stopped.is_none() && !is_over() && !is_late {
-                let next: Vec<Step> = queue.by_ref().take(AT_ONCE - flying.len()).collect();
-                self.launch(next, end, &mut flying).await?;
+            let room = if stopped.is_none() && !is_over() && !is_late { AT_ONCE - flying.len() } else { 0 };
+            let next: Vec<Step> = queue.by_ref().take(room).collect();
+            // What came of some is written with what is to stand before the next.
+            changes.extend(next.iter().flat_map(|step| step.before.iter().cloned()));
+            self.commit(&changes).await?;
+            for call in settled.drain(..) {
+                failpoint::reach(&format!("subscriptions.{call}.settled"));
             }
+            self.launch(next, end, &mut flying)?;
             let Some(answered) = self.answers(&mut flying).await else { break };
-            self.settle(&answered).await?;
+            changes = self.settle(&answered);
             for one in answered {
                 match one.stop {
                     Some(stop) => stopped = Some(worse(stopped, stop)),
                     None => self.backoff.reset(),
                 }
+                settled.push(one.call);
             }
         }
         match stopped {
@@ -70,19 +77,8 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Writes what has to stand before, then calls.
-    async fn launch(
-        &mut self,
-        steps: Vec<Step>,
-        end: Instant,
-        flying: &mut JoinSet<Answered>,
-    ) -> Result<(), Failure> {
-        if steps.is_empty() {
-            return Ok(());
-        }
-        let before: Vec<Change> = steps.iter().flat_map(|step| step.before.iter().cloned()).collect();
-        let ledger = self.handle.ledger(&self.task.connector);
-        self.commit(&ledger, &before).await?;
+    /// Calls the provider for each; what has to stand before is written.
+    fn launch(&self, steps: Vec<Step>, end: Instant, flying: &mut JoinSet<Answered>) -> Result<(), Failure> {
         for Step { call, why, .. } in steps {
             failpoint::reach(&format!("subscriptions.{call}.before"));
             if !(self.task.tools.lease)() {
@@ -118,10 +114,9 @@ impl Reconciler<'_> {
         Some(answered)
     }
 
-    /// Writes what outcomes mean.
-    async fn settle(&mut self, answered: &[Answered]) -> Result<(), Failure> {
+    /// What is to be written of outcomes.
+    fn settle(&mut self, answered: &[Answered]) -> Vec<Change> {
         let mut ledger = self.handle.ledger(&self.task.connector);
-        let standing = ledger.clone();
         let wanted = self.wanted(&ledger);
         let mut changes = Vec::new();
         for Answered { call, outcome, .. } in answered {
@@ -136,11 +131,7 @@ impl Reconciler<'_> {
             changes.extend(one);
             self.tell(call, outcome);
         }
-        self.commit(&standing, &changes).await?;
-        for Answered { call, .. } in answered {
-            failpoint::reach(&format!("subscriptions.{call}.settled"));
-        }
-        Ok(())
+        changes
     }
 
     fn tell(&self, call: &Call, outcome: &Outcome) {

@@ -5,7 +5,7 @@ use tributary::model::{GapCause, GapState, Phase, RepairState, Target};
 use tributary::simulator::accounting::WebhookState;
 
 use super::scene::{CONNECTOR, POLL, Scene, active};
-use crate::simulator::{ACCOUNTING_SCOPES, Client};
+use crate::simulator::Client;
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -59,34 +59,13 @@ async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothi
 
 /// A webhook of somebody else, at an address of theirs.
 async fn subscribe_foreign(scene: &Scene) -> String {
-    let client = Client::with_scopes(&scene.simulator, &ACCOUNTING_SCOPES);
+    let client = Client::accounting(&scene.simulator).context("none");
     let url = "https://others.example.com/hooks".to_owned();
-    let names: Vec<String> = client
-        .http
-        .get(format!("{}/accounting/api/customers/webhooks/events", client.base))
-        .header("Ocp-Apim-Subscription-Key", client.key.clone().unwrap())
-        .header("Authorization", client.authorization.clone().unwrap())
-        .header("context", "none")
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
+    let names = client.get("/accounting/api/customers/webhooks/events").await.ok();
     let body = serde_json::json!({
         "thirdPartyApplicationName": "theirs", "url": url, "secret": "a-secret-of-their-own", "eventTypes": names,
     });
-    let answer = client
-        .http
-        .post(format!("{}/accounting/api/customers/webhooks/subscribe", client.base))
-        .header("Ocp-Apim-Subscription-Key", client.key.clone().unwrap())
-        .header("Authorization", client.authorization.clone().unwrap())
-        .header("context", "none")
-        .json(&body)
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(answer.status(), 200, "{:?}", answer.text().await);
+    client.post("/accounting/api/customers/webhooks/subscribe", &body).await.ok();
     url
 }
 
