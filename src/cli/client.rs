@@ -8,7 +8,8 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode};
+pub(super) use reqwest::Method;
+use reqwest::{Certificate, Client, ClientBuilder, StatusCode};
 use serde_json::Value;
 use url::Url;
 

@@ -5,12 +5,11 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
     Failure,
-    client::{Access, Worker},
+    client::{Access, Method, Worker},
     outside,
     table::{columns, harmless},
 };

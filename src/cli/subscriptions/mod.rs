@@ -15,13 +15,12 @@ mod wait;
 use std::{io::Write, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use reqwest::Method;
 use serde_json::json;
 use url::Url;
 
 use super::{
     Environment, Failure, block_on,
-    client::{Access, Worker},
+    client::{Access, Method, Worker},
     load, outside,
 };
 use crate::{config::worker::LogFormat, telemetry};

@@ -9,14 +9,13 @@ use std::{
     time::Duration,
 };
 
-use reqwest::Method;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{path, show};
 use crate::cli::{
     Failure,
-    client::{Worker, refusal},
+    client::{Method, Worker, refusal},
     outside,
 };
 

@@ -76,7 +76,7 @@ async fn hooks_of_somebody_else_are_made_and_deleted_by_hand() {
     let client = Client::bare(&simulator);
     let theirs = json!({
         "company": 0,
-        "uri": "http://127.0.0.1:9/api/webhooks/incoming/Theirs",
+        "uri": "http://127.0.0.1:9/api/webhooks/incoming/Invoicing",
         "entity": "Customer",
         "action": "Updated",
         "secret": "a secret of at least thirty-two characters",
