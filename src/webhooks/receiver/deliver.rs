@@ -13,7 +13,10 @@ use axum::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, request::Parts};
 use http_body::Body as _;
-use tokio::time::Instant;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 
 use super::{
     super::{
@@ -200,7 +203,7 @@ impl<T: Take> Shared<T> {
         let delivery = Delivery { context: Arc::new(context), body };
         let mut reading = delivery.read();
         let end = if reading.acknowledges {
-            self.acknowledge(receiver, &delivery.context, reading);
+            self.acknowledge(receiver, &delivery.context, reading).await;
             DeliveryEnd::Acknowledged
         } else {
             let (context, webhook) = (Arc::clone(&delivery.context), reading.webhook_id.take());
@@ -233,14 +236,20 @@ impl<T: Take> Shared<T> {
         self.options.hearing.note(&context.connector, by, context.received_at);
     }
 
-    fn acknowledge(&self, receiver: &Receiver, context: &Context, reading: Reading) {
+    /// Tells of an Acknowledge, and waits until that is durable. Not for long: the provider is told in any case, and a subscription
+    /// that nobody knows of shows itself by what it sends.
+    async fn acknowledge(&self, receiver: &Receiver, context: &Context, reading: Reading) {
         let acknowledged = Acknowledged {
             connector: Arc::clone(&receiver.connector),
             webhook_id: reading.webhook_id,
             resource: reading.resource.or_else(|| registered(context)),
             received_at: context.received_at,
         };
-        if self.acknowledged.try_send(acknowledged).is_err() {
+        let (noted, durable) = oneshot::channel();
+        if self.acknowledged.try_send((acknowledged, noted)).is_ok() {
+            // Where nobody will write it there is nothing to wait for.
+            drop(timeout(self.options.acknowledge_time, durable).await);
+        } else {
             metrics::acknowledgement_dropped();
             tracing::warn!(
                 connector = &*receiver.connector,

@@ -34,7 +34,10 @@ use axum::{
 };
 use http::Method;
 use ipnet::IpNet;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use self::budget::Budget;
 use super::{
@@ -93,6 +96,8 @@ pub struct Options {
     pub oversized: Option<mpsc::Sender<Oversized>>,
     /// Where it is noted by which subscriptions deliveries come.
     pub hearing: Hearing,
+    /// How long the answer to an Acknowledge waits until others can know of it.
+    pub acknowledge_time: Duration,
 }
 
 impl Default for Options {
@@ -105,6 +110,7 @@ impl Default for Options {
             retry_after: Duration::from_secs(5),
             oversized: None,
             hearing: Hearing::default(),
+            acknowledge_time: Duration::from_secs(2),
         }
     }
 }
@@ -121,6 +127,10 @@ pub struct Acknowledged {
     /// Microseconds since 1970.
     pub received_at: i64,
 }
+
+/// An Acknowledge, and where it is told that it is durable: with the answer the provider makes the subscription active, and a
+/// crash of this process must not make nobody know of it.
+pub type Noted = (Acknowledged, oneshot::Sender<()>);
 
 /// A verified delivery was too large to be taken: the provider will repeat it in vain, so it is lost unless it is read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +150,7 @@ pub struct Oversized {
 pub fn router<T: Take>(
     receivers: Receivers,
     take: Arc<T>,
-    acknowledged: mpsc::Sender<Acknowledged>,
+    acknowledged: mpsc::Sender<Noted>,
     options: Options,
 ) -> Router {
     let budget = Budget::new(options.unverified_bytes, options.verified_bytes);
@@ -158,7 +168,7 @@ pub fn router<T: Take>(
 struct Shared<T> {
     receivers: Receivers,
     take: Arc<T>,
-    acknowledged: mpsc::Sender<Acknowledged>,
+    acknowledged: mpsc::Sender<Noted>,
     budget: Arc<Budget>,
     /// What deliveries to nobody are hashed with; what comes of it is not looked at.
     nobody: Keys,

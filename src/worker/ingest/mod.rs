@@ -65,7 +65,7 @@ use crate::{
     webhooks::{
         hearing::Hearing,
         intake::{Intake, Producers, Times},
-        receiver::{self, Acknowledged, Oversized},
+        receiver::{self, Noted, Oversized},
         receivers::Receivers,
     },
 };
@@ -222,7 +222,7 @@ impl Ingest {
             prefixes: prefixes.clone(),
             faults: told_faults,
         };
-        let (acknowledged, hears_acknowledged) = mpsc::channel::<Acknowledged>(NOTES);
+        let (acknowledged, hears_acknowledged) = mpsc::channel::<Noted>(NOTES);
         let (oversized, hears_oversized) = mpsc::channel::<Oversized>(NOTES);
         let hearing = Hearing::default();
         let options = receiver::Options {

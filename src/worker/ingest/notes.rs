@@ -4,7 +4,8 @@
 //! it. By which subscriptions deliveries come is told every so often ([`telling`](super::telling)).
 //!
 //! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is worth less, since the provider itself
-//!   tells whether a subscription is active: at most [`MOST`] wait, and those of a worker that ends are forgotten.
+//!   tells whether a subscription is active: at most [`MOST`] wait, and those of a worker that ends are forgotten. Its answer waits
+//!   for it a moment, so that while Kafka is there no subscription becomes active that nobody knows of.
 //! - A prefix that is not open yet holds up nobody else.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -12,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -28,7 +29,7 @@ use crate::{
     model::{Acknowledge, EncodedRecord, Key},
     retry::{Backoff, Chain, Policy, Retry},
     webhooks::{
-        receiver::{Acknowledged, Oversized},
+        receiver::{Acknowledged, Noted, Oversized},
         receivers::Receivers,
     },
 };
@@ -54,12 +55,12 @@ pub(super) struct Notes {
 
 /// Where it hears of things.
 pub(super) struct Ears {
-    pub(super) acknowledged: mpsc::Receiver<Acknowledged>,
+    pub(super) acknowledged: mpsc::Receiver<Noted>,
     pub(super) oversized: mpsc::Receiver<Oversized>,
 }
 
-/// Acknowledges that wait, by prefix and key: a later one of the same subscription replaces it.
-type Waiting = BTreeMap<(String, String), (Key, Value)>;
+/// Acknowledges that wait, by prefix and key: a later one of the same subscription replaces it. Who waits for it is told.
+type Waiting = BTreeMap<(String, String), (Key, Value, Vec<oneshot::Sender<()>>)>;
 
 impl Notes {
     /// Writes until it is cancelled.
@@ -113,7 +114,7 @@ impl Notes {
         }
     }
 
-    fn acknowledge(&self, note: Acknowledged, waiting: &mut Waiting) {
+    fn acknowledge(&self, (note, durable): Noted, waiting: &mut Waiting) {
         let Acknowledged { connector, webhook_id, resource, received_at } = note;
         let webhook_id = webhook_id.unwrap_or_default();
         tracing::info!(connector = &*connector, webhook_id, "a subscription is acknowledged");
@@ -130,7 +131,12 @@ impl Notes {
         let note = Acknowledge { webhook_id, resource, received_at, worker: self.worker.to_string() };
         // Plain data: it always becomes JSON.
         let value = serde_json::to_value(note).unwrap_or_default();
-        waiting.insert((prefix, key.as_str().to_owned()), (key, value));
+        let place = (prefix, key.as_str().to_owned());
+        let mut told = waiting.remove(&place).map(|(_, _, told)| told).unwrap_or_default();
+        // Those before have been answered by now.
+        told.retain(|waits| !waits.is_closed());
+        told.push(durable);
+        waiting.insert(place, (key, value, told));
     }
 
     async fn oversized(&self, note: Oversized) {
@@ -157,7 +163,7 @@ impl Notes {
         producer: &mut Option<Producer>,
     ) -> Result<(), kafka::Error> {
         let mut acknowledges = Vec::new();
-        for ((prefix, name), (key, value)) in &*waiting {
+        for ((prefix, name), (key, value, _)) in &*waiting {
             if let Some(record) = self.record(prefix, key, value) {
                 acknowledges.push(((prefix.clone(), name.clone()), record));
             }
@@ -192,7 +198,11 @@ impl Notes {
         let heard_of: Vec<_> = heard.iter().map(|(_, record)| producer.send(record.clone())).collect();
         for ((place, _), sent) in acknowledges.iter().zip(told) {
             match report(sent, until).await {
-                Ok(()) => drop(waiting.remove(place)),
+                Ok(()) => {
+                    let told = waiting.remove(place).map(|(_, _, told)| told).unwrap_or_default();
+                    // Who has answered meanwhile does not wait any more.
+                    told.into_iter().for_each(|waits| waits.send(()).unwrap_or_default());
+                }
                 Err(error) => failed = Some(error),
             }
         }

@@ -20,7 +20,7 @@ use tributary::{
     webhooks::{
         delivery::{Delivery, Reading},
         intake::Outcome,
-        receiver::{self, Acknowledged, Oversized, Take},
+        receiver::{self, Noted, Oversized, Take},
         receivers::{Faulty, Receiver, Receivers, Taking},
     },
 };
@@ -102,7 +102,7 @@ impl Setup {
 pub(super) struct Rig {
     pub(super) address: SocketAddr,
     pub(super) taken: Arc<Taken>,
-    pub(super) acknowledged: mpsc::Receiver<Acknowledged>,
+    pub(super) acknowledged: mpsc::Receiver<Noted>,
     pub(super) oversized: mpsc::Receiver<Oversized>,
     receivers: Receivers,
     source: WebhookSource,
@@ -137,6 +137,7 @@ impl Rig {
             receiver: receiver::Options {
                 body_time: PATIENCE,
                 oversized: Some(oversized_sender),
+                acknowledge_time: Duration::from_millis(100),
                 ..receiver::Options::default()
             },
         };

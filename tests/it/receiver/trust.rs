@@ -327,9 +327,9 @@ async fn an_acknowledge_is_answered_reported_and_not_taken() {
     let first = rig.ask(&acknowledge("a", "Customers")).await;
     // The channel is full: nobody waits, and the provider is told all the same.
     let second = rig.ask(&acknowledge("b", "Customers")).await;
-    let told = rig.acknowledged.recv().await.unwrap();
+    let (told, _) = rig.acknowledged.recv().await.unwrap();
     let third = rig.ask(&acknowledge("c", "whatever it calls them")).await;
-    let told_third = rig.acknowledged.recv().await.unwrap();
+    let (told_third, _) = rig.acknowledged.recv().await.unwrap();
 
     assert_eq!([first.status, second.status, third.status], [200; 3]);
     let expected = |id: &str, resource, received_at| Acknowledged {

@@ -31,7 +31,7 @@ pub(super) const POLL: Duration = Duration::from_millis(300);
 /// How often a condition is looked at that gives no sign.
 const STEP: Duration = Duration::from_millis(50);
 /// The receivers' name, which leads to one of them.
-const HOST: &str = "hooks.example.com";
+pub(super) const HOST: &str = "hooks.example.com";
 const ENCRYPTION_KEY: &str = "the key of the grants here, long enough";
 pub(super) const SECRET: &str = "0123456789abcdef-first";
 
@@ -87,8 +87,23 @@ impl Scene {
         let address = address.ok_or_else(|| self.workers[worker].error("it receives nowhere"))?;
         let provider = self.simulator.provider();
         provider.turn(|knobs| {
-            knobs.delivery.resolve.insert(HOST.to_owned(), address);
+            let names = [HOST.to_owned(), format!("other.{HOST}")];
+            knobs.delivery.resolve.extend(names.map(|name| (name, address)));
         });
+        Ok(())
+    }
+
+    /// The receivers have this name from their next life on.
+    pub(super) fn rename(&self, host: &str) -> Result<()> {
+        let failed = |error: std::io::Error| Error(format!("rename: {error}"));
+        for worker in &self.workers {
+            let text = fs::read_to_string(worker.config()).map_err(failed)?;
+            let line = |line: &str| match line.strip_prefix("webhook.advertised.url=") {
+                Some(_) => format!("webhook.advertised.url=https://{host}\n"),
+                None => format!("{line}\n"),
+            };
+            fs::write(worker.config(), text.lines().map(line).collect::<String>()).map_err(failed)?;
+        }
         Ok(())
     }
 

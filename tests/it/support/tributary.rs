@@ -42,7 +42,7 @@ impl Tributary {
         let text = text(bootstrap, group, &directory.join("state").display().to_string(), properties);
         std::fs::write(&config, text)
             .map_err(|error| Error(format!("write {}: {error}", config.display())))?;
-        let process = spawn(name, &config, &directory, 0)?;
+        let process = spawn(name, &config, &directory, 0, &[])?;
         let mut worker =
             Self { name: name.to_owned(), url: String::new(), config, directory, process, lives: 1 };
         worker.ready().await?;
@@ -63,9 +63,25 @@ impl Tributary {
 
     /// Its next life, on the same disk, until it is healthy.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
-        self.process = spawn(&self.name, &self.config, &self.directory, self.lives)?;
+        self.process = spawn(&self.name, &self.config, &self.directory, self.lives, &[])?;
         self.lives += 1;
         self.ready().await
+    }
+
+    /// Its next life, in which it dies where `place` says ([`tributary::failpoint`]); healthy until then, unless it dies before.
+    pub(crate) async fn start_again_to_die(&mut self, place: &str) -> Result<()> {
+        let variable = (tributary::failpoint::VARIABLE, place);
+        self.process = spawn(&self.name, &self.config, &self.directory, self.lives, &[variable])?;
+        self.lives += 1;
+        match self.ready().await {
+            Err(error) if self.runs() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until it has died.
+    pub(crate) async fn dead(&self) -> Result<()> {
+        self.process.wait(START_LIMIT).await.map(drop)
     }
 
     /// Where its REST API is.
@@ -111,9 +127,16 @@ impl Tributary {
     }
 }
 
-fn spawn(name: &str, config: &Path, directory: &Path, life: u32) -> Result<Process> {
+fn spawn(
+    name: &str,
+    config: &Path,
+    directory: &Path,
+    life: u32,
+    variables: &[(&str, &str)],
+) -> Result<Process> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     command.args(["run", "--config"]).arg(config).env("TRIBUTARY_TEST_PLUGINS", "true");
+    command.envs(variables.iter().copied());
     Process::spawn(name, command, &directory.join(format!("worker-{life}.log")))
 }
 

@@ -1,0 +1,245 @@
+//! The worker dies at every step of every plan, and in the end there is one subscription of each and no orphan.
+//!
+//! Each case is one life: started with the place to die at, made to plan something, dead, and started again without. What the
+//! provider has at the end is compared with what was declared. `TRIBUTARY_TEST_CYCLES` says how many cases there are.
+
+use std::collections::BTreeSet;
+
+use tributary::model::GapState;
+use tributary::simulator::accounting::WebhookState;
+use tributary::webhooks::subscriptions::Ledger;
+
+use super::scene::{CONNECTOR, HOST, Scene, active};
+use crate::support::{Result, Shared, cycles};
+
+const CASES: u32 = 2;
+const LAST: u64 = 60;
+
+/// All tests of this module.
+pub(crate) fn tests() -> Vec<crate::support::harness::Test> {
+    let name =
+        concat!(module_path!(), "::a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared");
+    let run = a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared;
+    vec![crate::support::harness::Test::real(name, run).within(180 + LAST * u64::from(cycles(CASES)))]
+}
+
+/// What makes a worker plan something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// People want all removed.
+    Remove,
+    /// People want all back.
+    Apply,
+    /// A new secret.
+    Rotate,
+    /// The provider disables one.
+    Disable,
+    /// The provider pauses a hook.
+    Pause,
+    /// Somebody deletes one.
+    Lose,
+    /// The receivers have another name, and subscriptions are moved in place.
+    Move,
+    /// A worker has died between the provider's answer and its own note of it.
+    Orphan,
+}
+
+/// Where to die, and what leads there. The first ones are those that hurt most.
+const PLACES: [(Cause, &str); 30] = [
+    (Cause::Apply, "subscribe.called"),
+    (Cause::Remove, "delete.called"),
+    (Cause::Orphan, "identify.settled"),
+    (Cause::Disable, "enable.called"),
+    (Cause::Move, "move.called"),
+    (Cause::Apply, "subscribe.before"),
+    (Cause::Apply, "subscribe.settled"),
+    (Cause::Apply, "names.before"),
+    (Cause::Apply, "names.called"),
+    (Cause::Apply, "names.settled"),
+    (Cause::Apply, "read.before"),
+    (Cause::Apply, "read.called"),
+    (Cause::Apply, "read.settled"),
+    (Cause::Remove, "delete.before"),
+    (Cause::Remove, "delete.settled"),
+    (Cause::Rotate, "subscribe.called"),
+    (Cause::Rotate, "delete.before"),
+    (Cause::Rotate, "delete.called"),
+    (Cause::Disable, "enable.before"),
+    (Cause::Disable, "enable.settled"),
+    (Cause::Pause, "list.before"),
+    (Cause::Pause, "list.called"),
+    (Cause::Pause, "list.settled"),
+    (Cause::Pause, "delete.called"),
+    (Cause::Pause, "subscribe.called"),
+    (Cause::Lose, "subscribe.called"),
+    (Cause::Move, "move.before"),
+    (Cause::Move, "move.settled"),
+    (Cause::Orphan, "identify.before"),
+    (Cause::Orphan, "identify.called"),
+];
+
+async fn a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared(
+    shared: &'static Shared,
+) -> Result<()> {
+    let mut stage = Stage::start(shared).await?;
+    let places = PLACES.iter().cycle().take(cycles(CASES) as usize);
+    for (number, (cause, place)) in places.enumerate() {
+        stage
+            .die(*cause, place)
+            .await
+            .map_err(|error| crate::support::Error(format!("case {number}, {cause:?}, {place}: {error}")))?;
+    }
+    println!("subscriptions: a worker died at {} places", cycles(CASES));
+    Ok(())
+}
+
+struct Stage {
+    scene: Scene,
+    secrets: u32,
+    moves: u32,
+}
+
+impl Stage {
+    async fn start(shared: &Shared) -> Result<Self> {
+        let scene = Scene::start(shared, "subs-crash", 1, |_| {}).await?;
+        let stage = Self { scene, secrets: 1, moves: 0 };
+        stage.scene.connect(&stage.settings()).await?;
+        stage.stands().await?;
+        Ok(stage)
+    }
+
+    /// What the connector is configured with now.
+    fn settings(&self) -> Vec<(&'static str, &'static str)> {
+        let secrets = ["0123456789abcdef-even", "0123456789abcdef-odd"];
+        let now = (self.secrets % 2) as usize;
+        vec![
+            ("accounting.resources", "customers,accounts"),
+            ("accounting.secret", secrets[now]),
+            ("accounting.secret.previous", secrets[1 - now]),
+            ("invoicing.hooks", "Customer:Created"),
+            ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+            ("invoicing.login.mail", "ana@example.com"),
+            ("invoicing.login.password", "simulated-password"),
+            ("provider.request.timeout.ms", "2000"),
+            ("subscriptions.move", "change"),
+            ("subscriptions.ready.timeout.ms", "200"),
+            ("subscriptions.overlap.ms", "100"),
+        ]
+    }
+
+    async fn wish(&self, what: &str) -> Result<()> {
+        let path = format!("/connectors/{CONNECTOR}/subscriptions/{what}");
+        let (status, answer) = self.scene.ask(0, "POST", &path, None).await?;
+        assert_eq!(status, 202, "{answer}");
+        Ok(())
+    }
+
+    async fn die(&mut self, cause: Cause, place: &str) -> Result<()> {
+        let at = format!("subscriptions.{place}");
+        if cause == Cause::Apply {
+            self.wish("remove").await?;
+            self.is_empty().await?;
+        }
+        // The provider does nothing of its own while nobody is there to notice it.
+        self.scene.workers[0].kill();
+        match cause {
+            Cause::Move => {
+                self.moves += 1;
+                let names = [HOST.to_owned(), format!("other.{HOST}")];
+                self.scene.rename(&names[(self.moves % 2) as usize])?;
+            }
+            Cause::Orphan => {
+                self.scene.workers[0].start_again_to_die("subscriptions.subscribe.called").await?;
+                self.scene.reach(0)?;
+                self.rotate().await?;
+                self.scene.workers[0].dead().await?;
+            }
+            _ => {}
+        }
+        if cause == Cause::Lose || cause == Cause::Disable {
+            let provider = self.scene.simulator.provider();
+            let webhook = self.scene.webhooks()[0].id;
+            if cause == Cause::Disable {
+                assert!(provider.accounting.disable(provider, webhook));
+            } else {
+                assert!(provider.accounting.lose(provider, webhook, false));
+            }
+        }
+        if cause == Cause::Pause {
+            let provider = self.scene.simulator.provider();
+            let hook = provider.invoicing.hooks()[0].id;
+            assert!(provider.invoicing.pause(provider, hook, true));
+        }
+        self.scene.workers[0].start_again_to_die(&at).await?;
+        self.scene.reach(0)?;
+        match cause {
+            Cause::Remove => self.wish("remove").await.ok(),
+            Cause::Apply => self.wish("apply").await.ok(),
+            Cause::Rotate => self.rotate().await.ok(),
+            _ => None,
+        };
+        self.scene.workers[0].dead().await?;
+
+        self.scene.workers[0].start_again().await?;
+        self.scene.reach(0)?;
+        match cause {
+            Cause::Remove => {
+                self.wish("remove").await?;
+                self.is_empty().await?;
+                self.wish("apply").await?;
+            }
+            Cause::Apply => self.wish("apply").await?,
+            Cause::Rotate => self.scene.configure(&self.settings()).await?,
+            _ => {}
+        }
+        self.stands().await
+    }
+
+    async fn rotate(&mut self) -> Result<()> {
+        self.secrets += 1;
+        self.scene.configure(&self.settings()).await
+    }
+
+    /// Waits until nothing of ours is there.
+    async fn is_empty(&self) -> Result<()> {
+        let none = |ledger: &Ledger| !ledger.subscriptions.values().any(|one| one.phase.may_live());
+        self.scene.ledger().await?.until(&self.scene, "all deleted", none).await?;
+        assert_eq!(self.ours().len(), 0);
+        Ok(())
+    }
+
+    fn ours(&self) -> Vec<tributary::simulator::accounting::WebhookTruth> {
+        self.scene.webhooks()
+    }
+
+    /// Waits until everything is as declared, and holds it against what the provider has.
+    async fn stands(&self) -> Result<()> {
+        let secret = self.settings()[1].1;
+        let wanted = tributary::model::Fingerprint::of(secret);
+        let done = |ledger: &Ledger| {
+            let current = ledger.subscriptions.values().filter(|one| one.phase.may_live());
+            let current = current.filter(|one| one.target.resource().is_some());
+            active(ledger).len() == 3
+                && ledger.wish.as_ref().is_none_or(|wish| wish.done == Some(wish.number) && !wish.removed)
+                && current.clone().all(|one| one.fingerprint == wanted)
+                && ledger.gaps.values().all(|gap| gap.to.is_some() || gap.state != GapState::Open)
+        };
+        let ledger = self.scene.ledger().await?.until(&self.scene, "all as declared", done).await?;
+        let living = self.scene.webhooks();
+        let resources: BTreeSet<_> = living.iter().map(|one| one.resource.plural()).collect();
+        assert_eq!((living.len(), resources.len()), (2, 2), "{living:?}");
+        assert!(living.iter().all(|one| one.state == WebhookState::Active), "{living:?}");
+        for one in &living {
+            let known = ledger.by_id(&one.id.to_string());
+            assert!(known.is_some_and(|known| known.url == one.url), "{one:?}: {known:?}");
+        }
+        let hooks = self.scene.simulator.provider().invoicing.hooks();
+        assert_eq!(hooks.iter().filter(|hook| !hook.paused).count(), 1, "{hooks:?}");
+        assert_eq!(hooks.len(), 1, "{hooks:?}");
+        let unmended = ledger.gaps.iter().filter(|(id, gap)| {
+            gap.target.is_none_or(|target| target.resource().is_some()) && !ledger.repairs.contains_key(*id)
+        });
+        assert_eq!(unmended.count(), 0, "{:?}", ledger.gaps);
+        Ok(())
+    }
+}
