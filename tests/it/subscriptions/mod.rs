@@ -2,6 +2,7 @@
 //!
 //! Judged by what the provider has ([`scene`]) and by what stands in the state topic.
 
+mod changing;
 mod crash;
 mod living;
 mod scene;
@@ -11,6 +12,6 @@ use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    let parts = [living::tests(), takeover::tests(), crash::tests()];
+    let parts = [living::tests(), changing::tests(), takeover::tests(), crash::tests()];
     parts.into_iter().flatten().collect()
 }

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 use tributary::config;
 use tributary::kafka::Admin;
-use tributary::model::{Phase, Target, TopicPrefix};
+use tributary::model::{Moment, Phase, Target, TopicPrefix, Wish};
 use tributary::simulator::Simulator;
 use tributary::simulator::accounting::{WebhookState, WebhookTruth};
 use tributary::simulator::settings::Settings;
-use tributary::webhooks::subscriptions::Ledger;
+use tributary::webhooks::subscriptions::{Change, Ledger};
 use tributary::worker::ledger::{Handle, Ledgers};
 
 use crate::simulator::{KEY, start};
@@ -115,8 +115,38 @@ impl Scene {
         login.finish(&self.http).await.map(drop)
     }
 
+    /// Asks once for the connector with this configuration.
+    pub(super) async fn put(&self, config: &Value) -> Result<(u16, Value)> {
+        self.ask(0, "PUT", &format!("/connectors/{CONNECTOR}/config"), Some(config)).await
+    }
+
+    /// Waits until the first worker has ended by itself.
+    pub(super) async fn until_dead(&self, what: &str) -> Result<()> {
+        let end = Instant::now() + LIMIT;
+        while self.workers[0].runs() {
+            if Instant::now() > end {
+                return Err(self.workers[0].error(&format!("it does not die at {what}")));
+            }
+            sleep(STEP).await;
+        }
+        Ok(())
+    }
+
     /// Has the connector with these settings.
     pub(super) async fn configure(&self, settings: &[(&str, &str)]) -> Result<()> {
+        let config = self.config(settings);
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.put(&config).await {
+                Ok((200 | 201, _)) => return Ok(()),
+                Ok((503, _)) | Err(_) if Instant::now() < end => sleep(STEP).await,
+                other => return Err(Error(format!("connect: {other:?}"))),
+            }
+        }
+    }
+
+    /// The connector's configuration with these settings over those it needs.
+    pub(super) fn config(&self, settings: &[(&str, &str)]) -> Value {
         let address = self.simulator.base_url().to_string();
         let mut config = json!({
             "connector.class": "WebhookSource",
@@ -142,16 +172,7 @@ impl Scene {
         for (key, value) in settings {
             config[*key] = json!(value);
         }
-        let path = format!("/connectors/{CONNECTOR}/config");
-        let end = Instant::now() + LIMIT;
-        loop {
-            let answer = self.ask(0, "PUT", &path, Some(&config)).await;
-            match answer {
-                Ok((200 | 201, _)) => return Ok(()),
-                Ok((503, _)) | Err(_) if Instant::now() < end => sleep(STEP).await,
-                other => return Err(Error(format!("connect: {other:?}"))),
-            }
-        }
+        config
     }
 
     /// Asks a worker over its REST API.
@@ -234,6 +255,12 @@ impl Watched {
     /// As it stands.
     pub(super) fn now(&self) -> Ledger {
         self.handle.ledger(CONNECTOR)
+    }
+
+    /// Writes what a person wishes.
+    pub(super) async fn wish(&self, number: u64, removed: bool) {
+        let wish = Wish { number, removed, at: Moment::now().micros(), done: None };
+        self.handle.put(CONNECTOR, &Change::Wish(wish)).await.unwrap();
     }
 
     /// Waits until it says this.

@@ -63,17 +63,19 @@ impl Tributary {
 
     /// Its next life, on the same disk, until it is healthy.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
-        self.process = spawn(&self.name, &self.config, &self.directory, self.lives, &[])?;
+        self.start_again_with(&[]).await
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) async fn start_again_with(&mut self, environment: &[(&str, &str)]) -> Result<()> {
+        self.process = spawn(&self.name, &self.config, &self.directory, self.lives, environment)?;
         self.lives += 1;
         self.ready().await
     }
 
-    /// Its next life, in which it dies where `place` says ([`tributary::failpoint`]); healthy until then, unless it dies before.
+    /// Its next life, in which it dies where `place` says ([`tributary::failpoint`]): healthy until then, unless it dies before.
     pub(crate) async fn start_again_to_die(&mut self, place: &str) -> Result<()> {
-        let variable = (tributary::failpoint::VARIABLE, place);
-        self.process = spawn(&self.name, &self.config, &self.directory, self.lives, &[variable])?;
-        self.lives += 1;
-        match self.ready().await {
+        match self.start_again_with(&[(tributary::failpoint::VARIABLE, place)]).await {
             Err(error) if self.runs() => Err(error),
             _ => Ok(()),
         }
@@ -132,11 +134,11 @@ fn spawn(
     config: &Path,
     directory: &Path,
     life: u32,
-    variables: &[(&str, &str)],
+    environment: &[(&str, &str)],
 ) -> Result<Process> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     command.args(["run", "--config"]).arg(config).env("TRIBUTARY_TEST_PLUGINS", "true");
-    command.envs(variables.iter().copied());
+    command.envs(environment.iter().copied());
     Process::spawn(name, command, &directory.join(format!("worker-{life}.log")))
 }
 
