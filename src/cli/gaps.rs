@@ -1,6 +1,7 @@
 //! `tributary gaps …`: deliveries that may be missing, over the REST API of any worker.
 //!
-//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused or is not there; 2 the command line is wrong.
+//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused or is not there; 2 the command line
+//! is wrong.
 
 use std::io::{self, Write};
 

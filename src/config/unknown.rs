@@ -107,8 +107,8 @@ fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// The word that somebody probably meant who wrote one that is not known. A third of its letters may be wrong, since such words are
-/// few and unlike each other; capitals make no difference.
+/// The word that somebody probably meant who wrote one that is not known. A third of its letters may be wrong, since
+/// such words are few and unlike each other; capitals make no difference.
 pub(crate) fn meant<'a>(known: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
     let word = word.to_lowercase();
     let near = |candidate: &'a str| {

@@ -1,5 +1,5 @@
-//! `tributary subscriptions` and `tributary gaps` as a user meets them, against a worker that answers what it is told to, and
-//! without any.
+//! `tributary subscriptions` and `tributary gaps` as a user meets them, against a worker that answers what it is told
+//! to, and without any.
 
 use std::{
     fs,
@@ -172,7 +172,8 @@ async fn a_command_line_that_cannot_be_followed_is_told_why_with_exit_code_2() {
         &records,
         r#"{"name":"records","config":{"connector.class":"RecordSource","topic.prefix":"acme",
             "provider.base.url":"https://api.example.com","provider.auth.url":"https://login.example.com",
-            "provider.subscription.key":"${env:HOOKS}","oauth.client.id":"client","oauth.client.secret":"${env:HOOKS}"}}"#,
+            "provider.subscription.key":"${env:HOOKS}","oauth.client.id":"client",
+            "oauth.client.secret":"${env:HOOKS}"}}"#,
     )
     .unwrap();
     let records = records.display().to_string();
@@ -295,7 +296,8 @@ async fn to_only_receive_is_a_change_of_the_configuration() {
 
 async fn gaps_are_listed_and_accepted_and_a_refusal_is_told() {
     let gap = json!({ "id": "hooks/disabled/5/accounting%2Fcustomers", "cause": "disabled",
-        "target": "accounting/customers", "company": null, "from": "T1", "to": "T2", "openedAt": "T1", "state": "unrepairable",
+        "target": "accounting/customers", "company": null, "from": "T1", "to": "T2", "openedAt": "T1",
+        "state": "unrepairable",
         "detail": "the provider has disabled the subscription", "repair": null });
     let script = Script::answering(&[
         ("GET /connectors/hooks/gaps", 200, json!([gap])),

@@ -5,8 +5,8 @@
 //! plan --receive-only       ──▶ a connector's configuration alone: what a person has to subscribe by other means
 //! ```
 //!
-//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused, is not there, or has not done it in time; 2
-//! the command line or a file is wrong, and nothing was asked.
+//! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused, is not there, or has not done it in
+//! time; 2 the command line or a file is wrong, and nothing was asked.
 
 mod receive;
 mod show;
@@ -93,7 +93,8 @@ struct Receiving {
 #[derive(Args)]
 struct Patience {
     /// Seconds to wait until it is done; 0 to only ask for it
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     timeout: u64,
 }
 

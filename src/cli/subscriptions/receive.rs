@@ -1,7 +1,8 @@
-//! What people have to subscribe by other means, who have the connector only receive: from its configuration, asking nobody.
+//! What people have to subscribe by other means, who have the connector only receive: from its configuration, asking
+//! nobody.
 //!
-//! A secret is named by its key and fingerprint. Those that are derived for hooks stand in no configuration, so they can be printed,
-//! on request, where the configuration is a file that whoever asks can read anyway.
+//! A secret is named by its key and fingerprint. Those that are derived for hooks stand in no configuration, so they
+//! can be printed, on request, where the configuration is a file that whoever asks can read anyway.
 
 use std::{
     io::{self, Write},

@@ -1,5 +1,5 @@
-//! What a `WebhookSource` declares about its subscriptions, read without its secrets: for those who show or follow them and
-//! have no use for more.
+//! What a `WebhookSource` declares about its subscriptions, read without its secrets: for those who show or follow them
+//! and have no use for more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,8 +29,8 @@ const KEYS: [&Key; 4] = [
 ];
 
 impl Declared {
-    /// Reads it from a flat configuration, and nothing else. `None` where that is of another class, or one of the keys is
-    /// wrong. May read files where [`Declared::reads_files`] says so.
+    /// Reads it from a flat configuration, and nothing else. `None` where that is of another class, or one of the keys
+    /// is wrong. May read files where [`Declared::reads_files`] says so.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
         let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;

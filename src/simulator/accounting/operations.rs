@@ -44,8 +44,8 @@ impl Accounting {
         Ok((id, self.acknowledge(provider, &mut registry, id)))
     }
 
-    /// Subscribes as somebody else would have, to every event of a resource: it is active, and nobody was asked to accept it.
-    /// `None` where there is no room.
+    /// Subscribes as somebody else would have, to every event of a resource: it is active, and nobody was asked to
+    /// accept it. `None` where there is no room.
     pub fn plant(&self, provider: &Provider, planted: Planted) -> Option<Guid> {
         let Planted { resource, application, url, secret } = planted;
         let kinds = (0..resource.kinds().len()).collect();

@@ -1,5 +1,5 @@
-//! What somebody else does at the provider, with a login of their own: subscriptions that nobody here has made, and an end to some
-//! that were.
+//! What somebody else does at the provider, with a login of their own: subscriptions that nobody here has made, and an
+//! end to some that were.
 
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@
 //!                                       └▶ not all, and the time is up ─────▶ unverified, for those that have none
 //! ```
 //!
-//! A start is durable and never in memory alone: whoever goes on after a crash reads the same. It names the subscription that
-//! stands now; a target that was subscribed anew begins anew.
+//! A start is durable and never in memory alone: whoever goes on after a crash reads the same. It names the
+//! subscription that stands now; a target that was subscribed anew begins anew.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -47,11 +47,12 @@ impl Stream {
         Self { starts, unverified }
     }
 
-    /// From when on every change of a resource is heard of; `None` where nothing says so. The latest where there are several.
+    /// From when on every change of a resource is heard of; `None` where nothing says so. The earliest where there are
+    /// several: one who hears it is enough.
     #[must_use]
     pub fn since(&self, resource: AccountingResource) -> Option<i64> {
         let target = Target::Accounting(resource);
-        self.starts.values().filter_map(|start| start.targets.get(&target)).map(|started| started.since).max()
+        self.starts.values().filter_map(|start| start.targets.get(&target)).map(|started| started.since).min()
     }
 }
 
@@ -152,7 +153,7 @@ mod tests {
         let stream = begun(&mut told, Duration::from_secs(600)).await;
 
         assert_eq!(stream.unverified, None);
-        assert_eq!((stream.starts.len(), stream.since(CUSTOMERS)), (2, Some(5)));
+        assert_eq!((stream.starts.len(), stream.since(CUSTOMERS)), (2, Some(3)));
         assert_eq!(stream.since(AccountingResource::Accounts), None);
     }
 

@@ -1,5 +1,5 @@
-//! What somebody else does at the provider, by hand: subscriptions of theirs, an end to some of ours, and when each came into its
-//! state.
+//! What somebody else does at the provider, by hand: subscriptions of theirs, an end to some of ours, and when each
+//! came into its state.
 
 use serde_json::{Value, json};
 use tributary::simulator::knobs::ReceiverUrls;

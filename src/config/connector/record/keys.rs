@@ -39,8 +39,8 @@ keys! {
              publishes rows, thin reads each newer one by id.")
             .or("probe").low().rule(Rule::OneOf(&["probe", "full", "thin"]));
         STREAM_START = Key::new(Long, "stream.start.timeout.ms",
-            "How long the first page waits until the WebhookSource with the same topic.prefix has all its subscriptions active, \
-             in milliseconds. Then it is read all the same, and what is proved of it says stream=unverified.")
+            "How long the first page waits until the WebhookSource with the same topic.prefix has all its subscriptions \
+             active, in milliseconds. Then it is read all the same, and what is proved of it says stream=unverified.")
             .or("600000").low().rule(Rule::Range(0, 86_400_000));
         PAGE_SIZE = Key::new(Int, "page.size",
             "Rows to ask for in one page. Larger ones mean fewer requests; 100 is known to work everywhere.")

@@ -42,8 +42,8 @@ use crate::{
 /// The way to ledgers, and through the provider's API to a plan.
 #[async_trait]
 pub trait Ledgers: Send + Sync + fmt::Debug {
-    /// Shows what is known of a connector by now, without waiting. `false` where its state topic is not followed here, or
-    /// has not been read to its end yet.
+    /// Shows what is known of a connector by now, without waiting. `false` where its state topic is not followed here,
+    /// or has not been read to its end yet.
     fn glance(&self, prefix: &TopicPrefix, connector: &str, show: &mut dyn FnMut(&Ledger)) -> bool;
 
     /// What the state topic says of a connector, as far as it was read here: also while Kafka is away.
@@ -58,8 +58,8 @@ pub trait Ledgers: Send + Sync + fmt::Debug {
     /// The topic cannot be read.
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error>;
 
-    /// What whoever runs the connector's task would do after an apply or, with `removed`, after a remove. Found before `end` by asking
-    /// the provider, and nothing is changed.
+    /// What whoever runs the connector's task would do after an apply or, with `removed`, after a remove. Found before
+    /// `end` by asking the provider, and nothing is changed.
     ///
     /// # Errors
     /// The provider, or the topic, cannot be asked.
@@ -246,15 +246,15 @@ impl Subject<'_> {
     fn managed(&self) -> Result<(), Error> {
         if !self.source.manage_subscriptions {
             return Err(Error::BadRequest(format!(
-                "subscriptions.manage of connector {} is false: its subscriptions are made by other means; set it to true \
-                 to have them kept",
+                "subscriptions.manage of connector {} is false: its subscriptions are made by other means; set it to \
+                 true to have them kept",
                 self.name
             )));
         }
         self.by.advertised_url.as_ref().map(drop).ok_or_else(|| {
             Error::BadRequest(
-                "webhook.advertised.url of this worker is not set, so nobody knows where deliveries are to be sent; set it \
-                 in the worker's properties"
+                "webhook.advertised.url of this worker is not set, so nobody knows where deliveries are to be sent; \
+                 set it in the worker's properties"
                     .to_owned(),
             )
         })

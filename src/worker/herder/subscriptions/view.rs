@@ -1,5 +1,5 @@
-//! Subscriptions and gaps as REST answers them: the state topic's records with times that people read, and what is wanted
-//! beside what is there. Fingerprints of secrets are shown, secrets never.
+//! Subscriptions and gaps as REST answers them: the state topic's records with times that people read, and what is
+//! wanted beside what is there. Fingerprints of secrets are shown, secrets never.
 
 use std::collections::{BTreeMap, BTreeSet};
 
