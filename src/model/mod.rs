@@ -52,8 +52,8 @@ pub use ids::{
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
 pub use ledger::{
-    Acknowledge, Fingerprint, Gap, GapCause, GapState, Heard, Nonce, Note, Pace, Paces, Phase, Repair,
-    RepairState, Start, Started, Subscription, Target, Traffic, Wish,
+    Accepted, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, Nonce, Note, Pace, Paces,
+    Phase, Repair, RepairState, Start, Started, Subscription, Target, Traffic, Wish,
 };
 pub use members::Extra;
 pub use outgoing::{Meta, Origin, Outgoing};

@@ -148,6 +148,21 @@ impl Gap {
     }
 }
 
+/// A person has taken note of a gap. Not a member of the gap: whoever finds out more of it must not write over that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// When.
+    pub at: i64,
+}
+
+impl Accepted {
+    /// Its key in the state topic, by [`Gap::id`].
+    #[must_use]
+    pub fn key(connector: &str, gap: &str) -> Key {
+        Key::state("accepted", &[connector, gap])
+    }
+}
+
 /// The request to read again what a gap may have cost. Whoever reads lists does it; written again it changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -10,6 +10,8 @@
 //! | `run/{connector}/{gap}` | [`Repair`] | the reconciler; who reads it does it |
 //! | `start/{connector}` | [`Start`] | the reconciler |
 //! | `wish/{connector}` | [`Wish`] | people, by REST |
+//! | `done/{connector}` | [`Done`] | the reconciler |
+//! | `accepted/{connector}/{gap}` | [`Accepted`] | people, by REST |
 //!
 //! Times are microseconds since 1970. A member that is not known here is passed over, so that an older worker reads what a newer
 //! one has written. There are fingerprints of secrets in it and no secrets.
@@ -19,7 +21,7 @@ mod heard;
 mod subscription;
 mod target;
 
-pub use gap::{Gap, GapCause, GapState, Repair, RepairState};
+pub use gap::{Accepted, Gap, GapCause, GapState, Repair, RepairState};
 pub use heard::{Acknowledge, Heard, Pace, Paces, Traffic};
-pub use subscription::{Nonce, Note, Phase, Start, Started, Subscription, Wish};
+pub use subscription::{Done, Nonce, Note, Phase, Start, Started, Subscription, Wish};
 pub use target::{Fingerprint, Target};

@@ -255,9 +255,23 @@ pub struct Wish {
     pub removed: bool,
     /// When.
     pub at: i64,
-    /// The last one that was done, and when.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub done: Option<u64>,
+}
+
+/// The last wish that was done. Not a member of the wish: whoever does one must not write over the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Its number.
+    pub number: u64,
+    /// When.
+    pub at: i64,
+}
+
+impl Done {
+    /// Its key in the state topic.
+    #[must_use]
+    pub fn key(connector: &str) -> Key {
+        Key::state("done", &[connector])
+    }
 }
 
 impl Wish {

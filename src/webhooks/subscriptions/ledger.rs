@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Acknowledge, Gap, Heard, Key, Nonce, Paces, Phase, Repair, Start, Subscription, Target, Traffic, Wish,
+    Accepted, Acknowledge, Done, Gap, GapState, Heard, Key, Nonce, Paces, Phase, Repair, Start, Subscription,
+    Target, Traffic, Wish,
 };
 
 /// What the state topic says of one connector's subscriptions.
@@ -25,6 +26,10 @@ pub struct Ledger {
     pub start: Option<Start>,
     /// What people want.
     pub wish: Option<Wish>,
+    /// What was done of that.
+    pub done: Option<Done>,
+    /// Gaps that people have taken note of, by [`Gap::id`]; each is [`GapState::Accepted`] in `gaps`.
+    pub accepted: BTreeMap<String, Accepted>,
 }
 
 /// Something to be written to the state topic.
@@ -46,8 +51,12 @@ pub enum Change {
     Repair(Repair),
     /// The stream begins here.
     Start(Start),
-    /// A wish is done.
+    /// People want something.
     Wish(Wish),
+    /// A wish is done.
+    Done(Done),
+    /// People have taken note of a gap.
+    Accept(String, Accepted),
 }
 
 impl Change {
@@ -64,6 +73,8 @@ impl Change {
             Self::Repair(repair) => repair.key(),
             Self::Start(_) => Start::key(connector),
             Self::Wish(_) => Wish::key(connector),
+            Self::Done(_) => Done::key(connector),
+            Self::Accept(gap, _) => Accepted::key(connector, gap),
         }
     }
 
@@ -78,6 +89,8 @@ impl Change {
             Self::Repair(repair) => serde_json::to_value(repair),
             Self::Start(start) => serde_json::to_value(start),
             Self::Wish(wish) => serde_json::to_value(wish),
+            Self::Done(done) => serde_json::to_value(done),
+            Self::Accept(_, accepted) => serde_json::to_value(accepted),
         };
         // Plain data with texts as keys: it always becomes JSON.
         value.ok()
@@ -93,11 +106,41 @@ impl Ledger {
             Change::ForgetAcknowledge(id) => drop(self.acknowledges.remove(id)),
             Change::ForgetHeard(worker) => drop(self.heard.remove(worker)),
             Change::Paces(paces) => self.paces = paces.clone(),
-            Change::Gap(gap) => drop(self.gaps.insert(gap.id(), gap.clone())),
+            Change::Gap(gap) => self.put_gap(gap.id(), Some(gap.clone())),
             Change::Repair(repair) => drop(self.repairs.insert(repair.gap.clone(), repair.clone())),
             Change::Start(start) => self.start = Some(start.clone()),
             Change::Wish(wish) => self.wish = Some(wish.clone()),
+            Change::Done(done) => self.done = Some(*done),
+            Change::Accept(gap, accepted) => self.accept(gap.clone(), Some(*accepted)),
         }
+    }
+
+    /// A gap stands so, unless people have taken note of it; `None` where nobody knows of it any more.
+    pub fn put_gap(&mut self, id: String, gap: Option<Gap>) {
+        let Some(mut gap) = gap else { return drop(self.gaps.remove(&id)) };
+        if self.accepted.contains_key(&id) && !gap.state.is_over() {
+            gap.state = GapState::Accepted;
+        }
+        self.gaps.insert(id, gap);
+    }
+
+    /// People have taken note of a gap.
+    pub fn accept(&mut self, id: String, accepted: Option<Accepted>) {
+        let Some(accepted) = accepted else {
+            self.accepted.remove(&id);
+            return;
+        };
+        if let Some(gap) = self.gaps.get_mut(&id).filter(|gap| !gap.state.is_over()) {
+            gap.state = GapState::Accepted;
+        }
+        self.accepted.insert(id, accepted);
+    }
+
+    /// Whether the last wish is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let done = self.done.map(|done| done.number);
+        self.wish.as_ref().is_none_or(|wish| done >= Some(wish.number))
     }
 
     /// Those of a target that may be at the provider.

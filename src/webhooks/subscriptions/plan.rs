@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{Call, Change, Situation, Step, Wanted, chance, gaps, silence};
-use crate::model::{Fingerprint, Heard, Phase, Start, Started, Subscription, Target, Wish};
+use crate::model::{Done, Fingerprint, Heard, Phase, Start, Started, Subscription, Target};
 
 /// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
 const AWAITED: i64 = 5_000_000;
@@ -63,8 +63,8 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
     start(situation, &mut plan);
     plan.changes.extend(gaps::end(situation));
     plan.changes.extend(silence::observe(situation));
-    if let Some(wish) = ledger.wish.as_ref().filter(|wish| plan.converged && wish.done != Some(wish.number)) {
-        plan.changes.push(Change::Wish(Wish { done: Some(wish.number), ..wish.clone() }));
+    if let Some(wish) = ledger.wish.as_ref().filter(|_| plan.converged && !ledger.is_done()) {
+        plan.changes.push(Change::Done(Done { number: wish.number, at: situation.now }));
     }
     plan
 }

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     kafka::Received,
-    model::{Acknowledge, Gap, Heard, Key, Nonce, Paces, Repair, Start, Subscription, Wish},
+    model::{Accepted, Acknowledge, Done, Gap, Heard, Key, Nonce, Paces, Repair, Start, Subscription, Wish},
     webhooks::subscriptions::Ledger,
     worker::state::{Apply, configs::WRITE_HEADER},
 };
@@ -76,13 +76,18 @@ impl Book {
             }),
             ("gap", [_, _] | [_, _, _]) => {
                 let id = key.strip_prefix("gap/").unwrap_or_default().to_owned();
-                value.map(read::<Gap>).transpose().and_then(|gap| put(&mut ledger.gaps, id, gap))
+                value.map(read::<Gap>).transpose().map(|gap| ledger.put_gap(id, gap))
             }
             ("run", [gap]) => {
                 let repair = value.map(read::<Repair>).transpose();
                 repair.and_then(|repair| put(&mut ledger.repairs, (*gap).to_owned(), repair))
             }
             ("start", []) => value.map(read::<Start>).transpose().map(|start| ledger.start = start),
+            ("done", []) => value.map(read::<Done>).transpose().map(|done| ledger.done = done),
+            ("accepted", [gap]) => {
+                let accepted = value.map(read::<Accepted>).transpose();
+                accepted.map(|accepted| ledger.accept((*gap).to_owned(), accepted))
+            }
             ("wish", []) => value.map(read::<Wish>).transpose().map(|wish| ledger.wish = wish),
             // Somebody else's, or of a later version.
             _ => Ok(()),
@@ -172,7 +177,9 @@ mod tests {
             Change::Gap(gap.clone()),
             Change::Repair(Repair { state: RepairState::Requested, ..Repair::of(&gap, 9, 10) }),
             Change::Start(Start { connector: "a/b".into(), at: 3, targets: BTreeMap::new() }),
-            Change::Wish(Wish { number: 1, removed: false, at: 4, done: None }),
+            Change::Wish(Wish { number: 1, removed: false, at: 4 }),
+            Change::Done(Done { number: 1, at: 5 }),
+            Change::Accept(gap.id(), Accepted { at: 6 }),
         ]
     }
 

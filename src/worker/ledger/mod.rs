@@ -43,7 +43,7 @@ use crate::{
     },
     kafka::{self, Admin, Lease, Producer, ProducerOptions, Shards, partition_of},
     metrics::live::{self, Page},
-    model::{EncodedRecord, GapCause, GapState, Moment, Partitioning, Phase, Topic, TopicPrefix},
+    model::{EncodedRecord, GapCause, Moment, Partitioning, Phase, Topic, TopicPrefix},
     pipeline::{self, Layout, open_state},
     webhooks::subscriptions::{Change, Ledger},
 };
@@ -300,7 +300,7 @@ fn measure(page: &mut Page, connector: &str, ledger: &Ledger, now: i64) {
         }
     }
     for cause in GapCause::ALL {
-        let open = ledger.gaps.values().filter(|gap| gap.cause == cause && gap.state == GapState::Open);
+        let open = ledger.gaps.values().filter(|gap| gap.cause == cause && !gap.state.is_over());
         let opened: Vec<i64> = open.map(|gap| gap.opened_at).collect();
         let Some(oldest) = opened.iter().min() else { continue };
         page.put(&live::GAPS_OPEN, &[connector, cause.label()], opened.len() as f64);

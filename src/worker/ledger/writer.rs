@@ -8,9 +8,9 @@ use tokio::time::{sleep, timeout};
 use super::Handle;
 use crate::{
     kafka::{self, Failure, Lease, ShardProducer, Shards, Waits},
-    model::{EncodedRecord, GapState},
+    model::EncodedRecord,
     retry::Retry,
-    webhooks::subscriptions::{Change, Ledger},
+    webhooks::subscriptions::Change,
     worker::state::{configs::WRITE_HEADER, write_id},
 };
 
@@ -30,7 +30,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// - A write is one transaction, and has been read back when it is done: what is read after it holds it.
 /// - Whoever takes the same connector's writer fences this one; its next write fails, and that is before its next call.
 /// - A write whose outcome is unknown is written again: keys have one writer, so that twice is once.
-/// - What people have decided meanwhile, by another way to the topic, is not written over.
+/// - What people decide, by another way to the topic, has keys of its own.
 pub struct Writer {
     handle: Handle,
     connector: Arc<str>,
@@ -56,17 +56,14 @@ impl Writer {
     /// # Errors
     /// Another has come, or Kafka does not take it.
     pub async fn commit(&mut self, changes: &[Change]) -> Result<(), Failure> {
+        if changes.is_empty() {
+            return Ok(());
+        }
         let mut tries = 0;
         loop {
-            let standing: Vec<&Change> = self.handle.read(&self.connector, |ledger| {
-                changes.iter().filter(|change| !is_overtaken(ledger, change)).collect()
-            });
-            if standing.is_empty() {
-                return Ok(());
-            }
             let id = write_id();
             let records: Vec<EncodedRecord> =
-                standing.iter().map(|change| self.encoded(change, &id)).collect();
+                changes.iter().map(|change| self.encoded(change, &id)).collect();
             let count = records.len();
             let error = match self.producer.commit(records).await {
                 Ok(()) => return self.read_back(&id, count).await,
@@ -116,49 +113,5 @@ impl Writer {
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").field("connector", &self.connector).finish_non_exhaustive()
-    }
-}
-
-/// Whether people have said something since that a change would undo.
-fn is_overtaken(ledger: &Ledger, change: &Change) -> bool {
-    match change {
-        Change::Wish(wish) => ledger.wish.as_ref().is_some_and(|known| known.number > wish.number),
-        Change::Gap(gap) => {
-            let is_taken_note_of = ledger.gaps.get(&gap.id()).is_some_and(|known| known.state.is_over());
-            is_taken_note_of && !matches!(gap.state, GapState::Accepted | GapState::Closed)
-        }
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{Gap, GapCause, Wish};
-
-    #[test]
-    fn a_wish_that_is_newer_and_a_gap_that_somebody_has_accepted_are_not_written_over() {
-        let mut ledger = Ledger::default();
-        let wish = |number| Wish { number, removed: false, at: 1, done: Some(number) };
-        let gap = |state| Gap {
-            connector: "h".into(),
-            cause: GapCause::Spool,
-            target: None,
-            company: None,
-            from: 1,
-            to: Some(2),
-            detail: "lost".into(),
-            opened_at: 5,
-            worker: "w".into(),
-            state,
-        };
-        let both = [Change::Wish(wish(1)), Change::Gap(gap(GapState::Open))];
-        assert!(both.iter().all(|change| !is_overtaken(&ledger, change)));
-
-        ledger.apply(&Change::Wish(wish(2)));
-        ledger.apply(&Change::Gap(gap(GapState::Accepted)));
-
-        assert!(both.iter().all(|change| is_overtaken(&ledger, change)));
-        assert!(!is_overtaken(&ledger, &Change::Wish(wish(2))));
     }
 }

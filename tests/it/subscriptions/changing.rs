@@ -52,8 +52,7 @@ async fn all_are_removed_when_people_wish_it_and_made_again_when_they_wish_that(
     scene.connect(&[RESOURCES]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
-    let is_done =
-        |number| move |ledger: &Ledger| ledger.wish.as_ref().is_some_and(|wish| wish.done == Some(number));
+    let is_done = |number| move |ledger: &Ledger| ledger.done.is_some_and(|done| done.number == number);
 
     ledger.wish(1, true).await;
     ledger.until(&scene, "removed", is_done(1)).await?;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use tributary::model::GapState;
 use tributary::simulator::accounting::WebhookState;
+use tributary::simulator::settings::Settings;
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, HOST, Scene, active};
@@ -101,7 +102,10 @@ struct Stage {
 
 impl Stage {
     async fn start(shared: &Shared) -> Result<Self> {
-        let scene = Scene::start(shared, "subs-crash", 1, |_| {}).await?;
+        // An Acknowledge is repeated for longer than a worker is away: one that the provider has given up leaves a subscription
+        // that never sends anything, and of which nobody can learn the id.
+        let patient = |settings: &mut Settings| settings.knobs.accounting.retries = vec![500; 120];
+        let scene = Scene::start(shared, "subs-crash", 1, patient).await?;
         let stage = Self { scene, secrets: 1, moves: 0 };
         stage.scene.connect(&stage.settings()).await?;
         stage.stands().await?;
@@ -220,7 +224,8 @@ impl Stage {
             let current = ledger.subscriptions.values().filter(|one| one.phase.may_live());
             let current = current.filter(|one| one.target.resource().is_some());
             active(ledger).len() == 3
-                && ledger.wish.as_ref().is_none_or(|wish| wish.done == Some(wish.number) && !wish.removed)
+                && ledger.is_done()
+                && ledger.wish.as_ref().is_none_or(|wish| !wish.removed)
                 && current.clone().all(|one| one.fingerprint == wanted)
                 && ledger.gaps.values().all(|gap| gap.to.is_some() || gap.state != GapState::Open)
         };

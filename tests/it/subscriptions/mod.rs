@@ -5,6 +5,7 @@
 mod changing;
 mod crash;
 mod living;
+mod load;
 mod scene;
 mod takeover;
 
@@ -12,6 +13,6 @@ use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    let parts = [living::tests(), changing::tests(), takeover::tests(), crash::tests()];
+    let parts = [living::tests(), changing::tests(), takeover::tests(), crash::tests(), load::tests()];
     parts.into_iter().flatten().collect()
 }

@@ -120,18 +120,6 @@ impl Scene {
         self.ask(0, "PUT", &format!("/connectors/{CONNECTOR}/config"), Some(config)).await
     }
 
-    /// Waits until the first worker has ended by itself.
-    pub(super) async fn until_dead(&self, what: &str) -> Result<()> {
-        let end = Instant::now() + LIMIT;
-        while self.workers[0].runs() {
-            if Instant::now() > end {
-                return Err(self.workers[0].error(&format!("it does not die at {what}")));
-            }
-            sleep(STEP).await;
-        }
-        Ok(())
-    }
-
     /// Has the connector with these settings.
     pub(super) async fn configure(&self, settings: &[(&str, &str)]) -> Result<()> {
         let config = self.config(settings);
@@ -259,7 +247,7 @@ impl Watched {
 
     /// Writes what a person wishes.
     pub(super) async fn wish(&self, number: u64, removed: bool) {
-        let wish = Wish { number, removed, at: Moment::now().micros(), done: None };
+        let wish = Wish { number, removed, at: Moment::now().micros() };
         self.handle.put(CONNECTOR, &Change::Wish(wish)).await.unwrap();
     }
 

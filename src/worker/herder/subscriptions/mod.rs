@@ -34,7 +34,7 @@ use crate::{
         self,
         connector::{Class, Declared, TargetState, WebhookSource},
     },
-    model::{Gap, GapState, Moment, Target, TopicPrefix, Wish},
+    model::{Accepted, Moment, Target, TopicPrefix, Wish},
     webhooks::subscriptions::{Change, Ledger, wanted},
     worker::state::configs::{Connector, Properties},
 };
@@ -281,11 +281,12 @@ async fn wish(
     removed: bool,
     now: i64,
 ) -> Result<WishInfo, Error> {
-    let before = ledgers.newest(prefix, connector).await?.wish;
-    let number = before.as_ref().map_or(0, |wish| wish.number).saturating_add(1);
-    let wish = Wish { number, removed, at: now, done: before.and_then(|wish| wish.done) };
+    let before = ledgers.newest(prefix, connector).await?;
+    // One that was lost together with its topic was perhaps done all the same.
+    let last = before.wish.as_ref().map(|wish| wish.number).max(before.done.map(|done| done.number));
+    let wish = Wish { number: last.unwrap_or(0).saturating_add(1), removed, at: now };
     ledgers.write(prefix, connector, Change::Wish(wish.clone())).await?;
-    Ok(WishInfo::from(&wish))
+    Ok(WishInfo::of(&wish, before.done))
 }
 
 /// Accepts a gap. One that goes on is not accepted: what it will cost nobody knows yet.
@@ -308,7 +309,7 @@ async fn accept(
             gap.detail
         )));
     }
-    let change = Change::Gap(Gap { state: GapState::Accepted, ..gap.clone() });
+    let change = Change::Accept(id.to_owned(), Accepted { at: now() });
     ledgers.write(prefix, connector, change.clone()).await?;
     ledger.apply(&change);
     ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::*;
 use crate::{
     model::{
-        AccountingResource, Acknowledge, Fingerprint, GapCause, Heard, InvoicingAction, InvoicingEntity,
-        InvoicingHook, Nonce, Phase, Repair, Start, Started, Subscription, Traffic,
+        AccountingResource, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
+        InvoicingEntity, InvoicingHook, Nonce, Phase, Repair, Start, Started, Subscription, Traffic,
     },
     webhooks::subscriptions::Wanted,
 };
@@ -116,7 +116,8 @@ fn the_view_has_the_members_that_are_documented_and_times_as_text() {
     let started = Started { nonce: Nonce::new(7), since: DAY };
     let targets = BTreeMap::from([(CUSTOMERS, started)]);
     ledger.start = Some(Start { connector: "hooks".into(), at: DAY, targets });
-    ledger.wish = Some(Wish { number: 2, removed: false, at: DAY, done: Some(1) });
+    ledger.wish = Some(Wish { number: 2, removed: false, at: DAY });
+    ledger.done = Some(Done { number: 1, at: DAY });
 
     let told = serde_json::to_value(shown(&[CUSTOMERS, HOOK], &ledger, false)).unwrap();
 
@@ -205,7 +206,7 @@ fn what_has_ended_is_shown_on_request_and_where_it_says_why_there_is_none() {
 #[test]
 fn nothing_is_missing_and_nothing_fits_once_all_are_to_be_removed() {
     let mut ledger = ledger([subscription(CUSTOMERS, 7, Phase::Ending)]);
-    ledger.wish = Some(Wish { number: 1, removed: true, at: DAY, done: None });
+    ledger.wish = Some(Wish { number: 1, removed: true, at: DAY });
 
     let view = shown(&[CUSTOMERS, ACCOUNTS], &ledger, false);
 
@@ -329,12 +330,12 @@ async fn each_wish_has_the_next_number_and_keeps_which_one_was_done() {
     let (kept, prefix) = (Kept::default(), TopicPrefix::new("acme").unwrap());
 
     let first = wish(&kept, &prefix, "hooks", false, DAY).await.unwrap();
-    kept.0.lock().unwrap().wish = Some(Wish { number: 1, removed: false, at: DAY, done: Some(1) });
+    kept.0.lock().unwrap().done = Some(Done { number: 1, at: DAY });
     let second = wish(&kept, &prefix, "hooks", true, DAY).await.unwrap();
 
     assert_eq!((first.number, first.done), (1, None));
     assert_eq!((second.number, second.removed, second.done), (2, true, Some(1)));
-    assert_eq!(kept.now().wish, Some(Wish { number: 2, removed: true, at: DAY, done: Some(1) }));
+    assert_eq!(kept.now().wish, Some(Wish { number: 2, removed: true, at: DAY }));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::{
-    model::{Fingerprint, Gap, Moment, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish},
+    model::{Done, Fingerprint, Gap, Moment, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish},
     webhooks::subscriptions::{Ledger, Wanted},
 };
 
@@ -43,9 +43,11 @@ pub struct WishInfo {
     pub done: Option<u64>,
 }
 
-impl From<&Wish> for WishInfo {
-    fn from(wish: &Wish) -> Self {
-        Self { number: wish.number, removed: wish.removed, at: time(wish.at), done: wish.done }
+impl WishInfo {
+    /// A wish, and the last one that was done.
+    pub(super) fn of(wish: &Wish, done: Option<Done>) -> Self {
+        let Wish { number, removed, at } = *wish;
+        Self { number, removed, at: time(at), done: done.map(|done| done.number) }
     }
 }
 
@@ -216,7 +218,7 @@ pub(super) fn subscriptions(declared: &Declaration<'_>, ledger: &Ledger, all: bo
         connector: declared.connector.to_owned(),
         manage: declared.manage,
         advertised_url: declared.advertised_url.clone(),
-        wish: ledger.wish.as_ref().map(WishInfo::from),
+        wish: ledger.wish.as_ref().map(|wish| WishInfo::of(wish, ledger.done)),
         start,
         subscriptions: shown.into_iter().map(|one| subscription(one, ledger, fits(one))).collect(),
         missing: missing.filter(|target| ledger.living(**target).next().is_none()).copied().collect(),

@@ -1,0 +1,100 @@
+//! Another secret and another address while deliveries come all the time: none is refused for its signature, none is missing.
+//!
+//! The provider changes things at `RATE` a second, each a delivery. Of each change it is known whether any subscription of ours has
+//! delivered it; what was delivered is looked for in the topic.
+
+use std::collections::BTreeSet;
+
+use tokio::time::timeout;
+use tributary::model::{AccountingResource, Fingerprint, Topic, TopicPrefix};
+use tributary::simulator::deliveries::{End, Entry, Purpose};
+use tributary::webhooks::subscriptions::Ledger;
+
+use super::scene::{HOST, LIMIT, SECRET, Scene, active};
+use crate::support::{Error, Result, Shared};
+
+crate::tests! {
+    real no_delivery_is_refused_or_missing_while_secret_and_address_change_under_load within 300;
+}
+
+const RATE: f64 = 500.0;
+const SECOND_SECRET: &str = "fedcba9876543210-second";
+/// What both live beside each other for: longer than a delivery is on its way here.
+const OVERLAP: (&str, &str) = ("subscriptions.overlap.ms", "3000");
+
+/// A change that was told, or was to be.
+type Told = (String, u64);
+
+async fn no_delivery_is_refused_or_missing_while_secret_and_address_change_under_load(
+    shared: &'static Shared,
+) -> Result<()> {
+    let mut scene = Scene::start(shared, "subs-load", 1, |_| {}).await?;
+    let resources = ("accounting.resources", "customers");
+    scene.connect(&[resources, OVERLAP]).await?;
+    let ledger = scene.ledger().await?;
+    ledger.until(&scene, "active", |ledger| active(ledger).len() == 1).await?;
+    let provider = std::sync::Arc::clone(scene.simulator.provider());
+
+    provider.turn(|knobs| knobs.changes_per_second = RATE);
+    let secrets = [("accounting.secret", SECOND_SECRET), ("accounting.secret.previous", SECRET)];
+    scene.configure(&[&[resources, OVERLAP], &secrets[..]].concat()).await?;
+    let one = |what: fn(&tributary::model::Subscription) -> bool| {
+        move |ledger: &Ledger| {
+            let mut living = ledger.subscriptions.values().filter(|one| one.phase.may_live());
+            living.all(what) && active(ledger).len() == 1
+        }
+    };
+    let rotated = one(|one| one.fingerprint == Fingerprint::of(SECOND_SECRET));
+    ledger.until(&scene, "rotated", rotated).await?;
+
+    // A worker learns its address when it starts: an orderly restart, during which the provider repeats what it cannot deliver.
+    scene.rename(&format!("other.{HOST}"))?;
+    provider.turn(|knobs| knobs.accounting.retries = vec![500; 60]);
+    scene.workers[0].stop().await?;
+    scene.workers[0].start_again().await?;
+    scene.reach(0)?;
+    ledger.until(&scene, "moved", one(|one| one.url.contains("other."))).await?;
+    provider.turn(|knobs| knobs.changes_per_second = 0.0);
+    timeout(LIMIT, provider.deliveries.idle()).await.map_err(|_| Error("deliveries never end".into()))?;
+
+    let entries: Vec<Entry> =
+        provider.deliveries.entries(0, usize::MAX).into_iter().map(|(_, entry)| entry).collect();
+    let entries: Vec<&Entry> = entries.iter().filter(|entry| entry.purpose == Purpose::Event).collect();
+    let refused =
+        entries.iter().flat_map(|entry| &entry.attempts).filter(|one| one.status == Some(401)).count();
+    let told = |entry: &&&Entry| Some((entry.about.record.as_deref()?.to_owned(), entry.about.sequence?));
+    let all: BTreeSet<Told> = entries.iter().filter_map(|entry| told(&entry)).collect();
+    let accepted = entries.iter().filter(|entry| entry.end == Some(End::Accepted));
+    let delivered: BTreeSet<Told> = accepted.clone().filter_map(|entry| told(&entry)).collect();
+    let ids = published(&scene, shared).await?;
+    let outgoing = |entry: &&&&Entry| entry.about.outgoing.is_some_and(|id| !ids.contains(&id.to_string()));
+    let unpublished = accepted.clone().filter(|entry| outgoing(&entry)).count();
+    println!(
+        "{} changes, {} deliveries of them accepted, {refused} refused, {} missing, {} in the topic",
+        all.len(),
+        accepted.count(),
+        all.difference(&delivered).count(),
+        ids.len()
+    );
+    assert!(all.len() as f64 > RATE * 5.0, "there was no load: {}", all.len());
+    assert_eq!(refused, 0);
+    assert_eq!(all.difference(&delivered).count(), 0);
+    assert_eq!(unpublished, 0);
+    assert!(ledger.now().gaps.is_empty(), "{:?}", ledger.now().gaps);
+    Ok(())
+}
+
+/// Ids of every delivery that is in the topic.
+async fn published(scene: &Scene, shared: &Shared) -> Result<BTreeSet<String>> {
+    let prefix = TopicPrefix::new(&*scene.prefix).map_err(|error| Error(error.to_string()))?;
+    let topic = Topic::AccountingEvents(AccountingResource::Customers).name(&prefix);
+    let mut found = BTreeSet::new();
+    let kafka = tributary::config::Kafka::plaintext(shared.bootstrap());
+    tributary::kafka::read_to_end(&kafka, &topic, &[0, 1], LIMIT, |record| {
+        let id = record.headers.iter().find(|(name, _)| &**name == "tributary.id");
+        found.extend(id.map(|(_, id)| String::from_utf8_lossy(id).into_owned()));
+    })
+    .await
+    .map_err(|error| Error(error.to_string()))?;
+    Ok(found)
+}
