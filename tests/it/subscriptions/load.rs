@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use tokio::time::timeout;
 use tributary::model::{AccountingResource, Fingerprint, Topic, TopicPrefix};
 use tributary::simulator::deliveries::{End, Entry, Purpose};
+use tributary::simulator::settings::Settings;
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{HOST, LIMIT, SECRET, Scene, active};
@@ -20,7 +21,7 @@ crate::tests! {
 const RATE: f64 = 500.0;
 const SECOND_SECRET: &str = "fedcba9876543210-second";
 /// What both live beside each other for: longer than a delivery is on its way here.
-const OVERLAP: (&str, &str) = ("subscriptions.overlap.ms", "3000");
+const OVERLAP: (&str, &str) = ("subscriptions.overlap.ms", "5000");
 
 /// A change that was told, or was to be.
 type Told = (String, u64);
@@ -28,7 +29,9 @@ type Told = (String, u64);
 async fn no_delivery_is_refused_or_missing_while_secret_and_address_change_under_load(
     shared: &'static Shared,
 ) -> Result<()> {
-    let mut scene = Scene::start(shared, "subs-load", 1, |_| {}).await?;
+    // What was under way to a worker that stops is repeated to the other.
+    let patient = |settings: &mut Settings| settings.knobs.accounting.retries = vec![200; 100];
+    let mut scene = Scene::start(shared, "subs-load", 2, patient).await?;
     let resources = ("accounting.resources", "customers");
     scene.connect(&[resources, OVERLAP]).await?;
     let ledger = scene.ledger().await?;
@@ -47,12 +50,13 @@ async fn no_delivery_is_refused_or_missing_while_secret_and_address_change_under
     let rotated = one(|one| one.fingerprint == Fingerprint::of(SECOND_SECRET));
     ledger.until(&scene, "rotated", rotated).await?;
 
-    // A worker learns its address when it starts: an orderly restart, during which the provider repeats what it cannot deliver.
+    // A worker learns its address when it starts, so they are restarted one after the other.
     scene.rename(&format!("other.{HOST}"))?;
-    provider.turn(|knobs| knobs.accounting.retries = vec![500; 60]);
-    scene.workers[0].stop().await?;
-    scene.workers[0].start_again().await?;
-    scene.reach(0)?;
+    for (stops, receives) in [(0, 1), (1, 0)] {
+        scene.reach(receives)?;
+        scene.workers[stops].stop().await?;
+        scene.workers[stops].start_again().await?;
+    }
     ledger.until(&scene, "moved", one(|one| one.url.contains("other."))).await?;
     provider.turn(|knobs| knobs.changes_per_second = 0.0);
     timeout(LIMIT, provider.deliveries.idle()).await.map_err(|_| Error("deliveries never end".into()))?;
