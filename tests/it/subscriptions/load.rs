@@ -18,7 +18,8 @@ crate::tests! {
     real no_delivery_is_refused_or_missing_while_secret_and_address_change_under_load within 300;
 }
 
-const RATE: f64 = 500.0;
+/// Changes a second: what a build for debugging manages beside all else, and ten times that in one for use.
+const RATE: f64 = if cfg!(debug_assertions) { 50.0 } else { 500.0 };
 const SECOND_SECRET: &str = "fedcba9876543210-second";
 /// What both live beside each other for: longer than a delivery is on its way here.
 const OVERLAP: (&str, &str) = ("subscriptions.overlap.ms", "5000");
@@ -80,9 +81,13 @@ async fn no_delivery_is_refused_or_missing_while_secret_and_address_change_under
         all.difference(&delivered).count(),
         ids.len()
     );
+    let mut ends = std::collections::BTreeMap::<String, usize>::new();
+    for entry in entries.iter().filter(|entry| told(entry).is_some_and(|told| !delivered.contains(&told))) {
+        *ends.entry(format!("{:?} after {} attempts", entry.end, entry.attempts.len())).or_default() += 1;
+    }
     assert!(all.len() as f64 > RATE * 5.0, "there was no load: {}", all.len());
     assert_eq!(refused, 0);
-    assert_eq!(all.difference(&delivered).count(), 0);
+    assert_eq!(all.difference(&delivered).count(), 0, "{ends:?}");
     assert_eq!(unpublished, 0);
     assert!(ledger.now().gaps.is_empty(), "{:?}", ledger.now().gaps);
     Ok(())
