@@ -109,6 +109,10 @@ async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outag
     // Tokens live for 5 seconds here, so the worker has refreshed the grant, around an outage in which it could not.
     let refreshed = begins("login: the task is RUNNING, refreshes of its access token: ").parse::<u64>();
     assert!(refreshed.is_ok_and(|count| count > 0), "no token was refreshed:\n{said}");
+    assert!(
+        said.contains("the provider disabled accounting/") && said.contains("a repair asked for"),
+        "{said}"
+    );
 }
 
 async fn the_reference_is_the_file_in_the_repository() {

@@ -20,7 +20,6 @@ use crate::{
     config::{Connector, Worker, connector::Document},
     kafka::Admin,
     model::Moment,
-    secret::Secret,
 };
 
 /// A login that stands in the grants topic.
@@ -68,11 +67,6 @@ impl Access {
             .map_err(outside)??;
         let (ends_ms, _) = grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime);
         Ok(Self { grant, ends_ms })
-    }
-
-    /// The access token that the login brought.
-    pub(super) fn token(&self) -> Option<&Secret> {
-        self.grant.tokens.as_ref().map(|tokens| &tokens.access)
     }
 }
 

@@ -8,9 +8,11 @@ use std::{
     time::Duration,
 };
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -24,11 +26,10 @@ use crate::{
     kafka::{self, Admin},
     model::{AccountingResource, Topic, TopicPrefix},
     random,
-    secret::Secret,
     simulator::{
         Simulator,
+        accounting::WebhookState,
         deliveries::Entry,
-        knobs::ReceiverUrls,
         settings::{Settings, WorldSettings},
     },
     telemetry::{Filters, Metrics},
@@ -41,12 +42,11 @@ use crate::{
 const PREFIX: &str = "demo";
 const CONNECTOR: &str = "webhooks";
 const PARTITIONS: i32 = 3;
-/// What is subscribed to, with where the provider has it.
-const RESOURCES: [(AccountingResource, &str); 3] = [
-    (AccountingResource::Customers, "/accounting/api/customers"),
-    (AccountingResource::Accounts, "/accounting/api/accounts"),
-    (AccountingResource::Journals, "/accounting/api/journals"),
-];
+/// What is subscribed to.
+const RESOURCES: [AccountingResource; 3] =
+    [AccountingResource::Customers, AccountingResource::Accounts, AccountingResource::Journals];
+/// Where the provider finds the worker: it delivers to port 443 and nowhere else, so it is told where that name really is.
+const HOST: &str = "hooks.demo.example";
 /// Names under which the worker finds the secret of the webhooks, what the provider knows it by, and what grants are encrypted
 /// with.
 const SECRET: &str = "DEMO_WEBHOOK_SECRET";
@@ -75,7 +75,6 @@ pub(super) struct Stage {
     /// Where deliveries go, and where the worker answers.
     receiver: String,
     admin: String,
-    secret: String,
     stop: CancellationToken,
     running: JoinHandle<Result<(), service::Error>>,
     _state: ScratchDirectory,
@@ -91,27 +90,25 @@ impl Stage {
         let state = ScratchDirectory::create("demo").map_err(outside)?;
         let cluster = Arc::new(kafka::embedded::Cluster::start(1).map_err(outside)?);
         let registry = avro::embedded::Server::start().await.map_err(outside)?;
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).map_err(outside)?;
+        let made = rcgen::generate_simple_self_signed(vec![HOST.to_owned()]).map_err(outside)?;
         let certificate = made.cert.pem();
         let world = WorldSettings { companies: 20, customers: 20, accounts: 20, ..WorldSettings::default() };
         let mut settings =
             Settings { world, receiver_roots: vec![certificate.clone()], ..Settings::default() };
         settings.address.set_port(0);
-        settings.knobs.delivery.receivers = ReceiverUrls::Https;
         settings.knobs.changes_per_second = 0.0;
         settings.knobs.identity.access_seconds = token_life.as_secs();
         let simulator = Simulator::start(settings).await.map_err(outside)?;
 
-        let secret = secret()?;
         let files =
             Files { directory: &state.0, certificate: &certificate, key: &made.signing_key.serialize_pem() };
         files.write(&cluster, &registry, &simulator).map_err(outside)?;
         let known = &simulator.provider().settings;
         let environment = [
-            (SECRET, secret.clone()),
+            (SECRET, secret()?),
             (SUBSCRIPTION_KEY, known.subscription_keys.first().cloned().unwrap_or_default()),
             (CLIENT_SECRET, known.client.secret.clone()),
-            (ENCRYPTION_KEY, self::secret()?),
+            (ENCRYPTION_KEY, secret()?),
         ]
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let loaded = config::Worker::load(Some(&state.0.join("worker.properties")), environment);
@@ -129,12 +126,16 @@ impl Stage {
         };
         let service = Service::bind(worker, &process).await.map_err(outside)?;
         let port = |addresses: &[std::net::SocketAddr]| addresses.first().map_or(0, |address| address.port());
-        let receiver = format!("https://localhost:{}", port(&service.webhook_addresses()));
+        let receives = service.webhook_addresses();
+        let receiver = format!("https://{HOST} (really 127.0.0.1:{})", port(&receives));
+        simulator.provider().turn(|knobs| {
+            knobs.delivery.resolve.extend(receives.first().map(|address| (HOST.to_owned(), *address)));
+        });
         let admin = format!("http://127.0.0.1:{}", port(service.addresses()));
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let running = tokio::spawn(async move { service.run(&process, stopped).await });
-        let client = client(&simulator, &access)?;
+        let client = reqwest::Client::builder().no_proxy().timeout(LIMIT).build().map_err(outside)?;
         let metrics = metrics.clone();
         let stage = Self {
             cluster,
@@ -145,7 +146,6 @@ impl Stage {
             client,
             receiver,
             admin,
-            secret,
             stop,
             running,
             _state: state,
@@ -157,7 +157,7 @@ impl Stage {
     /// Waits until the connector's path is served and its task runs, which takes a login.
     async fn is_running(&self) {
         loop {
-            let status = self.status().await;
+            let status = self.ask("status").await;
             let task = &status["tasks"][0]["state"];
             if status["connector"]["state"] == "RUNNING" && task == "RUNNING" {
                 return;
@@ -166,49 +166,67 @@ impl Stage {
         }
     }
 
-    /// How connector and task stand, as the worker tells it.
-    async fn status(&self) -> Value {
-        let status = format!("{}/connectors/{CONNECTOR}/status", self.admin);
-        match self.client.get(&status).send().await {
-            Ok(answer) => answer.json().await.unwrap_or_default(),
-            Err(_) => Value::Null,
-        }
-    }
-
     /// In one line, how the task stands with its login. Whether it runs.
     pub(super) async fn standing(&self, limit: Duration) -> (bool, String) {
         // It may be on its way back to its worker after the outage.
         let runs = timeout(limit, self.is_running()).await.is_ok();
-        let state = self.status().await["tasks"][0]["state"].as_str().unwrap_or("UNKNOWN").to_owned();
+        let state = self.ask("status").await["tasks"][0]["state"].as_str().unwrap_or("UNKNOWN").to_owned();
         let refreshed: u64 = self.values(&REFRESHED).iter().sum();
         (runs, format!("login: the task is {state}, refreshes of its access token: {refreshed}"))
     }
 
-    /// Subscribes to every event of a few resources. How many there are.
-    pub(super) async fn subscribe(&self) -> Result<usize, Failure> {
-        let provider = self.simulator.base_url();
-        for (resource, path) in RESOURCES {
-            let at =
-                |operation: &str| provider.join(&format!("{path}/webhooks/{operation}")).map_err(outside);
-            let events: Value = self.call(self.client.get(at("events")?)).await?;
-            let url = format!("{}/webhooks/accounting/{CONNECTOR}/{}", self.receiver, resource.name());
-            let body = json!({
-                "thirdPartyApplicationName": "tributary demo",
-                "url": url,
-                "secret": self.secret,
-                "eventTypes": events,
-            });
-            let body = serde_json::to_vec(&body).map_err(outside)?;
-            let request = self.client.post(at("subscribe")?).body(body);
-            self.call(request).await?;
-        }
-        timeout(LIMIT, self.simulator.provider().deliveries.idle()).await.map_err(outside)?;
+    /// Waits until the worker has every subscription that its connector declares. How many there are.
+    pub(super) async fn subscribed(&self) -> Result<usize, Failure> {
+        timeout(LIMIT, self.are_active()).await.map_err(outside)?;
         Ok(RESOURCES.len())
     }
 
-    async fn call(&self, request: reqwest::RequestBuilder) -> Result<Value, Failure> {
-        let answer = request.send().await.and_then(reqwest::Response::error_for_status).map_err(outside)?;
-        answer.json().await.map_err(outside)
+    async fn are_active(&self) {
+        let is_active = |one: &Value| one["phase"] == "active";
+        loop {
+            let told = self.ask("subscriptions").await;
+            let all = told["subscriptions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if all.len() == RESOURCES.len() && all.iter().all(is_active) {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The provider disables a subscription, as it does after deliveries that failed for too long. In one line, what the worker
+    /// makes of it; `None` where that is nothing.
+    pub(super) async fn disable_one(&self, limit: Duration) -> Option<String> {
+        let provider = self.simulator.provider();
+        let webhook =
+            provider.accounting.webhooks().into_iter().find(|one| one.state == WebhookState::Active)?;
+        let begun = Instant::now();
+        provider.accounting.disable(provider, webhook.id);
+        let mended = async {
+            loop {
+                let gaps = self.ask("gaps").await;
+                if let Some(gap) = gaps.as_array().and_then(|gaps| gaps.first())
+                    && !gap["repair"].is_null()
+                {
+                    return gap["target"].as_str().unwrap_or_default().to_owned();
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let target = timeout(limit, mended).await.ok()?;
+        timeout(limit, self.are_active()).await.ok()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        Some(format!(
+            "the provider disabled {target}: {seconds:.1} s later it was enabled again, with a gap for the time between and a repair asked for"
+        ))
+    }
+
+    /// What the worker tells of its connector.
+    async fn ask(&self, what: &str) -> Value {
+        let address = format!("{}/connectors/{CONNECTOR}/{what}", self.admin);
+        match self.client.get(&address).send().await {
+            Ok(answer) => answer.json().await.unwrap_or_default(),
+            Err(_) => Value::Null,
+        }
     }
 
     pub(super) fn change(&self, per_second: f64) {
@@ -258,7 +276,7 @@ impl Stage {
         let prefix = TopicPrefix::new(PREFIX).map_err(outside)?;
         let partitions: Vec<i32> = (0..PARTITIONS).collect();
         let (mut records, mut letters) = (Vec::new(), Vec::new());
-        let events = RESOURCES.map(|(resource, _)| Topic::AccountingEvents(resource));
+        let events = RESOURCES.map(Topic::AccountingEvents);
         for topic in events.into_iter().chain([Topic::DeadLetters]) {
             let into = if topic == Topic::DeadLetters { &mut letters } else { &mut records };
             let name = topic.name(&prefix);
@@ -282,7 +300,7 @@ impl Stage {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "provider   {} (simulated)", self.simulator.base_url())?;
-        writeln!(f, "receiver   {}/webhooks/accounting/{CONNECTOR}", self.receiver)?;
+        writeln!(f, "receiver   {}", self.receiver)?;
         writeln!(f, "REST API   {}/connectors, metrics at /metrics", self.admin)?;
         writeln!(f, "Kafka      {} (embedded)", self.cluster.bootstrap_servers())?;
         writeln!(f, "registry   {} (embedded)", self.registry.url())?;
@@ -314,6 +332,7 @@ impl Files<'_> {
             ("group.id", "tributary-demo".to_owned()),
             ("listeners", "http://127.0.0.1:0".to_owned()),
             ("webhook.listeners", "https://127.0.0.1:0".to_owned()),
+            ("webhook.advertised.url", format!("https://{HOST}")),
             ("webhook.ssl.certificate.location", at("certificate.pem").display().to_string()),
             ("webhook.ssl.key.location", at("key.pem").display().to_string()),
             ("connectors.dir", at("connectors").display().to_string()),
@@ -329,7 +348,7 @@ impl Files<'_> {
         ];
         let text: String = lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
         fs::write(at("worker.properties"), text)?;
-        let names: Vec<_> = RESOURCES.iter().map(|(resource, _)| resource.name()).collect();
+        let names = RESOURCES.map(AccountingResource::name);
         let connector = json!({
             "name": CONNECTOR,
             "config": {
@@ -339,6 +358,7 @@ impl Files<'_> {
                 "topic.creation.default.replication.factor": "1",
                 "accounting.resources": names.join(","),
                 "accounting.secret": format!("${{env:{SECRET}}}"),
+                "subscriptions.poll.interval.ms": "500",
                 "provider.base.url": simulator.base_url().to_string(),
                 "provider.auth.url": simulator.auth_url().to_string(),
                 "provider.subscription.key": format!("${{env:{SUBSCRIPTION_KEY}}}"),
@@ -353,20 +373,6 @@ impl Files<'_> {
     fn connector(&self) -> PathBuf {
         self.directory.join("connectors").join("webhooks.json")
     }
-}
-
-/// A client with all that the provider's API asks for.
-fn client(simulator: &Simulator, access: &Access) -> Result<reqwest::Client, Failure> {
-    let key = simulator.provider().settings.subscription_keys.first().cloned().unwrap_or_default();
-    let token = access.token().map(Secret::reveal).unwrap_or_default();
-    let value = |text: &str| HeaderValue::from_str(text).map_err(outside);
-    let headers = HeaderMap::from_iter([
-        (AUTHORIZATION, value(&format!("Bearer {token}"))?),
-        (HeaderName::from_static("ocp-apim-subscription-key"), value(&key)?),
-        (HeaderName::from_static("context"), value("none")?),
-        (CONTENT_TYPE, value("application/json")?),
-    ]);
-    reqwest::Client::builder().no_proxy().default_headers(headers).timeout(LIMIT).build().map_err(outside)
 }
 
 /// Nobody knows it but this process.
