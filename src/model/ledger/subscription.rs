@@ -28,6 +28,9 @@ pub struct Subscription {
     pub application: String,
     /// Receiver address.
     pub url: String,
+    /// What the provider made of that, where it spells it in its own way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spelled: Option<String>,
     /// Of the secret that its deliveries are signed with.
     pub fingerprint: Fingerprint,
     /// Semantic names, for the accounting family.
@@ -295,6 +298,7 @@ mod tests {
             id: None,
             application: "tributary".into(),
             url: "https://hooks.example.com/webhooks/accounting/hooks/customers".into(),
+            spelled: None,
             fingerprint: Fingerprint::of("0123456789abcdef"),
             events: BTreeSet::new(),
             phase: Phase::Intended,

@@ -39,7 +39,10 @@ pub enum Call {
     /// Delete it.
     Delete(Box<Subscription>),
     /// List the hooks of the invoicing API.
-    List,
+    List {
+        /// When that was planned: of what came later it says nothing.
+        planned: i64,
+    },
 }
 
 impl Call {
@@ -53,7 +56,7 @@ impl Call {
             | Self::Enable(one)
             | Self::Move(one)
             | Self::Delete(one) => Some(one.target),
-            Self::List => None,
+            Self::List { .. } => None,
         }
     }
 
@@ -66,7 +69,7 @@ impl Call {
             | Self::Enable(one)
             | Self::Move(one)
             | Self::Delete(one) => Some(&one.nonce),
-            Self::Names(_) | Self::Identify { .. } | Self::List => None,
+            Self::Names(_) | Self::Identify { .. } | Self::List { .. } => None,
         }
     }
 
@@ -81,14 +84,14 @@ impl Call {
             Self::Enable(_) => "enable",
             Self::Move(_) => "move",
             Self::Delete(_) => "delete",
-            Self::List => "list",
+            Self::List { .. } => "list",
         }
     }
 
     /// Whether it only asks.
     #[must_use]
     pub const fn only_asks(&self) -> bool {
-        matches!(self, Self::Names(_) | Self::Read(_) | Self::Identify { .. } | Self::List)
+        matches!(self, Self::Names(_) | Self::Read(_) | Self::Identify { .. } | Self::List { .. })
     }
 }
 

@@ -109,8 +109,8 @@ fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
     match gap.cause {
         // What is lost is lost once.
         GapCause::Spool | GapCause::Oversized | GapCause::Silence => Some(gap.opened_at),
-        // Whoever plans runs.
-        GapCause::Stopped => Some(*now),
+        // Whoever plans runs, unless the stop has not reached it yet.
+        GapCause::Stopped => (gap.opened_at < situation.began).then_some(*now),
         GapCause::Disabled | GapCause::Lost | GapCause::Awaiting | GapCause::Moved | GapCause::Secret => {
             let Some(target) = gap.target else { return Some(gap.opened_at) };
             if !wanted.contains_key(&target) {

@@ -51,6 +51,8 @@ pub enum Change {
     Repair(Repair),
     /// The stream begins here.
     Start(Start),
+    /// There is no stream any more.
+    ForgetStart,
     /// People want something.
     Wish(Wish),
     /// A wish is done.
@@ -71,7 +73,7 @@ impl Change {
             Self::Paces(_) => Paces::key(connector),
             Self::Gap(gap) => gap.key(),
             Self::Repair(repair) => repair.key(),
-            Self::Start(_) => Start::key(connector),
+            Self::Start(_) | Self::ForgetStart => Start::key(connector),
             Self::Wish(_) => Wish::key(connector),
             Self::Done(_) => Done::key(connector),
             Self::Accept(gap, _) => Accepted::key(connector, gap),
@@ -83,7 +85,9 @@ impl Change {
     pub fn value(&self) -> Option<serde_json::Value> {
         let value = match self {
             Self::Put(subscription) => serde_json::to_value(subscription),
-            Self::Forget(_) | Self::ForgetAcknowledge(_) | Self::ForgetHeard(_) => return None,
+            Self::Forget(_) | Self::ForgetAcknowledge(_) | Self::ForgetHeard(_) | Self::ForgetStart => {
+                return None;
+            }
             Self::Paces(paces) => serde_json::to_value(paces),
             Self::Gap(gap) => serde_json::to_value(gap),
             Self::Repair(repair) => serde_json::to_value(repair),
@@ -109,6 +113,7 @@ impl Ledger {
             Change::Gap(gap) => self.put_gap(gap.id(), Some(gap.clone())),
             Change::Repair(repair) => drop(self.repairs.insert(repair.gap.clone(), repair.clone())),
             Change::Start(start) => self.start = Some(start.clone()),
+            Change::ForgetStart => self.start = None,
             Change::Wish(wish) => self.wish = Some(wish.clone()),
             Change::Done(done) => self.done = Some(*done),
             Change::Accept(gap, accepted) => self.accept(gap.clone(), Some(*accepted)),

@@ -46,7 +46,7 @@ pub use self::{
     call::{Call, Listed, Outcome, Seen, Step},
     ledger::{Change, Ledger},
     plan::{Plan, plan},
-    settle::settle,
+    settle::{owner, settle},
     wanted::{secret_of, wanted},
 };
 use crate::model::{AccountingResource, Fingerprint, Nonce, Target};
@@ -118,10 +118,14 @@ pub struct Memory {
     pub names: BTreeMap<AccountingResource, (i64, BTreeSet<String>)>,
     /// When the hooks of the invoicing API were last listed.
     pub listed: Option<i64>,
-    /// Targets that wait after a failure.
+    /// Targets that wait after a call that was to change something has failed.
     pub tries: BTreeMap<Target, Tries>,
+    /// Targets that wait after a question has failed: whatever cannot be changed is still looked at.
+    pub asks: BTreeMap<Target, Tries>,
     /// What is no target's and waits after a failure: the list of hooks.
     pub list_tries: Tries,
+    /// Ids that could not be asked about; each waits by itself.
+    pub strangers: BTreeMap<String, Tries>,
     /// Ids that are not ours, whatever they send.
     pub foreign: BTreeMap<String, Option<AccountingResource>>,
     /// How often the provider has refused a second subscription of a target.
@@ -158,6 +162,8 @@ pub struct Situation<'a> {
     pub worker: &'a str,
     /// Microseconds since 1970.
     pub now: i64,
+    /// Since when whoever plans runs: a stop that was ordered later is not over.
+    pub began: i64,
     /// What the configuration wants; nothing where people want all removed.
     pub wanted: &'a BTreeMap<Target, Wanted>,
     /// What the state topic says.

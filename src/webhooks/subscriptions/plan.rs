@@ -10,6 +10,8 @@ const AWAITED: i64 = 5_000_000;
 /// How often enabling is tried before a subscription is followed by another.
 pub(super) const ENABLE: u32 = 3;
 
+/// Subscriptions of one target at a time: one that is followed by another, and one whose answer nobody heard.
+const MOST: usize = 3;
 /// How often a second subscription is refused before the first is moved.
 const CROWDED: u32 = 2;
 
@@ -24,6 +26,8 @@ pub struct Plan {
     pub again_at: Option<i64>,
     /// Whether everything is as it is wanted.
     pub converged: bool,
+    /// What keeps it from becoming so, where no call has failed.
+    pub problems: Vec<String>,
 }
 
 impl Plan {
@@ -50,7 +54,6 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
         .copied()
         .chain(ledger.subscriptions.values().filter(|one| one.phase.may_live()).map(|one| one.target))
         .collect();
-    strangers(situation, &mut plan);
     listing(situation, &targets, &mut plan);
     for target in targets {
         let is_taken = plan.steps.iter().any(|step| step.call.target() == Some(target));
@@ -59,6 +62,7 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
         let is_quiet = (plan.steps.len(), plan.changes.len()) == before && !is_taken;
         plan.converged &= is_quiet && stands(situation, target);
     }
+    strangers(situation, &mut plan);
     forget(situation, &mut plan);
     start(situation, &mut plan);
     plan.changes.extend(gaps::end(situation));
@@ -130,13 +134,27 @@ fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
         if id.is_empty() || memory.foreign.contains_key(id) || ledger.by_id(id).is_some() {
             continue;
         }
+        // What is known to be ours comes first: one that cannot be asked about holds up nothing.
         let target = Target::Accounting(resource);
         let is_taken = plan.steps.iter().any(|step| step.call.target() == Some(target));
-        if !is_taken && is_due(situation, target, plan, *now) {
+        let waits = memory.strangers.get(id).map_or(i64::MIN, |tries| tries.not_before);
+        if waits > *now {
+            plan.again(waits);
+        } else if !is_taken {
             let call = Call::Identify { resource, id: id.clone() };
             plan.step(call, format!("deliveries come by {id}, which is not in the ledger"));
         }
     }
+}
+
+/// Whether a target may be asked about again after that failed before.
+fn may_ask(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
+    let waits = situation.memory.asks.get(&target).map_or(i64::MIN, |tries| tries.not_before);
+    if waits > situation.now {
+        plan.again(waits);
+        plan.converged = false;
+    }
+    waits <= situation.now
 }
 
 /// Whether a target that failed before may be tried again.
@@ -168,7 +186,7 @@ fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Pla
     let regular = memory.listed.map_or(*now, |listed| listed.saturating_add(spread(rules.poll, "hooks")));
     let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.list_tries.not_before);
     if at <= *now {
-        plan.step(Call::List, "how the hooks of the invoicing API stand");
+        plan.step(Call::List { planned: *now }, "how the hooks of the invoicing API stand");
         // Nothing is known of them before.
         plan.converged &= memory.listed.is_some();
     } else {
@@ -213,6 +231,11 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
     let stands_since = best.filter(|best| best.phase == Phase::Active).and_then(|best| best.active_since);
     plan.changes.extend(gaps::open_unverified(situation, target));
 
+    // What is declared may change faster than one follows the other: the oldest that is there covers what the others do.
+    let there = living.iter().filter(|one| one.id.is_some() && one.phase != Phase::Ending);
+    let newest =
+        there.clone().max_by_key(|one| one.intended_at).filter(|_| there.count() >= MOST && best.is_none());
+
     // First what is too many or cannot be used: to be deleted, one after the other.
     for one in &living {
         let is_best = best.is_some_and(|best| best.nonce == one.nonce);
@@ -220,6 +243,9 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
             Phase::Intended | Phase::Ending | Phase::Ended => (false, ""),
             _ if wanted.is_none() => (true, "it is not wanted any more"),
             _ if is_best => (false, ""),
+            _ if newest.is_some_and(|newest| newest.nonce == one.nonce) => {
+                (true, "what is declared has changed again")
+            }
             Phase::Disabled if !is_alive(one) => (true, "it sends nothing, and cannot be made to"),
             phase => match stands_since {
                 // What it has not delivered yet nobody else will.
@@ -312,6 +338,9 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
         Phase::Active => {
             let every = spread(rules.poll, one.nonce.as_str());
             let at = one.checked_at.map_or(now, |checked| checked.saturating_add(every));
+            // Who wishes something wants to know how it stands now.
+            let wished = ledger.wish.as_ref().filter(|_| !ledger.is_done()).map(|wish| wish.at);
+            let at = if one.checked_at < wished { now } else { at };
             read(situation, one, at, "how it stands", plan)
         }
         Phase::Disabled if is_hook => false,
@@ -344,7 +373,7 @@ fn read(situation: &Situation<'_>, one: &Subscription, at: i64, why: &str, plan:
         plan.again(at);
         return false;
     }
-    if !is_due(situation, one.target, plan, situation.now) {
+    if !may_ask(situation, one.target, plan) {
         return false;
     }
     plan.step(Call::Read(Box::new(one.clone())), why);
@@ -368,7 +397,7 @@ fn needed(
         let asked = memory.names.get(&resource).map(|(at, _)| *at);
         let at = asked.map_or(now, |asked| asked.saturating_add(spread(rules.names, resource.name())));
         if at <= now {
-            if is_due(situation, target, plan, now) {
+            if may_ask(situation, target, plan) {
                 plan.step(Call::Names(resource), "which events there are");
             }
             return;
@@ -386,7 +415,8 @@ fn needed(
         Target::Invoicing(_) => BTreeSet::new(),
     };
     if target.resource().is_some() && events.is_empty() {
-        // Shown by the views; asked again when names are.
+        // Asked again when names are.
+        plan.problems.push(format!("{target}: the provider offers none of the events that are wanted"));
         plan.converged = false;
         return;
     }
@@ -421,6 +451,7 @@ fn needed(
         id: None,
         application: wanted.application.clone(),
         url: wanted.url.clone(),
+        spelled: None,
         fingerprint: wanted.fingerprint.clone(),
         events,
         phase: Phase::Intended,
@@ -493,6 +524,8 @@ fn start(situation: &Situation<'_>, plan: &mut Plan) {
         }
     }
     if targets.is_empty() {
+        // What was subscribed to is not any more: whoever comes back begins anew.
+        plan.changes.extend(known.map(|_| Change::ForgetStart));
         return;
     }
     let at = known.map_or(*now, |start| start.at);

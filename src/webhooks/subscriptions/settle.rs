@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use url::Url;
+
 use super::{Call, Change, Listed, Memory, Outcome, Seen, Situation, chance, gaps, plan::ENABLE};
 use crate::model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Subscription, Target};
 
@@ -11,6 +13,9 @@ mod state {
     pub(super) const DELETED: i64 = 5;
     pub(super) const STATUS: i64 = 7;
 }
+
+/// The line of history of one that has become active.
+const ACTIVE: &str = "active";
 
 /// What is to be written after a call, and what this process remembers of it. The situation is that of now, with what the step
 /// has written before the call in its ledger.
@@ -32,6 +37,7 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
             lost(&mut changes, one, "the provider does not know it any more");
             true
         }
+        (Call::Identify { .. }, Outcome::Failed { .. }) => false,
         (Call::Identify { resource, id }, Outcome::Seen(seen)) => {
             identified(&mut changes, *resource, id, seen, memory);
             true
@@ -44,9 +50,9 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
         (Call::Enable(one), outcome) => enabled(&mut changes, one, outcome, memory),
         (Call::Move(one), outcome) => moved(&mut changes, one, outcome),
         (Call::Delete(one), outcome) => deleted(&mut changes, one, outcome),
-        (Call::List, Outcome::Listed(hooks)) => {
-            memory.listed = Some(now);
-            listed(&mut changes, hooks);
+        (Call::List { planned }, Outcome::Listed(hooks)) => {
+            memory.listed = Some(*planned);
+            listed(&mut changes, hooks, *planned);
             true
         }
         _ => false,
@@ -55,9 +61,12 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
         changes.problem(nonce, outcome);
     }
     let text = format!("{}{now}", call.nonce().map_or("", Nonce::as_str));
-    let tries = match call.target() {
-        Some(target) => memory.tries.entry(target).or_default(),
-        None => &mut memory.list_tries,
+    let tries = match (call, call.target()) {
+        (Call::Identify { id, .. }, _) => memory.strangers.entry(id.clone()).or_default(),
+        // A question that is answered says nothing about what is refused.
+        (_, Some(target)) if call.only_asks() => memory.asks.entry(target).or_default(),
+        (_, Some(target)) => memory.tries.entry(target).or_default(),
+        (_, None) => &mut memory.list_tries,
     };
     if went_well {
         *tries = super::Tries::default();
@@ -174,14 +183,32 @@ fn subscribed(
     }
 }
 
+/// Whether two spellings are of one address.
+fn is_same_address(one: &str, other: &str) -> bool {
+    one == other || matches!((Url::parse(one), Url::parse(other)), (Ok(one), Ok(other)) if one == other)
+}
+
 /// Makes a subscription what the provider says it is.
 fn take_over(one: &mut Subscription, seen: &Seen, acknowledged: Option<i64>) {
-    if let Some(url) = &seen.url {
-        one.url.clone_from(url);
+    // What was asked for stays: a provider that spells an address in its own way, or knows other events, is told of as such, and
+    // not asked again and again.
+    let elsewhere = seen.url.as_ref().filter(|url| !is_same_address(url, &one.url));
+    // One that has been active before was moved by somebody, or not moved after all.
+    let was_active = one.history.iter().any(|note| note.what == ACTIVE);
+    match elsewhere {
+        None => one.spelled = None,
+        Some(url) if one.spelled.as_ref() == Some(url) => {}
+        Some(url) if was_active || one.url.is_empty() => (one.url, one.spelled) = (url.clone(), None),
+        Some(url) => one.spelled = Some(url.clone()),
     }
-    if !seen.events.is_empty() {
+    if one.events.is_empty() {
         one.events.clone_from(&seen.events);
     }
+    let differ = !seen.events.is_empty() && seen.events != one.events;
+    one.problem = match &one.spelled {
+        Some(url) => Some(format!("the provider has it at {url}, and not where was asked for")),
+        None => differ.then(|| "the provider has it for other events than were asked for".to_owned()),
+    };
     one.acknowledged_at = one.acknowledged_at.max(acknowledged);
 }
 
@@ -205,13 +232,11 @@ fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory
     one.last_delivery = situation.ledger.last_delivery(&one);
     match (seen.active, one.phase) {
         (Some(true), Phase::Active) => {
-            one.problem = None;
             // What was enabled has stayed so.
             memory.enabling.remove(&one.nonce);
         }
         (Some(true), _) => {
-            one.enter(Phase::Active, now, "active");
-            one.problem = None;
+            one.enter(Phase::Active, now, ACTIVE);
         }
         (Some(false), Phase::Active) => {
             one.enter(Phase::Disabled, now, "the provider has disabled it");
@@ -283,6 +308,7 @@ fn stranger(connector: &str, target: Target, nonce: Nonce, application: &str, no
         id: None,
         application: application.to_owned(),
         url: String::new(),
+        spelled: None,
         // Of nothing that is a secret.
         fingerprint: Fingerprint::of("\0"),
         events: BTreeSet::new(),
@@ -377,8 +403,14 @@ fn deleted(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome)
     true
 }
 
+/// What the description of a hook begins with: whose it is.
+#[must_use]
+pub fn owner(connector: &str) -> String {
+    format!("{connector} for ")
+}
+
 /// The hooks of the invoicing API, against all that the ledger has.
-fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed]) {
+fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i64) {
     let Situation { ledger, now, rules, connector, .. } = *changes.situation;
     let nonce_of = |hook: &Listed| {
         let names = [hook.name.as_deref(), hook.description.as_deref()];
@@ -406,6 +438,8 @@ fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed]) {
         let mut one = known.clone();
         let Some(hook) = found else {
             match known.phase {
+                // It was made, or meant to be, while the list was on its way.
+                _ if known.since >= planned => {}
                 Phase::Active | Phase::Disabled => lost(changes, known, "it is not listed any more"),
                 Phase::Awaiting => {
                     one.enter(Phase::Ended, now, "it is not listed: the receiver's echo was not accepted");
@@ -454,7 +488,10 @@ fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed]) {
     for hook in hooks {
         let (Some(id), Some(target)) = (hook.id.as_deref(), hook.target) else { continue };
         let Some((application, nonce)) = nonce_of(hook).filter(|_| !taken.contains(id)) else { continue };
-        let is_ours = hook.url.as_deref().is_some_and(|url| is_address(changes.situation, target, url));
+        // Hooks of all connectors come to one address: whose it is stands beside it.
+        let is_named = hook.description.as_deref().is_some_and(|text| text.starts_with(&owner(connector)));
+        let is_ours =
+            is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.situation, target, url));
         if is_ours && !ledger.subscriptions.contains_key(&nonce) {
             let mut one = stranger(connector, target, nonce, &application, now);
             one.id = Some(id.to_owned());

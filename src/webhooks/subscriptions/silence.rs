@@ -30,11 +30,12 @@ pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {
         if !is_learnt || now.saturating_sub(silent_since) <= plausible {
             continue;
         }
-        // A gap for each silence, however long it goes on.
-        let is_told = ledger.gaps.values().any(|gap| {
+        // While it goes on there is another after as long again.
+        let told = ledger.gaps.values().filter(|gap| {
             gap.target == Some(*target) && gap.cause == GapCause::Silence && gap.opened_at > silent_since
         });
-        if is_told {
+        let last = told.map(|gap| gap.opened_at).max();
+        if last.is_some_and(|last| now.saturating_sub(last) <= plausible) {
             continue;
         }
         let seconds = |micros: i64| micros / 1_000_000;
@@ -43,7 +44,7 @@ pub(super) fn observe(situation: &Situation<'_>) -> Vec<Change> {
             cause: GapCause::Silence,
             target: Some(*target),
             company: None,
-            from: pace.last.saturating_sub(rules.margin),
+            from: last.unwrap_or(pace.last).saturating_sub(rules.margin),
             to: Some(*now),
             detail: format!(
                 "nothing has come for {} s, and the longest silence before was {} s",

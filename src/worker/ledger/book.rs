@@ -146,6 +146,7 @@ mod tests {
             id: Some("w-1".into()),
             application: "tributary".into(),
             url: "https://hooks.example.com/x".into(),
+            spelled: None,
             fingerprint: Fingerprint::of("0123456789abcdef"),
             events: ["a.b".to_owned()].into(),
             phase: Phase::Active,

@@ -18,7 +18,7 @@ use crate::{
     random,
     retry::{Chain, Retry},
     secret::Secret,
-    webhooks::subscriptions::{Call, Listed, Outcome, Seen, secret_of},
+    webhooks::subscriptions::{Call, Listed, Outcome, Seen, owner, secret_of},
     worker::{
         access::{Access, Party},
         plugins::{Failure, no_access},
@@ -74,7 +74,7 @@ impl Calls {
     pub(super) async fn make(&self, call: &Call, end: Instant) -> (Outcome, Option<Stop>) {
         let ask = Ask { lane: Lane::Webhook, end, trace: None };
         let made = match (call, call.target()) {
-            (Call::List, _) | (_, Some(Target::Invoicing(_))) => self.invoicing(call, &ask).await,
+            (Call::List { .. }, _) | (_, Some(Target::Invoicing(_))) => self.invoicing(call, &ask).await,
             _ => self.accounting(call, &ask).await,
         };
         let (outcome, stop) = match made {
@@ -116,7 +116,7 @@ impl Calls {
                 Changed::Nothing => Outcome::Done { state: None, id: None, errors: Vec::new() },
             },
             Call::Delete(one) => done(api.delete_webhook(resource(one)?, &id_of(one)?, ask).await?),
-            Call::List => return Err(unable("accounting webhooks cannot be listed")),
+            Call::List { .. } => return Err(unable("accounting webhooks cannot be listed")),
         })
     }
 
@@ -128,7 +128,7 @@ impl Calls {
             ));
         };
         Ok(match call {
-            Call::List => Outcome::Listed(api.hooks(ask).await?.into_iter().map(listed).collect()),
+            Call::List { .. } => Outcome::Listed(api.hooks(ask).await?.into_iter().map(listed).collect()),
             Call::Subscribe(one) => {
                 let Target::Invoicing(hook) = one.target else { return Err(unable("it is no hook")) };
                 let new = invoicing::NewHook {
@@ -137,7 +137,7 @@ impl Calls {
                     secret: self.secret(one)?,
                     is_paused: false,
                     application_name: one.registered_name(),
-                    description: format!("{} for {}", one.connector, one.registered_name()),
+                    description: format!("{}{}", owner(&one.connector), one.registered_name()),
                 };
                 let made = api.create_hook(&new, ask).await?;
                 Outcome::Done { state: None, id: made.and_then(|hook| hook.id), errors: Vec::new() }
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn only_the_api_itself_can_say_that_something_is_gone() {
-        let meant = |cause| outcome(&Call::List, &error(cause, Acted::No));
+        let meant = |cause| outcome(&Call::List { planned: 0 }, &error(cause, Acted::No));
 
         assert_eq!(meant(Cause::Gone { by: By::Api }), Outcome::Gone);
         assert_eq!(meant(Cause::NotFound { by: By::Api }), Outcome::Gone);
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_one_only_where_the_provider_certainly_did_nothing() {
-        let meant = |acted| outcome(&Call::List, &error(Cause::Refused, acted));
+        let meant = |acted| outcome(&Call::List { planned: 0 }, &error(Cause::Refused, acted));
 
         assert!(matches!(meant(Acted::No), Outcome::Failed { acted: false, refused: true, .. }));
         assert!(matches!(meant(Acted::Unknown), Outcome::Failed { acted: true, refused: false, .. }));

@@ -44,7 +44,7 @@ use super::{
 };
 use crate::{
     metrics,
-    model::{Fingerprint, GapCause, GapState, Moment, Nonce, Target},
+    model::{Fingerprint, GapState, Moment, Nonce, Target},
     random,
     retry::{Backoff, Chain, Policy},
     webhooks::subscriptions::{Change, Ledger, Memory, Plan, Situation, Wanted, plan},
@@ -74,6 +74,8 @@ pub(crate) struct Reconciler<'a> {
     /// Another reading of the configuration that the next look has to find again.
     unsettled: Option<Box<Desired>>,
     look_at: Instant,
+    /// When it took over, in microseconds since 1970.
+    began: i64,
     /// The wish that was last seen.
     wish: u64,
     /// After failures that are about everything.
@@ -112,6 +114,7 @@ impl<'a> Reconciler<'a> {
             memory: Memory::default(),
             unsettled: None,
             look_at: Instant::now() + tools.worker.secrets_reload_interval,
+            began: Moment::now().micros(),
             wish: 0,
             backoff: Backoff::new(Policy { first, longest, total: None }, seed),
             pause_until: Instant::now(),
@@ -189,6 +192,7 @@ impl<'a> Reconciler<'a> {
             connector: &self.task.connector,
             worker: &self.task.tools.worker_id,
             now,
+            began: self.began,
             wanted,
             ledger,
             memory,
@@ -320,12 +324,10 @@ async fn read(task: &Task) -> Result<Desired, Failure> {
 
 /// Of a plan what is about deliveries that were lost on this side, whoever keeps the subscriptions.
 fn only_losses(plan: Plan, ledger: &Ledger) -> Plan {
-    let is_ours =
-        |cause: GapCause| matches!(cause, GapCause::Spool | GapCause::Stopped | GapCause::Oversized);
     let concerns = |change: &Change| match change {
-        Change::Gap(gap) => is_ours(gap.cause),
-        Change::Repair(repair) => ledger.gaps.get(&repair.gap).is_some_and(|gap| is_ours(gap.cause)),
-        Change::ForgetHeard(_) => true,
+        // A gap that is there ends in any case: nobody here would end it otherwise.
+        Change::Gap(gap) => ledger.gaps.contains_key(&gap.id()),
+        Change::Repair(_) | Change::ForgetHeard(_) => true,
         _ => false,
     };
     let changes = plan.changes.into_iter().filter(concerns).collect();

@@ -102,7 +102,11 @@ fn unreadable(doing: &'static str, error: ledger::Error) -> Error {
 /// Why there is no plan: what Kafka or the configuration has to do with it is told as such.
 fn unplanned(failure: &Failure) -> Error {
     let told = Chain(failure).to_string();
-    let source = failure.source.as_ref().and_then(|source| source.downcast_ref::<kafka::Error>());
+    let source = failure.source.as_ref();
+    let source = source.and_then(|source| match source.downcast_ref::<ledger::Error>() {
+        Some(ledger::Error::Kafka { source, .. }) => Some(source),
+        _ => source.downcast_ref::<kafka::Error>(),
+    });
     match (source, failure.kind) {
         (Some(source), _) => Error::Kafka { doing: READING, source: Box::new(source.clone()) },
         (None, "InvalidConfiguration") => Error::BadRequest(told),

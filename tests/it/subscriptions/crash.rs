@@ -221,6 +221,14 @@ impl Stage {
         let secret = self.settings()[1].1;
         let wanted = tributary::model::Fingerprint::of(secret);
         let done = |ledger: &Ledger| {
+            // The ledger may say what stood before the worker died.
+            let hooks = self.scene.simulator.provider().invoicing.hooks();
+            let living = self.scene.webhooks();
+            if hooks.iter().any(|hook| hook.paused)
+                || living.iter().any(|one| one.state != WebhookState::Active)
+            {
+                return false;
+            }
             let current = ledger.subscriptions.values().filter(|one| one.phase.may_live());
             let current = current.filter(|one| one.target.resource().is_some());
             active(ledger).len() == 3

@@ -92,6 +92,7 @@ impl Scene {
             connector: "hooks",
             worker: "worker:1",
             now: self.now,
+            began: 500 * SECOND,
             wanted: &self.wanted,
             ledger: &self.ledger,
             memory: &self.memory,

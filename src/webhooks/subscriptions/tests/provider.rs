@@ -54,6 +54,12 @@ pub(super) struct Provider {
     pub(super) faults: Vec<Fault>,
     /// Takes no second one of a target.
     pub(super) single: bool,
+    /// Has another address for each than was asked for.
+    pub(super) renames: bool,
+    /// Has another event for each.
+    pub(super) adds_event: bool,
+    /// Ids that it does not tell anything of.
+    pub(super) unreadable: BTreeSet<String>,
     /// Refuses to enable.
     pub(super) never_enables: bool,
     /// Names of events beside the usual.
@@ -133,9 +139,14 @@ impl Provider {
                     id: id.clone(),
                     target: one.target,
                     name: one.registered_name(),
-                    url: one.url.clone(),
+                    url: if self.renames { format!("{}/x", one.url) } else { one.url.replace(":443", "") },
                     fingerprint: one.fingerprint.clone(),
-                    events: one.events.clone(),
+                    events: one
+                        .events
+                        .iter()
+                        .cloned()
+                        .chain(self.adds_event.then(|| "more".to_owned()))
+                        .collect(),
                     state: if is_hook { State::Active } else { State::Awaiting },
                     is_foreign: false,
                     touched: 0,
@@ -146,6 +157,9 @@ impl Provider {
                 Some(webhook) => Outcome::Seen(seen(webhook)),
                 None => Outcome::Gone,
             },
+            Call::Identify { id, .. } if self.unreadable.contains(id) => {
+                Outcome::Failed { words: "forbidden".to_owned(), acted: false, refused: false }
+            }
             Call::Identify { id, .. } => match self.webhooks.iter().find(|webhook| webhook.id == *id) {
                 Some(webhook) => Outcome::Seen(seen(webhook)),
                 None => Outcome::Gone,
@@ -178,7 +192,7 @@ impl Provider {
                 Some(_) => wrong("is deleted already"),
                 None => Outcome::Gone,
             },
-            Call::List => {
+            Call::List { .. } => {
                 let hooks = self
                     .webhooks
                     .iter()
@@ -206,6 +220,6 @@ fn listed(webhook: &Webhook) -> Listed {
         url: Some(webhook.url.clone()),
         paused: Some(webhook.state == State::Disabled),
         name: Some(webhook.name.clone()),
-        description: None,
+        description: Some(format!("hooks for {}", webhook.name)),
     }
 }

@@ -346,7 +346,7 @@ fn a_silence_is_a_gap_only_beyond_what_was_heard_before_makes_plausible() {
 }
 
 #[test]
-fn a_stop_is_over_once_somebody_plans_and_its_repair_is_asked_for() {
+fn a_stop_is_over_once_somebody_plans_who_began_after_it_and_its_repair_is_asked_for() {
     let mut scene = settled(&[CUSTOMERS]);
     let gap = Gap {
         connector: "hooks".into(),
@@ -380,4 +380,113 @@ fn the_stream_of_a_subscription_that_was_made_anew_begins_with_it() {
     let after = scene.ledger.start.clone().unwrap();
     assert_eq!(after.at, before.at);
     assert!(after.targets[&CUSTOMERS].since > before.targets[&CUSTOMERS].since);
+}
+
+#[test]
+fn a_provider_that_makes_something_else_of_what_was_asked_is_not_asked_again_and_again() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    scene.provider.renames = true;
+    scene.pass(300);
+
+    assert_eq!(scene.provider.living(CUSTOMERS).count(), 1, "{:?}", scene.brief());
+    let one = scene.ledger.living(CUSTOMERS).next().unwrap();
+    assert!(one.problem.as_deref().is_some_and(|problem| problem.contains("/a/x")), "{one:?}");
+}
+
+#[test]
+fn other_events_and_another_spelling_are_told_and_not_mended() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    scene.provider.adds_event = true;
+    scene.wanted.get_mut(&CUSTOMERS).unwrap().url = "https://hooks.example.com:443/a".to_owned();
+    scene.pass(300);
+
+    assert_eq!(scene.provider.living(CUSTOMERS).count(), 1, "{:?}", scene.brief());
+    let one = scene.ledger.living(CUSTOMERS).next().unwrap();
+    assert_eq!(one.phase, Phase::Active);
+    assert!(one.problem.as_deref().is_some_and(|problem| problem.contains("other events")), "{one:?}");
+}
+
+#[test]
+fn an_id_that_cannot_be_asked_about_holds_up_nothing() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let id = scene.only(CUSTOMERS).id.clone();
+    let strange = scene.provider.add_foreign(CUSTOMERS, "theirs", "https://hooks.example.com/a", "secret-1");
+    scene.provider.unreadable.insert(strange.clone());
+    scene.deliver(&strange);
+    scene.pass(30);
+    scene.provider.set(&id, State::Disabled);
+
+    scene.pass(61);
+
+    assert_eq!(scene.only(CUSTOMERS).state, State::Active);
+    assert!(scene.calls.contains(&"identify"));
+    scene.check();
+}
+
+#[test]
+fn a_stop_that_was_ordered_after_the_task_began_is_not_over() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let gap = Gap {
+        connector: "hooks".into(),
+        cause: GapCause::Stopped,
+        target: None,
+        company: None,
+        from: scene.now,
+        to: None,
+        detail: "stopped".into(),
+        opened_at: scene.now,
+        worker: "worker:2".into(),
+        state: GapState::Open,
+    };
+    scene.ledger.gaps.insert(gap.id(), gap.clone());
+
+    scene.round(None);
+
+    assert_eq!(scene.ledger.gaps[&gap.id()].to, None);
+}
+
+#[test]
+fn a_stream_ends_when_everything_is_removed_and_begins_anew_afterwards() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let before = scene.ledger.start.clone().unwrap();
+    let all = std::mem::take(&mut scene.wanted);
+    scene.converge();
+    assert_eq!(scene.ledger.start, None);
+
+    scene.wanted = all;
+    scene.now += SECOND;
+    scene.converge();
+
+    assert!(scene.ledger.start.unwrap().at > before.at);
+}
+
+#[test]
+fn a_wish_is_done_only_after_a_look_at_everything() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let id = scene.only(CUSTOMERS).id.clone();
+    scene.provider.set(&id, State::Disabled);
+    scene.now += SECOND;
+    scene.ledger.wish = Some(crate::model::Wish { number: 1, removed: false, at: scene.now });
+
+    for _ in 0..10 {
+        scene.now += 1;
+        scene.round(None);
+    }
+
+    assert_eq!(scene.only(CUSTOMERS).state, State::Active);
+    assert!(scene.ledger.is_done());
+}
+
+#[test]
+fn a_hook_that_is_made_while_the_list_is_on_its_way_is_not_taken_for_lost() {
+    let scene = settled(&[CREATED]);
+    let one = scene.ledger.living(CREATED).next().unwrap().clone();
+    let call = super::super::Call::List { planned: one.since };
+    let mut memory = scene.memory.clone();
+
+    let nothing = super::super::Outcome::Listed(Vec::new());
+    let changes = scene.situation(|situation| settle(situation, &call, &nothing, &mut memory));
+
+    assert_eq!(changes, []);
+    scene.check();
 }

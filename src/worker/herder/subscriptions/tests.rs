@@ -29,6 +29,7 @@ fn subscription(target: Target, nonce: u64, phase: Phase) -> Subscription {
         id: Some(format!("id-{nonce}")),
         application: "tributary".into(),
         url: address(target),
+        spelled: None,
         fingerprint: Fingerprint::of("0123456789abcdef"),
         events: BTreeSet::from(["CustomerCreated".to_owned()]),
         phase,

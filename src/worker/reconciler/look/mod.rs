@@ -135,9 +135,12 @@ impl<'a> Scratch<'a> {
 
     async fn run(mut self, mut answers: Answers<'_>) -> Result<Look, Failure> {
         let mut look = Look { converged: true, ..Look::default() };
-        let mut problems = BTreeSet::new();
+        let (mut problems, mut stands) = (BTreeSet::new(), true);
         for _ in 0..PLANS {
-            let Plan { changes, steps, again_at, converged } = plan(&self.situation(&self.memory));
+            let Plan { changes, steps, again_at, converged, problems: told } =
+                plan(&self.situation(&self.memory));
+            stands = converged;
+            problems.extend(told);
             for change in &changes {
                 self.ledger.apply(change);
             }
@@ -172,7 +175,7 @@ impl<'a> Scratch<'a> {
                 break;
             }
         }
-        look.converged = look.steps.is_empty() && problems.is_empty();
+        look.converged = stands && look.steps.is_empty() && problems.is_empty();
         look.problems = problems.into_iter().collect();
         Ok(look)
     }
@@ -182,6 +185,7 @@ impl<'a> Scratch<'a> {
             connector: self.connector,
             worker: self.worker_id,
             now: self.now,
+            began: self.now,
             wanted: &self.wanted,
             ledger: &self.ledger,
             memory,

@@ -53,6 +53,7 @@ fn standing(desired: &Desired) -> Ledger {
             id: Some(format!("w-{number}")),
             application: wanted.application.clone(),
             url: wanted.url.clone(),
+            spelled: None,
             fingerprint: wanted.fingerprint.clone(),
             events: [format!("{name}.Created")].into(),
             phase: Phase::Active,
