@@ -41,7 +41,7 @@ pub(crate) use subject::Subject;
 use crate::support::harness::Test;
 
 /// For the checks of one run; an idle machine needs a quarter of it.
-const LIMIT: Duration = Duration::from_secs(150);
+const LIMIT: Duration = Duration::from_secs(400);
 
 pub(crate) fn tests() -> Vec<Test> {
     [address::tests(), kafka_connect::tests(), ours::tests(), tests::tests()].into_iter().flatten().collect()

@@ -12,8 +12,8 @@ use crate::support::tributary::Tributary;
 use crate::support::{Error, Shared, prefix, run_directory};
 
 crate::tests! {
-    real our_worker_passes within 200;
-    real our_worker_with_passwords_and_secrets_passes within 200;
+    real our_worker_passes within 500;
+    real our_worker_with_passwords_and_secrets_passes within 500;
 }
 
 const USER: &str = "operator";

@@ -15,7 +15,7 @@ use super::{Result, broker, ports, run_directory};
 
 /// Where Apicurio serves what a Confluent registry serves under `/`.
 const BASE_PATH: &str = "/apis/ccompat/v7";
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const PORT_TRIES: u32 = 3;
 

@@ -11,7 +11,7 @@ use super::process::Process;
 use super::{Error, Result, prefix, run_directory};
 
 /// Loaded machines take their time.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
 
 /// One worker, killed when dropped.
 pub(crate) struct Tributary {
