@@ -25,7 +25,7 @@ pub(crate) const VISIT: &str = "TRIBUTARY_TEST_VISIT";
 const CLIENT_LIMIT: Duration = Duration::from_secs(10);
 /// The same for the transactional one, which takes all of it.
 const INIT_LIMIT: Duration = Duration::from_secs(5);
-const VISIT_LIMIT: Duration = Duration::from_secs(50);
+const VISIT_LIMIT: Duration = Duration::from_secs(100);
 /// How often the metrics are looked at.
 const STEP: Duration = Duration::from_millis(25);
 /// Records each producer writes.
