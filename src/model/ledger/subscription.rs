@@ -121,6 +121,38 @@ impl fmt::Display for Phase {
 }
 
 impl Subscription {
+    /// One that is meant to be from now on, and of which nothing else is known.
+    #[must_use]
+    pub fn intended(
+        connector: &str,
+        target: Target,
+        nonce: Nonce,
+        application: &str,
+        fingerprint: Fingerprint,
+        now: i64,
+    ) -> Self {
+        Self {
+            connector: connector.to_owned(),
+            target,
+            nonce,
+            id: None,
+            application: application.to_owned(),
+            url: String::new(),
+            spelled: None,
+            fingerprint,
+            events: BTreeSet::new(),
+            phase: Phase::Intended,
+            since: now,
+            intended_at: now,
+            acknowledged_at: None,
+            active_since: None,
+            checked_at: None,
+            last_delivery: None,
+            problem: None,
+            history: Vec::new(),
+        }
+    }
+
     /// Its key in the state topic.
     #[must_use]
     pub fn key(&self) -> Key {
@@ -291,26 +323,11 @@ mod tests {
     use crate::model::AccountingResource;
 
     fn subscription() -> Subscription {
-        Subscription {
-            connector: "hooks".into(),
-            target: Target::Accounting(AccountingResource::Customers),
-            nonce: Nonce::new(7),
-            id: None,
-            application: "tributary".into(),
-            url: "https://hooks.example.com/webhooks/accounting/hooks/customers".into(),
-            spelled: None,
-            fingerprint: Fingerprint::of("0123456789abcdef"),
-            events: BTreeSet::new(),
-            phase: Phase::Intended,
-            since: 1,
-            intended_at: 1,
-            acknowledged_at: None,
-            active_since: None,
-            checked_at: None,
-            last_delivery: None,
-            problem: None,
-            history: Vec::new(),
-        }
+        let target = Target::Accounting(AccountingResource::Customers);
+        let fingerprint = Fingerprint::of("0123456789abcdef");
+        let one = Subscription::intended("hooks", target, Nonce::new(7), "tributary", fingerprint, 1);
+        let url = "https://hooks.example.com/webhooks/accounting/hooks/customers".into();
+        Subscription { url, ..one }
     }
 
     #[test]

@@ -30,11 +30,14 @@
 mod call;
 mod gaps;
 mod ledger;
+mod listed;
+mod needed;
 mod plan;
 mod settle;
 mod silence;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod wanted;
 
 use std::{
@@ -45,8 +48,9 @@ use std::{
 pub use self::{
     call::{Call, Listed, Outcome, Seen, Step},
     ledger::{Change, Ledger},
+    listed::owner,
     plan::{Plan, plan},
-    settle::{owner, settle},
+    settle::settle,
     wanted::{secret_of, wanted},
 };
 use crate::model::{AccountingResource, Fingerprint, Nonce, Target};

@@ -2,8 +2,8 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use super::{Call, Change, Situation, Step, Wanted, chance, gaps, silence};
-use crate::model::{Done, Fingerprint, Heard, Phase, Start, Started, Subscription, Target};
+use super::{Call, Change, Situation, Step, Tries, Wanted, chance, gaps, needed::needed, silence, upkeep};
+use crate::model::{Done, Phase, Subscription, Target};
 
 /// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
 const AWAITED: i64 = 5_000_000;
@@ -12,8 +12,6 @@ pub(super) const ENABLE: u32 = 3;
 
 /// Subscriptions of one target at a time: one that is followed by another, and one whose answer nobody heard.
 const MOST: usize = 3;
-/// How often a second subscription is refused before the first is moved.
-const CROWDED: u32 = 2;
 
 /// What there is to do.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,15 +29,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn again(&mut self, at: i64) {
+    pub(super) fn again(&mut self, at: i64) {
         self.again_at = Some(self.again_at.map_or(at, |known| known.min(at)));
     }
 
-    fn step(&mut self, call: Call, why: impl Into<String>) {
+    pub(super) fn step(&mut self, call: Call, why: impl Into<String>) {
         self.steps.push(Step { before: Vec::new(), call, why: why.into() });
     }
 
-    fn step_after(&mut self, before: Vec<Change>, call: Call, why: impl Into<String>) {
+    pub(super) fn step_after(&mut self, before: Vec<Change>, call: Call, why: impl Into<String>) {
         self.steps.push(Step { before, call, why: why.into() });
     }
 }
@@ -63,8 +61,8 @@ pub fn plan(situation: &Situation<'_>) -> Plan {
         plan.converged &= is_quiet && stands(situation, target);
     }
     strangers(situation, &mut plan);
-    forget(situation, &mut plan);
-    start(situation, &mut plan);
+    upkeep::forget(situation, &mut plan);
+    upkeep::start(situation, &mut plan);
     plan.changes.extend(gaps::end(situation));
     plan.changes.extend(silence::observe(situation));
     if let Some(wish) = ledger.wish.as_ref().filter(|_| plan.converged && !ledger.is_done()) {
@@ -87,7 +85,7 @@ fn stands(situation: &Situation<'_>, target: Target) -> bool {
 
 /// Why a subscription is not what is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Misfit {
+pub(super) enum Misfit {
     /// Another secret.
     Secret,
     /// Other events, or another name.
@@ -97,7 +95,7 @@ enum Misfit {
 }
 
 impl Misfit {
-    const fn words(self) -> &'static str {
+    pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Secret => "it is signed with another secret",
             Self::Other(words) => words,
@@ -106,7 +104,7 @@ impl Misfit {
     }
 }
 
-fn misfit(situation: &Situation<'_>, wanted: &Wanted, one: &Subscription) -> Option<Misfit> {
+pub(super) fn misfit(situation: &Situation<'_>, wanted: &Wanted, one: &Subscription) -> Option<Misfit> {
     if one.fingerprint != wanted.fingerprint {
         return Some(Misfit::Secret);
     }
@@ -148,25 +146,23 @@ fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
 }
 
 /// Whether a target may be asked about again after that failed before.
-fn may_ask(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
-    let waits = situation.memory.asks.get(&target).map_or(i64::MIN, |tries| tries.not_before);
-    if waits > situation.now {
-        plan.again(waits);
-        plan.converged = false;
-    }
-    waits <= situation.now
+pub(super) fn may_ask(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
+    is_over(situation, situation.memory.asks.get(&target), plan)
 }
 
-/// Whether a target that failed before may be tried again.
-fn is_due(situation: &Situation<'_>, target: Target, plan: &mut Plan, now: i64) -> bool {
-    match situation.memory.tries.get(&target) {
-        Some(tries) if tries.not_before > now => {
-            plan.again(tries.not_before);
-            plan.converged = false;
-            false
-        }
-        _ => true,
+/// Whether a target that could not be changed before may be tried again.
+pub(super) fn is_due(situation: &Situation<'_>, target: Target, plan: &mut Plan) -> bool {
+    is_over(situation, situation.memory.tries.get(&target), plan)
+}
+
+/// Whether the wait after failures is over.
+fn is_over(situation: &Situation<'_>, tries: Option<&Tries>, plan: &mut Plan) -> bool {
+    let waits = tries.filter(|tries| tries.not_before > situation.now);
+    if let Some(tries) = waits {
+        plan.again(tries.not_before);
+        plan.converged = false;
     }
+    waits.is_none()
 }
 
 /// The hooks of the invoicing API are looked at all together.
@@ -204,7 +200,7 @@ fn settled(situation: &Situation<'_>, one: &Subscription) -> i64 {
 }
 
 /// A little less than a time, so that not everything is asked for at once.
-fn spread(time: i64, name: &str) -> i64 {
+pub(super) fn spread(time: i64, name: &str) -> i64 {
     time.saturating_sub((time as f64 * 0.2 * chance(name)) as i64).max(1)
 }
 
@@ -214,12 +210,8 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
     let (now, wanted) = (*now, wanted.get(&target));
     let mut living: Vec<&Subscription> = ledger.living(target).collect();
     // The best comes first: one that fits before one that does not, active before others, the oldest of those.
-    let rank = |one: &&Subscription| {
-        let fits = wanted.is_some_and(|wanted| misfit(situation, wanted, one).is_none());
-        (Reverse(fits), order(one.phase), one.intended_at, one.nonce.clone())
-    };
-    living.sort_by_key(rank);
     let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(situation, wanted, one).is_none());
+    living.sort_by_key(|one| (Reverse(fitting(one)), order(one.phase), one.intended_at, one.nonce.clone()));
     let is_alive = |one: &Subscription| match (one.phase, target) {
         (Phase::Ending | Phase::Ended, _) => false,
         // There is no call that resumes a hook.
@@ -273,7 +265,7 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
         }
         let call = Call::Delete(Box::new(ending.clone()));
         let before = vec![Change::Put(Box::new(ending))];
-        if is_taken || !is_due(situation, target, plan, now) {
+        if is_taken || !is_due(situation, target, plan) {
             continue;
         }
         plan.step_after(before, call, why);
@@ -350,7 +342,7 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
         }
         Phase::Disabled => {
             let is_hopeless = memory.enabling.get(&one.nonce).is_some_and(|tries| *tries >= ENABLE);
-            if is_hopeless || !wanted.contains_key(&one.target) || !is_due(situation, one.target, plan, now) {
+            if is_hopeless || !wanted.contains_key(&one.target) || !is_due(situation, one.target, plan) {
                 return false;
             }
             plan.step(Call::Enable(boxed()), "the provider has disabled it");
@@ -359,7 +351,7 @@ fn by_phase(situation: &Situation<'_>, one: &Subscription, plan: &mut Plan) -> b
         Phase::Ending => {
             if !is_hook && one.checked_at.is_none() {
                 read(situation, one, now, "whether it is deleted", plan);
-            } else if is_due(situation, one.target, plan, now) {
+            } else if is_due(situation, one.target, plan) {
                 plan.step(Call::Delete(boxed()), "it is to be deleted, and may have been");
             }
             true
@@ -379,158 +371,4 @@ fn read(situation: &Situation<'_>, one: &Subscription, at: i64, why: &str, plan:
     plan.step(Call::Read(Box::new(one.clone())), why);
     // An active one that is only looked at keeps nothing else waiting for long, but one thing is done at a time.
     true
-}
-
-/// Whether a target needs another subscription, or the one it has another address.
-fn needed(
-    situation: &Situation<'_>,
-    target: Target,
-    wanted: &Wanted,
-    best: Option<&Subscription>,
-    living: &[&Subscription],
-    plan: &mut Plan,
-) {
-    let Situation { memory, rules, now, ledger, .. } = situation;
-    let now = *now;
-    // Names are asked for again from time to time: there may be new events.
-    if let Target::Accounting(resource) = target {
-        let asked = memory.names.get(&resource).map(|(at, _)| *at);
-        let at = asked.map_or(now, |asked| asked.saturating_add(spread(rules.names, resource.name())));
-        if at <= now {
-            if may_ask(situation, target, plan) {
-                plan.step(Call::Names(resource), "which events there are");
-            }
-            return;
-        }
-        plan.again(at);
-    }
-    if best.is_some() || !is_due(situation, target, plan, now) {
-        return;
-    }
-    let events = match target {
-        Target::Accounting(resource) => {
-            let offered = memory.names.get(&resource).map(|(_, names)| names.clone()).unwrap_or_default();
-            wanted.events(&offered)
-        }
-        Target::Invoicing(_) => BTreeSet::new(),
-    };
-    if target.resource().is_some() && events.is_empty() {
-        // Asked again when names are.
-        plan.problems.push(format!("{target}: the provider offers none of the events that are wanted"));
-        plan.converged = false;
-        return;
-    }
-    let is_crowded = memory.crowded.get(&target).is_some_and(|refusals| *refusals >= CROWDED);
-    let movable = living.iter().find(|one| {
-        one.phase == Phase::Active
-            && misfit(situation, wanted, one) == Some(Misfit::Address)
-            && one.id.is_some()
-    });
-    if let Some(one) = movable.filter(|_| target.resource().is_some() && (rules.move_in_place || is_crowded))
-    {
-        let mut moved = (*one).clone();
-        moved.url.clone_from(&wanted.url);
-        moved.enter(Phase::Awaiting, now, "moved to another address");
-        let mut before = vec![Change::Put(Box::new(moved.clone()))];
-        before.extend(gaps::open_moved(situation, one));
-        plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());
-        return;
-    }
-    let ready_at = ready(situation, target, wanted);
-    if ready_at > now {
-        plan.again(ready_at.min(now.saturating_add(1_000_000)));
-        plan.converged = false;
-        return;
-    }
-    let why =
-        living.iter().find_map(|one| misfit(situation, wanted, one)).map_or("there is none", Misfit::words);
-    let intended = Subscription {
-        connector: situation.connector.to_owned(),
-        target,
-        nonce: (situation.draw)(),
-        id: None,
-        application: wanted.application.clone(),
-        url: wanted.url.clone(),
-        spelled: None,
-        fingerprint: wanted.fingerprint.clone(),
-        events,
-        phase: Phase::Intended,
-        since: now,
-        intended_at: now,
-        acknowledged_at: None,
-        active_since: None,
-        checked_at: None,
-        last_delivery: None,
-        problem: None,
-        history: Vec::new(),
-    };
-    // Of one that the provider refused nothing is left but its words, which the next one will have again.
-    let refused = ledger.subscriptions.values().filter(|one| {
-        one.target == target && one.phase == Phase::Ended && one.id.is_none() && one.problem.is_some()
-    });
-    let mut before: Vec<Change> = refused.map(|one| Change::Forget(one.nonce.clone())).collect();
-    before.push(Change::Put(Box::new(intended.clone())));
-    plan.step_after(before, Call::Subscribe(Box::new(intended)), why);
-}
-
-/// From when on a secret may be used: once every receiver that was heard of lately knows it, or has had its time.
-fn ready(situation: &Situation<'_>, target: Target, wanted: &Wanted) -> i64 {
-    let Situation { ledger, memory, rules, now, .. } = situation;
-    let since = memory.secrets.get(&wanted.fingerprint).copied().unwrap_or(*now);
-    let lately = |heard: &&Heard| heard.at.saturating_add(rules.stale) > *now;
-    let knows = |heard: &Heard| match target {
-        Target::Accounting(_) => heard.accounting.contains(&wanted.fingerprint),
-        // Their secrets are derived from one.
-        Target::Invoicing(_) => heard.invoicing.contains(&wanted.fingerprint),
-    };
-    if wanted.fingerprint == Fingerprint::of("") {
-        return *now;
-    }
-    let mut workers = ledger.heard.values().filter(lately).peekable();
-    if workers.peek().is_some() && workers.all(knows) { *now } else { since.saturating_add(rules.ready) }
-}
-
-/// What has ended long ago is forgotten, and so is what was heard about nobody.
-fn forget(situation: &Situation<'_>, plan: &mut Plan) {
-    let Situation { ledger, rules, now, .. } = situation;
-    let old = now.saturating_sub(rules.remember);
-    for one in ledger.subscriptions.values().filter(|one| one.phase == Phase::Ended && one.since < old) {
-        plan.changes.push(Change::Forget(one.nonce.clone()));
-        plan.changes.extend(one.id.clone().map(Change::ForgetAcknowledge));
-    }
-    let silent = ledger.heard.values().filter(|heard| heard.at < old);
-    plan.changes.extend(silent.map(|heard| Change::ForgetHeard(heard.worker.clone())));
-}
-
-/// The stream begins once every declared resource has been active; one that was made anew begins anew.
-fn start(situation: &Situation<'_>, plan: &mut Plan) {
-    let Situation { connector, wanted, ledger, now, .. } = situation;
-    let mut targets = std::collections::BTreeMap::new();
-    let known = ledger.start.as_ref();
-    for target in wanted.keys().filter(|target| target.resource().is_some()) {
-        let active = ledger.living(*target).filter(|one| one.phase == Phase::Active);
-        // The oldest covers what those beside it do.
-        let oldest = active.filter_map(|one| Some((one.active_since?, one))).min_by_key(|(since, _)| *since);
-        let before = known.and_then(|start| start.targets.get(target));
-        match (oldest, before) {
-            (Some((since, one)), _) => {
-                let is_same = before.is_some_and(|before| before.nonce == one.nonce);
-                let since = before.filter(|_| is_same).map_or(since, |before| before.since.min(since));
-                targets.insert(*target, Started { nonce: one.nonce.clone(), since });
-            }
-            // What is missing meanwhile is a gap's.
-            (None, Some(before)) => drop(targets.insert(*target, before.clone())),
-            (None, None) => return,
-        }
-    }
-    if targets.is_empty() {
-        // What was subscribed to is not any more: whoever comes back begins anew.
-        plan.changes.extend(known.map(|_| Change::ForgetStart));
-        return;
-    }
-    let at = known.map_or(*now, |start| start.at);
-    let start = Start { connector: (*connector).to_owned(), at, targets };
-    if known != Some(&start) {
-        plan.changes.push(Change::Start(start));
-    }
 }

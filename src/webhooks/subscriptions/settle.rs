@@ -1,10 +1,8 @@
 //! What the outcome of a call means.
 
-use std::collections::BTreeSet;
-
 use url::Url;
 
-use super::{Call, Change, Listed, Memory, Outcome, Seen, Situation, chance, gaps, plan::ENABLE};
+use super::{Call, Change, Memory, Outcome, Seen, Situation, chance, gaps, listed::listed, plan::ENABLE};
 use crate::model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Subscription, Target};
 
 /// What `responseState` says after a success, where the document says so.
@@ -37,7 +35,6 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
             lost(&mut changes, one, "the provider does not know it any more");
             true
         }
-        (Call::Identify { .. }, Outcome::Failed { .. }) => false,
         (Call::Identify { resource, id }, Outcome::Seen(seen)) => {
             identified(&mut changes, *resource, id, seen, memory);
             true
@@ -77,8 +74,8 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
 }
 
 /// Changes that add up.
-struct Changes<'a, 'b> {
-    situation: &'a Situation<'b>,
+pub(super) struct Changes<'a, 'b> {
+    pub(super) situation: &'a Situation<'b>,
     list: Vec<Change>,
 }
 
@@ -88,11 +85,11 @@ impl Changes<'_, '_> {
         self.situation.ledger.subscriptions.get(&one.nonce).unwrap_or(one).clone()
     }
 
-    fn put(&mut self, one: Subscription) {
+    pub(super) fn put(&mut self, one: Subscription) {
         self.list.push(Change::Put(Box::new(one)));
     }
 
-    fn gap(&mut self, one: &Subscription, cause: GapCause, detail: &str) {
+    pub(super) fn gap(&mut self, one: &Subscription, cause: GapCause, detail: &str) {
         self.list.extend(gaps::open(self.situation, one, cause, detail));
     }
 
@@ -248,7 +245,7 @@ fn read(changes: &mut Changes<'_, '_>, asked: &Subscription, seen: &Seen, memory
     changes.put(one);
 }
 
-fn lost(changes: &mut Changes<'_, '_>, asked: &Subscription, detail: &str) {
+pub(super) fn lost(changes: &mut Changes<'_, '_>, asked: &Subscription, detail: &str) {
     let now = changes.situation.now;
     let mut one = changes.current(asked);
     if one.phase == Phase::Ended {
@@ -300,32 +297,20 @@ fn identified(
 }
 
 /// A subscription of ours that the ledger does not know: nobody can say what it is signed with, so another will follow it.
-fn stranger(connector: &str, target: Target, nonce: Nonce, application: &str, now: i64) -> Subscription {
-    Subscription {
-        connector: connector.to_owned(),
-        target,
-        nonce,
-        id: None,
-        application: application.to_owned(),
-        url: String::new(),
-        spelled: None,
-        // Of nothing that is a secret.
-        fingerprint: Fingerprint::of("\0"),
-        events: BTreeSet::new(),
-        phase: Phase::Intended,
-        since: now,
-        intended_at: now,
-        acknowledged_at: None,
-        active_since: None,
-        checked_at: None,
-        last_delivery: None,
-        problem: None,
-        history: Vec::new(),
-    }
+pub(super) fn stranger(
+    connector: &str,
+    target: Target,
+    nonce: Nonce,
+    application: &str,
+    now: i64,
+) -> Subscription {
+    // Of nothing that is a secret.
+    let fingerprint = Fingerprint::of("\0");
+    Subscription::intended(connector, target, nonce, application, fingerprint, now)
 }
 
 /// Whether an address is, or was, one of ours for a target.
-fn is_address(situation: &Situation<'_>, target: Target, url: &str) -> bool {
+pub(super) fn is_address(situation: &Situation<'_>, target: Target, url: &str) -> bool {
     let known = situation.ledger.subscriptions.values().filter(|one| one.target == target);
     let wanted = situation.wanted.get(&target);
     wanted.is_some_and(|wanted| wanted.url == url) || known.into_iter().any(|one| one.url == url)
@@ -401,104 +386,4 @@ fn deleted(changes: &mut Changes<'_, '_>, one: &Subscription, outcome: &Outcome)
     one.enter(Phase::Ended, now, "deleted");
     changes.put(one);
     true
-}
-
-/// What the description of a hook begins with: whose it is.
-#[must_use]
-pub fn owner(connector: &str) -> String {
-    format!("{connector} for ")
-}
-
-/// The hooks of the invoicing API, against all that the ledger has.
-fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i64) {
-    let Situation { ledger, now, rules, connector, .. } = *changes.situation;
-    let nonce_of = |hook: &Listed| {
-        let names = [hook.name.as_deref(), hook.description.as_deref()];
-        names.into_iter().flatten().find_map(Nonce::split).map(|(name, nonce)| (name.to_owned(), nonce))
-    };
-    let mut taken: BTreeSet<&str> = BTreeSet::new();
-    let ours = ledger.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
-    for known in ours {
-        let by_id = |hook: &&Listed| known.id.is_some() && hook.id == known.id;
-        let by_nonce = |hook: &&Listed| nonce_of(hook).is_some_and(|(_, nonce)| nonce == known.nonce);
-        // Where the list tells neither, an intent is known by what it asked for.
-        let by_words = |hook: &&Listed| {
-            known.phase == Phase::Intended
-                && nonce_of(hook).is_none()
-                && hook.name.is_none()
-                && hook.target == Some(known.target)
-                && hook.url.as_deref() == Some(&*known.url)
-                && hook.id.as_deref().is_some_and(|id| ledger.by_id(id).is_none())
-        };
-        let found = hooks.iter().find(by_id).or_else(|| hooks.iter().find(by_nonce));
-        let found = found.or_else(|| hooks.iter().find(by_words));
-        if let Some(id) = found.and_then(|hook| hook.id.as_deref()) {
-            taken.insert(id);
-        }
-        let mut one = known.clone();
-        let Some(hook) = found else {
-            match known.phase {
-                // It was made, or meant to be, while the list was on its way.
-                _ if known.since >= planned => {}
-                Phase::Active | Phase::Disabled => lost(changes, known, "it is not listed any more"),
-                Phase::Awaiting => {
-                    one.enter(Phase::Ended, now, "it is not listed: the receiver's echo was not accepted");
-                    one.problem = Some("the provider did not accept the echo of the receiver".to_owned());
-                    changes.put(one);
-                }
-                Phase::Intended if known.since.saturating_add(rules.intent) <= now => {
-                    one.enter(Phase::Ended, now, "given up: it is not listed");
-                    changes.put(one);
-                }
-                Phase::Ending => {
-                    one.enter(Phase::Ended, now, "deleted");
-                    changes.put(one);
-                }
-                Phase::Intended | Phase::Ended => {}
-            }
-            continue;
-        };
-        if matches!(known.phase, Phase::Ending) {
-            continue;
-        }
-        one.id = hook.id.clone().or(one.id);
-        if one.id.is_none() {
-            // It can neither be watched nor deleted without one.
-            one.problem = Some("the provider lists the hook without an id".to_owned());
-        }
-        one.checked_at = Some(now);
-        one.last_delivery = ledger.last_delivery(&one);
-        match (hook.paused.unwrap_or(false), known.phase) {
-            (true, Phase::Active) => {
-                one.enter(Phase::Disabled, now, "the provider has paused it");
-                changes.gap(known, GapCause::Disabled, "the provider has paused the hook");
-            }
-            (true, Phase::Ended | Phase::Intended | Phase::Awaiting) => {
-                one.enter(Phase::Disabled, now, "the provider has paused it");
-            }
-            (true, _) => {}
-            (false, Phase::Active) => one.problem = None,
-            (false, _) => {
-                one.enter(Phase::Active, now, "listed, and not paused");
-                one.problem = None;
-            }
-        }
-        changes.put(one);
-    }
-    for hook in hooks {
-        let (Some(id), Some(target)) = (hook.id.as_deref(), hook.target) else { continue };
-        let Some((application, nonce)) = nonce_of(hook).filter(|_| !taken.contains(id)) else { continue };
-        // Hooks of all connectors come to one address: whose it is stands beside it.
-        let is_named = hook.description.as_deref().is_some_and(|text| text.starts_with(&owner(connector)));
-        let is_ours =
-            is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.situation, target, url));
-        if is_ours && !ledger.subscriptions.contains_key(&nonce) {
-            let mut one = stranger(connector, target, nonce, &application, now);
-            one.id = Some(id.to_owned());
-            one.url = hook.url.clone().unwrap_or_default();
-            one.checked_at = Some(now);
-            one.enter(Phase::Active, now, "found in the list");
-            changes.put(one);
-        }
-    }
 }

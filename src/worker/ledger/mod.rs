@@ -168,7 +168,7 @@ impl Ledgers {
         let mut changes = configs.changes();
         loop {
             changes.borrow_and_update();
-            let wanted = configs.read(|configs| self.wanted(configs));
+            let wanted = self.wanted(configs.read(sources));
             let missing = match cancel.run_until_cancelled(self.catch_up(&wanted)).await {
                 None => return,
                 Some(Ok(missing)) => missing,
@@ -199,16 +199,10 @@ impl Ledgers {
         }
     }
 
-    /// Prefixes of all that are not stopped, in the order of connectors' names.
-    fn wanted(&self, configs: &Configs) -> BTreeSet<TopicPrefix> {
-        let wants = |(_, connector): &(&String, &super::state::configs::Connector)| {
-            let class = connector.config.get(keys::CONNECTOR_CLASS.name);
-            let class = class.and_then(|class| Class::parse(class));
-            class == Some(Class::WebhookSource) && connector.target != TargetState::Stopped
-        };
-        let all = configs.connectors().iter().filter(wants);
+    /// The prefixes of these, the first so many.
+    fn wanted(&self, sources: Vec<Arc<Properties>>) -> BTreeSet<TopicPrefix> {
         let mut wanted = BTreeSet::new();
-        for prefix in all.filter_map(|(_, connector)| self.prefix(&connector.config)) {
+        for prefix in sources.iter().filter_map(|config| self.prefix(config)) {
             if wanted.len() < EAGER {
                 wanted.insert(prefix);
             }
@@ -279,6 +273,16 @@ impl fmt::Debug for Ledgers {
         let prefixes: Vec<String> = self.slots().keys().cloned().collect();
         f.debug_struct("Ledgers").field("prefixes", &prefixes).finish_non_exhaustive()
     }
+}
+
+/// Configurations of every `WebhookSource` that is not stopped, in the order of their names.
+fn sources(configs: &Configs) -> Vec<Arc<Properties>> {
+    let wants = |connector: &&super::state::configs::Connector| {
+        let class = connector.config.get(keys::CONNECTOR_CLASS.name);
+        let class = class.and_then(|class| Class::parse(class));
+        class == Some(Class::WebhookSource) && connector.target != TargetState::Stopped
+    };
+    configs.connectors().values().filter(wants).map(|connector| Arc::clone(&connector.config)).collect()
 }
 
 /// Lets go of what nobody wants and nobody has asked for lately.

@@ -145,30 +145,13 @@ impl Scene {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(u16, Value)> {
-        let (status, text) = self.exchange(worker, method, path, body).await?;
+        let (status, text) = self.workers[worker].ask(&self.http, method, path, body).await?;
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
     }
 
     /// What it answers there, to the letter.
     pub(super) async fn text(&self, worker: usize, path: &str) -> Result<String> {
-        self.exchange(worker, "GET", path, None).await.map(|(_, text)| text)
-    }
-
-    async fn exchange(
-        &self,
-        worker: usize,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(u16, String)> {
-        let worker = &self.workers[worker];
-        let failed = |error: reqwest::Error| worker.error(&format!("{method} {path}: {error}"));
-        let mut request = self.http.request(method.parse().unwrap(), format!("{}{path}", worker.url()));
-        if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
-        }
-        let answer = request.send().await.map_err(failed)?;
-        Ok((answer.status().as_u16(), answer.text().await.map_err(failed)?))
+        self.workers[worker].ask(&self.http, "GET", path, None).await.map(|(_, text)| text)
     }
 
     /// How the grants stand that anybody has logged in for, as a worker says.

@@ -171,30 +171,13 @@ impl Scene {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(u16, Value)> {
-        let (status, text) = self.exchange(worker, method, path, body).await?;
+        let (status, text) = self.workers[worker].ask(&self.http, method, path, body).await?;
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
-    }
-
-    async fn exchange(
-        &self,
-        worker: usize,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(u16, String)> {
-        let worker = &self.workers[worker];
-        let failed = |error: reqwest::Error| worker.error(&format!("{method} {path}: {error}"));
-        let mut request = self.http.request(method.parse().unwrap(), format!("{}{path}", worker.url()));
-        if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
-        }
-        let answer = request.send().await.map_err(failed)?;
-        Ok((answer.status().as_u16(), answer.text().await.map_err(failed)?))
     }
 
     /// What a worker shows of a metric: its lines, by labels.
     pub(super) async fn metric(&self, worker: usize, name: &str) -> Result<Vec<(String, f64)>> {
-        let (_, text) = self.exchange(worker, "GET", "/metrics", None).await?;
+        let (_, text) = self.workers[worker].ask(&self.http, "GET", "/metrics", None).await?;
         let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
         let one = |line: &str| {
             let (labels, value) = line.rsplit_once("} ")?;

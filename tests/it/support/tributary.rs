@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::process::Process;
 use super::{Error, Result, prefix, run_directory};
@@ -89,6 +90,23 @@ impl Tributary {
     /// Where its REST API is.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Asks its REST API: status and text of the answer.
+    pub(crate) async fn ask(
+        &self,
+        http: &reqwest::Client,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, String)> {
+        let failed = |error: reqwest::Error| self.error(&format!("{method} {path}: {error}"));
+        let mut request = http.request(method.parse().unwrap(), format!("{}{path}", self.url));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        let answer = request.send().await.map_err(failed)?;
+        Ok((answer.status().as_u16(), answer.text().await.map_err(failed)?))
     }
 
     /// Its properties file.

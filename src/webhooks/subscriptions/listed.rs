@@ -1,0 +1,109 @@
+//! What the list of the invoicing API means for every hook at once.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Listed, Situation,
+    settle::{Changes, is_address, lost, stranger},
+};
+use crate::model::{GapCause, Nonce, Phase, Target};
+
+/// What the description of a hook begins with: whose it is.
+#[must_use]
+pub fn owner(connector: &str) -> String {
+    format!("{connector} for ")
+}
+
+/// The hooks of the invoicing API, against all that the ledger has.
+pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i64) {
+    let Situation { ledger, now, rules, connector, .. } = *changes.situation;
+    let nonce_of = |hook: &Listed| {
+        let names = [hook.name.as_deref(), hook.description.as_deref()];
+        names.into_iter().flatten().find_map(Nonce::split).map(|(name, nonce)| (name.to_owned(), nonce))
+    };
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
+    let ours = ledger.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
+    for known in ours {
+        let by_id = |hook: &&Listed| known.id.is_some() && hook.id == known.id;
+        let by_nonce = |hook: &&Listed| nonce_of(hook).is_some_and(|(_, nonce)| nonce == known.nonce);
+        // Where the list tells neither, an intent is known by what it asked for.
+        let by_words = |hook: &&Listed| {
+            known.phase == Phase::Intended
+                && nonce_of(hook).is_none()
+                && hook.name.is_none()
+                && hook.target == Some(known.target)
+                && hook.url.as_deref() == Some(&*known.url)
+                && hook.id.as_deref().is_some_and(|id| ledger.by_id(id).is_none())
+        };
+        let found = hooks.iter().find(by_id).or_else(|| hooks.iter().find(by_nonce));
+        let found = found.or_else(|| hooks.iter().find(by_words));
+        if let Some(id) = found.and_then(|hook| hook.id.as_deref()) {
+            taken.insert(id);
+        }
+        let mut one = known.clone();
+        let Some(hook) = found else {
+            match known.phase {
+                // It was made, or meant to be, while the list was on its way.
+                _ if known.since >= planned => {}
+                Phase::Active | Phase::Disabled => lost(changes, known, "it is not listed any more"),
+                Phase::Awaiting => {
+                    one.enter(Phase::Ended, now, "it is not listed: the receiver's echo was not accepted");
+                    one.problem = Some("the provider did not accept the echo of the receiver".to_owned());
+                    changes.put(one);
+                }
+                Phase::Intended if known.since.saturating_add(rules.intent) <= now => {
+                    one.enter(Phase::Ended, now, "given up: it is not listed");
+                    changes.put(one);
+                }
+                Phase::Ending => {
+                    one.enter(Phase::Ended, now, "deleted");
+                    changes.put(one);
+                }
+                Phase::Intended | Phase::Ended => {}
+            }
+            continue;
+        };
+        if matches!(known.phase, Phase::Ending) {
+            continue;
+        }
+        one.id = hook.id.clone().or(one.id);
+        if one.id.is_none() {
+            // It can neither be watched nor deleted without one.
+            one.problem = Some("the provider lists the hook without an id".to_owned());
+        }
+        one.checked_at = Some(now);
+        one.last_delivery = ledger.last_delivery(&one);
+        match (hook.paused.unwrap_or(false), known.phase) {
+            (true, Phase::Active) => {
+                one.enter(Phase::Disabled, now, "the provider has paused it");
+                changes.gap(known, GapCause::Disabled, "the provider has paused the hook");
+            }
+            (true, Phase::Ended | Phase::Intended | Phase::Awaiting) => {
+                one.enter(Phase::Disabled, now, "the provider has paused it");
+            }
+            (true, _) => {}
+            (false, Phase::Active) => one.problem = None,
+            (false, _) => {
+                one.enter(Phase::Active, now, "listed, and not paused");
+                one.problem = None;
+            }
+        }
+        changes.put(one);
+    }
+    for hook in hooks {
+        let (Some(id), Some(target)) = (hook.id.as_deref(), hook.target) else { continue };
+        let Some((application, nonce)) = nonce_of(hook).filter(|_| !taken.contains(id)) else { continue };
+        // Hooks of all connectors come to one address: whose it is stands beside it.
+        let is_named = hook.description.as_deref().is_some_and(|text| text.starts_with(&owner(connector)));
+        let is_ours =
+            is_named && hook.url.as_deref().is_some_and(|url| is_address(changes.situation, target, url));
+        if is_ours && !ledger.subscriptions.contains_key(&nonce) {
+            let mut one = stranger(connector, target, nonce, &application, now);
+            one.id = Some(id.to_owned());
+            one.url = hook.url.clone().unwrap_or_default();
+            one.checked_at = Some(now);
+            one.enter(Phase::Active, now, "found in the list");
+            changes.put(one);
+        }
+    }
+}

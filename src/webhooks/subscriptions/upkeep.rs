@@ -1,0 +1,51 @@
+//! What follows from the ledger alone: what is forgotten, and where the stream begins.
+
+use std::collections::BTreeMap;
+
+use super::{Change, Plan, Situation};
+use crate::model::{Phase, Start, Started};
+
+/// What has ended long ago is forgotten, and so is what was heard about nobody.
+pub(super) fn forget(situation: &Situation<'_>, plan: &mut Plan) {
+    let Situation { ledger, rules, now, .. } = situation;
+    let old = now.saturating_sub(rules.remember);
+    for one in ledger.subscriptions.values().filter(|one| one.phase == Phase::Ended && one.since < old) {
+        plan.changes.push(Change::Forget(one.nonce.clone()));
+        plan.changes.extend(one.id.clone().map(Change::ForgetAcknowledge));
+    }
+    let silent = ledger.heard.values().filter(|heard| heard.at < old);
+    plan.changes.extend(silent.map(|heard| Change::ForgetHeard(heard.worker.clone())));
+}
+
+/// The stream begins once every declared resource has been active; one that was made anew begins anew.
+pub(super) fn start(situation: &Situation<'_>, plan: &mut Plan) {
+    let Situation { connector, wanted, ledger, now, .. } = situation;
+    let mut targets = BTreeMap::new();
+    let known = ledger.start.as_ref();
+    for target in wanted.keys().filter(|target| target.resource().is_some()) {
+        let active = ledger.living(*target).filter(|one| one.phase == Phase::Active);
+        // The oldest covers what those beside it do.
+        let oldest = active.filter_map(|one| Some((one.active_since?, one))).min_by_key(|(since, _)| *since);
+        let before = known.and_then(|start| start.targets.get(target));
+        match (oldest, before) {
+            (Some((since, one)), _) => {
+                let is_same = before.is_some_and(|before| before.nonce == one.nonce);
+                let since = before.filter(|_| is_same).map_or(since, |before| before.since.min(since));
+                targets.insert(*target, Started { nonce: one.nonce.clone(), since });
+            }
+            // What is missing meanwhile is a gap's.
+            (None, Some(before)) => drop(targets.insert(*target, before.clone())),
+            (None, None) => return,
+        }
+    }
+    if targets.is_empty() {
+        // What was subscribed to is not any more: whoever comes back begins anew.
+        plan.changes.extend(known.map(|_| Change::ForgetStart));
+        return;
+    }
+    let at = known.map_or(*now, |start| start.at);
+    let start = Start { connector: (*connector).to_owned(), at, targets };
+    if known != Some(&start) {
+        plan.changes.push(Change::Start(start));
+    }
+}
