@@ -85,12 +85,16 @@ impl Scene {
         let address = said.lines().find_map(|line| line.split_once(" receives deliveries on "));
         let address = address.and_then(|(_, address)| address.trim().parse::<SocketAddr>().ok());
         let address = address.ok_or_else(|| self.workers[worker].error("it receives nowhere"))?;
-        let provider = self.simulator.provider();
-        provider.turn(|knobs| {
+        self.resolve(address);
+        Ok(())
+    }
+
+    /// Both names of the receivers lead here.
+    pub(super) fn resolve(&self, address: SocketAddr) {
+        self.simulator.provider().turn(|knobs| {
             let names = [HOST.to_owned(), format!("other.{HOST}")];
             knobs.delivery.resolve.extend(names.map(|name| (name, address)));
         });
-        Ok(())
     }
 
     /// The receivers have this name from their next life on.
