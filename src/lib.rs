@@ -5,9 +5,10 @@
 //!   │
 //! config    one declaration per key: parsing, validation, Kafka Connect's answers, the reference
 //!   │
-//! avro      schemas, registry, encode, decode          kafka    producer, shard transactions, consumer, topics
-//! auth      logins, tokens and their check             spool    accepted and not in Kafka yet, on this disk
-//! api       one request path to the provider               │
+//! avro      schemas, registry, encode, decode          store    keys to values on this disk
+//! auth      logins, tokens and their check               │
+//! api       one request path to the provider           spool    accepted and not in Kafka yet, on this disk
+//!   │                                                  kafka    producer, shard transactions, consumer, topics
 //!   │                                                      │
 //!   └──────────────┬───────────────────────────────────────┘
 //! pipeline         source → record → bytes → acknowledgement → commit, written once
@@ -42,6 +43,7 @@ pub mod server;
 #[cfg(feature = "simulator")]
 pub mod simulator;
 pub mod spool;
+pub mod store;
 pub mod telemetry;
 pub mod webhooks;
 pub mod worker;

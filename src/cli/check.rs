@@ -20,7 +20,8 @@ use crate::{
     kafka::{self, Admin, TopicSpec},
     pipeline::Layout,
     retry::Chain,
-    spool::{self, Fjall, storage::Storage as _},
+    spool,
+    store::{Fjall, Storage as _},
     worker::{
         self,
         cluster::Claim,

@@ -15,8 +15,8 @@ use super::{
     entry::{self, Lane},
     generation::Generation,
     queue::{Done, Operation},
-    storage::{self, Change},
 };
+use crate::store::{self, Change};
 
 /// What the operations of one commit mean for one key.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(super) struct Outcome {
     /// Time of the durable commit, if there was one.
     pub(super) committed: Option<Duration>,
     /// Databases that failed, by position, and why.
-    pub(super) failed: Vec<(usize, Arc<storage::Error>)>,
+    pub(super) failed: Vec<(usize, Arc<store::Error>)>,
 }
 
 impl Batch {
@@ -236,6 +236,6 @@ impl Plan {
 }
 
 /// What callers are told about a failure of the store.
-pub(super) fn refusal(error: &Arc<storage::Error>) -> Error {
+pub(super) fn refusal(error: &Arc<store::Error>) -> Error {
     if error.is_no_space() { Error::Full(super::Room::Disk) } else { Error::Failed(Arc::clone(error)) }
 }

@@ -2,8 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use super::storage;
-use crate::retry::Retry;
+use crate::{retry::Retry, store};
 
 /// A failure of any part of [`crate::spool`].
 #[derive(Debug, Clone, thiserror::Error)]
@@ -45,7 +44,7 @@ pub enum Error {
     },
     /// The database that should have taken the entry failed: it may or may not be on disk and counts as not written.
     #[error("write to the spool")]
-    Failed(#[source] Arc<storage::Error>),
+    Failed(#[source] Arc<store::Error>),
     /// The spool is closed, or its writer is gone.
     #[error("spool is closed")]
     Closed,

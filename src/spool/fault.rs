@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Fjall,
-    storage::{Change, Database, Error, Storage, Visitor},
-};
+use crate::store::{Change, Database, Error, Fjall, Storage, Visitor};
 
 /// The store with faults; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -208,6 +205,16 @@ impl Wrapped {
         *self.poisoned.lock().unwrap_or_else(PoisonError::into_inner) = true;
         Err(error)
     }
+
+    /// Whether the disk lets one more entry be looked up.
+    fn look_up(&self) -> Result<(), Error> {
+        let mut state = self.faults.state();
+        if state.look_ups == 0 {
+            return Ok(());
+        }
+        state.look_ups -= 1;
+        Err(Error::io("look an entry up", io::Error::other("injected")))
+    }
 }
 
 impl Drop for Wrapped {
@@ -248,13 +255,13 @@ impl Database for Wrapped {
     }
 
     fn size(&self, key: &[u8]) -> Result<Option<u64>, Error> {
-        let mut state = self.faults.state();
-        if state.look_ups > 0 {
-            state.look_ups -= 1;
-            return Err(Error::io("look an entry up", io::Error::other("injected")));
-        }
-        drop(state);
+        self.look_up()?;
         self.inner.size(key)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.look_up()?;
+        self.inner.get(key)
     }
 
     fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {

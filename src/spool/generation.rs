@@ -22,9 +22,12 @@ use super::{
     entry::{Entry, Lane},
     ledger::Ledger,
     scan::{scan_all, scan_lane},
-    storage::{Database, Error},
 };
-use crate::{metrics, retry::Chain};
+use crate::{
+    metrics,
+    retry::Chain,
+    store::{Database, Error},
+};
 
 /// Removed sequences by lane.
 pub(super) type Removed = HashMap<Lane, BTreeSet<u64>>;

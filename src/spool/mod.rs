@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An [`Entry`] has a [`Lane`] and a sequence, and is read back in that order. It knows nothing of Kafka or HTTP. A
-//! directory holds one or more databases of an embedded store (`fjall/` says what of it we rely on); `directory.rs` has
+//! directory holds one or more databases of an embedded store (`store/fjall/` says what of it we rely on); `directory.rs` has
 //! the layout.
 //!
 //! Invariants:
@@ -40,13 +40,11 @@ mod entry;
 mod error;
 #[cfg(any(test, feature = "simulator"))]
 pub mod fault;
-mod fjall;
 mod generation;
 mod ledger;
 mod opening;
 mod queue;
 mod scan;
-pub mod storage;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -65,13 +63,12 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     entry::{Entry, Lane},
     error::{Error, Room},
-    fjall::Fjall,
 };
 use self::{
     generation::Most,
     queue::{Operation, Shared},
-    storage::Storage,
 };
+use crate::store::{self, Fjall, Storage};
 
 /// Where the spool is and how much it may hold.
 #[derive(Debug, Clone)]
@@ -247,7 +244,7 @@ pub struct Failure {
     /// Where it is.
     pub database: PathBuf,
     /// What happened.
-    pub cause: Arc<storage::Error>,
+    pub cause: Arc<store::Error>,
 }
 
 impl Spool {

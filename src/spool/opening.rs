@@ -14,9 +14,11 @@ use super::{
     Error, Missing, Options,
     directory::{self, Directory, Survey},
     generation::Generation,
-    storage::{self, Database},
 };
-use crate::retry::Chain;
+use crate::{
+    retry::Chain,
+    store::{self, Database},
+};
 
 /// How long a database of ours may take to be closed by whoever had the directory before us.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -61,7 +63,7 @@ impl Found {
         self.unopened.extend(folders.map(Missing::in_folder));
     }
 
-    fn cannot_now(&mut self, number: u64, error: &storage::Error) {
+    fn cannot_now(&mut self, number: u64, error: &store::Error) {
         tracing::error!(
             database = %self.directory.folder(number).display(),
             error = %Chain(error),
@@ -71,7 +73,7 @@ impl Found {
     }
 
     /// Copies what can be had of the database, and sets it aside then.
-    fn replace(&mut self, options: &Options, number: u64, error: &storage::Error) {
+    fn replace(&mut self, options: &Options, number: u64, error: &store::Error) {
         let database = self.directory.folder(number).display().to_string();
         let error = Chain(error).to_string();
         tracing::error!(database, error, "spool database cannot be opened; what can be had of it is copied");
@@ -88,7 +90,7 @@ impl Found {
             Ok(folder) => folder,
             // The copy counts only once its original has another name: the next start looks which of them does.
             Err(error) => {
-                return self.cannot_now(number, &storage::Error::io("set the database aside", error));
+                return self.cannot_now(number, &store::Error::io("set the database aside", error));
             }
         };
         let moved_to = folder.display().to_string();
@@ -104,7 +106,7 @@ impl Found {
         match self.directory.stands_alone(copy.number) {
             Ok(()) => self.generations.push(Arc::new(copy)),
             Err(error) => {
-                self.cannot_now(copy.number, &storage::Error::io("take up the copied database", error));
+                self.cannot_now(copy.number, &store::Error::io("take up the copied database", error));
             }
         }
     }
@@ -114,21 +116,21 @@ fn open_one(
     options: &Options,
     directory: &Directory,
     number: u64,
-) -> Result<Box<dyn Database>, storage::Error> {
+) -> Result<Box<dyn Database>, store::Error> {
     let path = directory.data(number);
     let end = Instant::now() + CLOSING;
     loop {
         match options.storage.open(&path) {
             // We have the directory: only a database of ours that is still closing can be in the way.
-            Err(storage::Error::Locked) if Instant::now() < end => thread::sleep(CLOSING_STEP),
+            Err(store::Error::Locked) if Instant::now() < end => thread::sleep(CLOSING_STEP),
             opened => return opened,
         }
     }
 }
 
 /// What can be had of a database that does not open, in a fresh one; of no account while the other has its name.
-fn salvage(options: &Options, directory: &Directory, of: u64) -> Result<Generation, storage::Error> {
-    let failed = |error| storage::Error::io("salvage the database", error);
+fn salvage(options: &Options, directory: &Directory, of: u64) -> Result<Generation, store::Error> {
+    let failed = |error| store::Error::io("salvage the database", error);
     let number = directory.next_number().map_err(|error| failed(std::io::Error::other(error)))?;
     let salvaged = directory.create(number).map_err(failed).and_then(|data| {
         let database = options.storage.salvage(&directory.data(of), &data)?;
@@ -141,6 +143,6 @@ fn salvage(options: &Options, directory: &Directory, of: u64) -> Result<Generati
 }
 
 /// Whether the reason says nothing about the database.
-fn is_passing(error: &storage::Error) -> bool {
-    matches!(error, storage::Error::NoSpace(_) | storage::Error::Refused { .. } | storage::Error::Locked)
+fn is_passing(error: &store::Error) -> bool {
+    matches!(error, store::Error::NoSpace(_) | store::Error::Refused { .. } | store::Error::Locked)
 }

@@ -7,10 +7,8 @@
 
 use std::ops::ControlFlow;
 
-use super::{
-    entry::{self, Lane},
-    storage::Database,
-};
+use super::entry::{self, Lane};
+use crate::store::Database;
 
 /// One readable entry, borrowed from the store.
 #[derive(Debug)]
@@ -152,7 +150,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::spool::storage::{Change, Error, Visitor};
+    use crate::store::{Change, Error, Visitor};
 
     /// Keys in order, some of which cannot be read: as a damaged block, nor can anything be begun on them.
     #[derive(Default)]
@@ -167,6 +165,10 @@ mod tests {
         }
 
         fn size(&self, _: &[u8]) -> Result<Option<u64>, Error> {
+            unreachable!("a scan looks nothing up")
+        }
+
+        fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>, Error> {
             unreachable!("a scan looks nothing up")
         }
 

@@ -21,11 +21,11 @@ use super::{
     directory::Directory,
     generation::Generation,
     queue::{self, Operation, Shared},
-    storage,
 };
 use crate::{
     metrics,
     retry::{Backoff, Chain, Policy, Retry},
+    store,
 };
 
 /// Operations in one commit.
@@ -203,7 +203,7 @@ impl Writer {
         }
     }
 
-    fn failed(&mut self, position: usize, error: &Arc<storage::Error>) {
+    fn failed(&mut self, position: usize, error: &Arc<store::Error>) {
         let generation = &self.generations[position];
         let path = self.directory.data(generation.number);
         metrics::spool_failed();
@@ -265,7 +265,7 @@ impl Writer {
         }
         let refusal = if self.generations.len() >= MOST_DATABASES {
             let source = io::Error::other("too many databases wait to be drained").into();
-            refusal(&Arc::new(storage::Error::Broken { action: "open a fresh database", source }))
+            refusal(&Arc::new(store::Error::Broken { action: "open a fresh database", source }))
         } else if is_full {
             Error::Full(Room::Disk)
         } else {
@@ -289,8 +289,8 @@ impl Writer {
         }
     }
 
-    fn open_fresh(&self) -> Result<Generation, storage::Error> {
-        let failed = |error| storage::Error::io("open a fresh database", error);
+    fn open_fresh(&self) -> Result<Generation, store::Error> {
+        let failed = |error| store::Error::io("open a fresh database", error);
         let number = self.directory.next_number().map_err(|error| failed(io::Error::other(error)))?;
         let opened = self.directory.create(number).map_err(failed).and_then(|data| {
             let database = self.shared.options.storage.open(&data)?;

@@ -6,7 +6,7 @@ use super::{
     disk::{journal, overwrite, position_of},
     *,
 };
-use crate::spool::{fjall::Fjall, storage::Storage as _};
+use crate::store::{Fjall, Storage as _};
 
 /// Makes of a home, and of what lies aside in it, what it was earlier.
 type GoBack = fn(&Path, &Path);

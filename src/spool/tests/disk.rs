@@ -8,10 +8,7 @@ use std::{
 };
 
 use super::*;
-use crate::spool::{
-    fjall::Fjall,
-    storage::{Change, Storage as _},
-};
+use crate::store::{Change, Fjall, Storage as _};
 
 fn files(under: &Path, ending: impl Fn(&Path) -> bool + Copy) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -1,9 +1,13 @@
-//! The edge to the embedded store: what the spool asks of a database, and of the disk under it.
+//! The edge to the embedded store: what the spool and the fences ask of a database, and of the disk under it.
 //!
-//! The product has one implementation, [`Fjall`](super::fjall::Fjall). The seam is here for those who need a disk that
-//! fails or is slow: they wrap it.
+//! The product has one implementation, [`Fjall`]. The seam is here for those who need a disk that fails or is
+//! slow: they wrap it.
+
+mod fjall;
 
 use std::{error, fmt, io, ops::ControlFlow, path::Path};
+
+pub use self::fjall::Fjall;
 
 /// ENFILE and EMFILE, which have no kind of their own.
 const TOO_MANY_FILES: [i32; 2] = [23, 24];
@@ -44,6 +48,12 @@ pub trait Database: Send + Sync {
     /// # Errors
     /// The part of the database that would know is unreadable.
     fn size(&self, key: &[u8]) -> Result<Option<u64>, Error>;
+
+    /// The value at this key.
+    ///
+    /// # Errors
+    /// The part of the database that has it is unreadable.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
 
     /// Shows keys and values from `from` on and below `to`, in order, until there are no more or `visit` breaks off.
     ///

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{JOURNAL, Open, open, recover};
-use crate::spool::storage::Error;
+use crate::store::Error;
 
 /// Folder of the store's files that never change.
 const TABLES: &str = "tables";

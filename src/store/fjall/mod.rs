@@ -1,4 +1,4 @@
-//! The store behind the spool: fjall, a log-structured merge tree. Nobody else names the crate.
+//! The one store there is: fjall, a log-structured merge tree. Nobody else names the crate.
 //!
 //! A commit is appended to a journal (64 MiB files, an XXH3 checksum a batch) and synced, then applied to a table in
 //! memory; full tables are written out by one background thread, which also merges them. Read in its source (3.1.13),
@@ -34,7 +34,7 @@ use std::{
 
 use fjall::{KeyspaceCreateOptions, PersistMode};
 
-use super::storage::{Change, Database, Error, Storage, Visitor};
+use super::{Change, Database, Error, Storage, Visitor};
 
 /// Ending of the store's journals.
 const JOURNAL: &str = "jnl";
@@ -53,7 +53,8 @@ const MOST_UNMERGED: usize = 20;
 /// How long a commit waits for the background thread before the database counts as broken.
 const LONGEST_STALL: Duration = Duration::from_secs(20);
 const STALL_STEP: Duration = Duration::from_millis(2);
-/// Blocks kept in memory, all databases each: draining reads everything once, so a cache is of little use.
+/// Blocks kept in memory, all databases each. Draining reads everything once, and single entries are looked up behind
+/// filters and the system's own cache, so more is of little use.
 const CACHE_BYTES: u64 = 4 * 1024 * 1024;
 /// Bytes of journal above which the store begins a new one, if asked after a write.
 const LONG_JOURNAL: u64 = 64_000_000;
@@ -192,7 +193,7 @@ impl Database for Open {
         self.in_memory.fetch_add(bytes as u64, Ordering::Relaxed);
         // The commit stands; if this fails the next one will say so.
         if let Err(error) = self.switch_tables() {
-            tracing::debug!(error = %crate::retry::Chain(&error), "spool could not switch tables");
+            tracing::debug!(error = %crate::retry::Chain(&error), "the store could not switch tables");
         }
         Ok(())
     }
@@ -200,6 +201,11 @@ impl Database for Open {
     fn size(&self, key: &[u8]) -> Result<Option<u64>, Error> {
         let size = self.entries.size_of(key).map_err(|error| translate("look up an entry", error))?;
         Ok(size.map(u64::from))
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let value = self.entries.get(key).map_err(|error| translate("look up an entry", error))?;
+        Ok(value.map(|value| value.to_vec()))
     }
 
     fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), Error> {
