@@ -6,6 +6,7 @@
 
 use std::{cmp::Ordering, fmt, hash, str::FromStr};
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Error, Moment, error::excerpt};
@@ -85,6 +86,20 @@ pub enum Rank {
     ById = 2,
 }
 
+impl TryFrom<u8> for Rank {
+    type Error = Error;
+
+    fn try_from(number: u8) -> Result<Self, Error> {
+        match number {
+            1 => Ok(Self::List),
+            2 => Ok(Self::ById),
+            other => {
+                Err(Error::UnknownName { what: "rank", given: other.to_string(), valid: "1, 2".to_owned() })
+            }
+        }
+    }
+}
+
 /// The version of a reading.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Version {
@@ -148,8 +163,10 @@ impl FromStr for Version {
     }
 }
 
-/// Everything that decides whether a reading may be published over what is stored.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Everything that decides whether a reading may be published over what is stored. As JSON it is
+/// `{"epoch":0,"version":"12","rank":2,"deleted":false}`, the version as its header has it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
 pub struct Stamp {
     /// Compared first.
     pub epoch: Epoch,
@@ -159,6 +176,32 @@ pub struct Stamp {
     pub rank: Rank,
     /// Whether this is a delete.
     pub deleted: bool,
+}
+
+/// A stamp as JSON has it. A member that only a later version knows is passed over; a rank or a version that is not known
+/// is refused, because nothing could be compared with it.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    epoch: u64,
+    version: String,
+    rank: u8,
+    deleted: bool,
+}
+
+impl From<Stamp> for Written {
+    fn from(stamp: Stamp) -> Self {
+        let Stamp { epoch: Epoch(epoch), version, rank, deleted } = stamp;
+        Self { epoch, version: version.to_string(), rank: rank as u8, deleted }
+    }
+}
+
+impl TryFrom<Written> for Stamp {
+    type Error = Error;
+
+    fn try_from(written: Written) -> Result<Self, Error> {
+        let Written { epoch, version, rank, deleted } = written;
+        Ok(Self { epoch: Epoch(epoch), version: version.parse()?, rank: rank.try_into()?, deleted })
+    }
 }
 
 /// What a candidate is, seen from what is stored.
@@ -329,6 +372,46 @@ mod tests {
         }
         for text in ["", "x", "2024-05-06T07:08:09Z#12", "yesterday#00000000000000000000000000000000"] {
             assert!(text.parse::<Version>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_stamp_is_written_as_the_fences_topic_has_it_and_comes_back() {
+        let by_id = stamp(0, "12", Rank::ById, false);
+        let deleted = stamp(3, "0042", Rank::List, true);
+        let company = payroll("2024-05-06T07:08:09.123Z", "a");
+        let hash = "ca978112ca1bbdcafac231b39a23dc4d";
+
+        for (stamp, json) in [
+            (by_id, r#"{"epoch":0,"version":"12","rank":2,"deleted":false}"#.to_owned()),
+            (deleted, r#"{"epoch":3,"version":"0042","rank":1,"deleted":true}"#.to_owned()),
+            (
+                company,
+                format!(
+                    r#"{{"epoch":0,"version":"2024-05-06T07:08:09.123Z#{hash}","rank":1,"deleted":false}}"#
+                ),
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&stamp).unwrap(), json);
+            let back: Stamp = serde_json::from_str(&json).unwrap();
+            assert_eq!(back, stamp);
+            assert_eq!(back.version.to_string(), stamp.version.to_string(), "the text as it was sent");
+        }
+    }
+
+    #[test]
+    fn a_stamp_with_which_nothing_can_be_compared_is_refused() {
+        for (json, told) in [
+            (r#"{"epoch":0,"version":"12","rank":3,"deleted":false}"#, "unknown rank `3`"),
+            (r#"{"epoch":0,"version":"12","rank":0,"deleted":false}"#, "unknown rank `0`"),
+            (r#"{"epoch":0,"version":"twelve","rank":2,"deleted":false}"#, "`twelve` is not a number"),
+            (r#"{"epoch":0,"version":"now#1","rank":2,"deleted":false}"#, "version `now#1`"),
+            (r#"{"epoch":0,"version":12,"rank":2,"deleted":false}"#, "expected a string"),
+            (r#"{"epoch":-1,"version":"12","rank":2,"deleted":false}"#, "expected u64"),
+            (r#"{"epoch":0,"version":"12","rank":2}"#, "missing field `deleted`"),
+        ] {
+            let error = serde_json::from_str::<Stamp>(json).unwrap_err().to_string();
+            assert!(error.contains(told), "{json}: {error}");
         }
     }
 
