@@ -41,4 +41,6 @@ pub use group::{Lapse, Membership, Options as GroupOptions, Owned, Rebalances};
 pub use partition::{murmur2, partition_of};
 pub use producer::{Ack, Delivery, Options as ProducerOptions, Producer, SendError};
 pub use topics::{Admin, Mismatch, TopicSpec};
-pub use transaction::{Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards};
+pub use transaction::{
+    Committed, Failure, Hook, Lease, Options as TransactionOptions, ShardProducer, Shards,
+};

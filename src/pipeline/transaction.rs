@@ -28,8 +28,8 @@ impl ShardWriter {
         Self { preparer, producer }
     }
 
-    /// Commits a batch; on an error nothing of it is visible to read-committed readers, or the error says it may be.
-    pub async fn commit(&mut self, batch: &ShardBatch) -> Result<(), Error> {
+    /// Commits a batch and tells where it stands; on an error nothing of it is visible to read-committed readers, or the error says it may be.
+    pub async fn commit(&mut self, batch: &ShardBatch) -> Result<kafka::Committed, Error> {
         let mut records = Vec::with_capacity(batch.values.len() + batch.companions.len());
         for value in &batch.values {
             records.push(self.preparer.prepare(value).map_err(|source| {
@@ -41,8 +41,7 @@ impl ShardWriter {
             })?);
         }
         records.extend(batch.companions.iter().cloned());
-        let committed = self.producer.commit(records).await;
-        committed.map_err(|source| {
+        let committed = self.producer.commit(records).await.map_err(|source| {
             metrics::publish_failed(Stage::Produce);
             Error::Transaction {
                 transactional_id: self.producer.transactional_id().to_owned(),
@@ -52,7 +51,7 @@ impl ShardWriter {
         for value in &batch.values {
             metrics::records_published(value.meta.origin.name(), 1);
         }
-        Ok(())
+        Ok(committed)
     }
 
     /// The producer, for the owner that must know whether it still stands.

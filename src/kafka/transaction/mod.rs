@@ -24,7 +24,7 @@
 
 mod worker;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
@@ -149,6 +149,37 @@ impl Shards {
     }
 }
 
+/// What is known of a batch that was committed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// By topic and partition.
+    behind: BTreeMap<Arc<str>, BTreeMap<i32, i64>>,
+}
+
+impl Committed {
+    /// The offset behind the last record of the batch in this partition: whoever has read up to it has all of the batch that is
+    /// there. `None` where the batch wrote nothing, or where the broker did not tell.
+    #[must_use]
+    pub fn behind(&self, topic: &str, partition: i32) -> Option<i64> {
+        self.behind.get(topic)?.get(&partition).copied()
+    }
+
+    /// A record stands at this offset. Below 0 the broker has it and did not say where.
+    fn stands(&mut self, topic: &str, partition: i32, offset: i64) {
+        if offset < 0 {
+            return;
+        }
+        // Reports come by the thousand and from few places: the name is copied once.
+        if !self.behind.contains_key(topic) {
+            self.behind.insert(topic.into(), BTreeMap::new());
+        }
+        if let Some(partitions) = self.behind.get_mut(topic) {
+            let behind = partitions.entry(partition).or_default();
+            *behind = (*behind).max(offset + 1);
+        }
+    }
+}
+
 /// The one writer of a shard. See the module's head.
 pub struct ShardProducer {
     shards: Shards,
@@ -171,7 +202,7 @@ impl ShardProducer {
     ///
     /// If this call is dropped before it returns, the batch may or may not be committed; the next call then writes nothing
     /// and answers [`Failure::Rebuilt`].
-    pub async fn commit(&mut self, batch: Vec<EncodedRecord>) -> Result<(), Failure> {
+    pub async fn commit(&mut self, batch: Vec<EncodedRecord>) -> Result<Committed, Failure> {
         let action = format!("commit a batch with transactional id {}", self.transactional_id);
         self.hand_over(batch, Purpose::Commit, &action).await
     }
@@ -198,7 +229,7 @@ impl ShardProducer {
         loop {
             tries += 1;
             match self.hand_over(records.clone(), Purpose::Settle, &action).await {
-                Ok(()) => return Ok(()),
+                Ok(_) => return Ok(()),
                 // A new producer stands ready, and nothing has to be read before this is done again.
                 Err(Failure::Rebuilt { .. }) if tries < SETTLE_TRIES => {}
                 Err(Failure::Over { .. }) if !(self.lease)() => {
@@ -217,17 +248,17 @@ impl ShardProducer {
         batch: Vec<EncodedRecord>,
         purpose: Purpose,
         action: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<Committed, Failure> {
         let action = || action.to_owned();
         let Some(worker) = &self.worker else {
             return Err(Failure::Over { source: Error::Stopped { action: action() } });
         };
         if self.open {
             let source = Error::Stopped { action: format!("{} (the call before was dropped)", action()) };
-            return self.rebuild(source).await;
+            return Err(self.rebuild(source).await);
         }
         if batch.is_empty() {
-            return Ok(());
+            return Ok(Committed::default());
         }
 
         let (answer, answered) = oneshot::channel();
@@ -240,15 +271,15 @@ impl ShardProducer {
             Err(_) => Ended::Broken(Error::Deadline { action: action(), limit: watchdog }),
         };
         match ended {
-            Ended::Committed => {
+            Ended::Committed(committed) => {
                 self.open = false;
                 metrics::transaction_ended(metrics::Transaction::Committed);
-                Ok(())
+                Ok(committed)
             }
             Ended::Settled => {
                 self.open = false;
                 metrics::transaction_ended(metrics::Transaction::Settled);
-                Ok(())
+                Ok(Committed::default())
             }
             Ended::Aborted(source) => {
                 self.open = false;
@@ -260,12 +291,12 @@ impl ShardProducer {
                 metrics::transaction_ended(metrics::Transaction::Fenced);
                 Err(Failure::Fenced { source })
             }
-            Ended::Broken(source) => self.rebuild(source).await,
+            Ended::Broken(source) => Err(self.rebuild(source).await),
         }
     }
 
     /// Builds a new producer in place of one that failed, as long as the lease allows it.
-    async fn rebuild(&mut self, cause: Error) -> Result<(), Failure> {
+    async fn rebuild(&mut self, cause: Error) -> Failure {
         // Also ends the old one, or leaves it behind if it hangs.
         self.worker = None;
         let policy = Policy {
@@ -277,18 +308,18 @@ impl ShardProducer {
         tracing::warn!(transactional_id = &*self.transactional_id, error = %cause, "building the shard's producer anew");
         loop {
             let error = match self.shards.start(&self.transactional_id, &self.lease).await {
-                Err(Error::LeaseEnded { .. }) => return Err(Failure::Over { source: cause }),
+                Err(Error::LeaseEnded { .. }) => return Failure::Over { source: cause },
                 Ok(worker) => {
                     self.worker = Some(worker);
                     self.open = false;
                     metrics::transaction_ended(metrics::Transaction::Rebuilt);
-                    return Err(Failure::Rebuilt { source: cause });
+                    return Failure::Rebuilt { source: cause };
                 }
                 Err(error) => error,
             };
             match backoff.next_wait(error.retry()) {
                 Some(wait) => sleep(wait).await,
-                None => return Err(Failure::Over { source: error }),
+                None => return Failure::Over { source: error },
             }
         }
     }

@@ -56,6 +56,26 @@ async fn a_committed_batch_is_in_the_log_in_its_order() {
 }
 
 #[tokio::test]
+async fn a_commit_tells_the_offset_from_which_a_reader_has_none_of_the_batch_left_to_read() {
+    let cluster = cluster();
+    let shards = Shards::new(cluster.settings(), Options::default());
+    let mut producer = shards.take("shard-0", owned()).await.unwrap();
+
+    let first = producer.commit(vec![record("1"), record("2")]).await.unwrap();
+    let behind = first.behind("records", 0).unwrap();
+    let second = producer.commit(vec![record("3")]).await.unwrap();
+    let nothing = producer.commit(Vec::new()).await.unwrap();
+
+    let mut rest = Vec::new();
+    let starts = [(0, crate::kafka::Start::Offset(behind))].into();
+    let each = |record: crate::kafka::Received| rest.extend(record.value);
+    let ends = crate::kafka::read_from(&cluster.settings(), "records", &starts, LIMIT, each).await.unwrap();
+    assert_eq!(rest, ["3"]);
+    assert_eq!(second.behind("records", 0), ends.get(&0).copied());
+    assert_eq!((first.behind("records", 1), nothing.behind("records", 0)), (None, None));
+}
+
+#[tokio::test]
 async fn a_batch_larger_than_the_queue_goes_through_in_parts() {
     let cluster = cluster();
     let options = Options { queue_bytes: 16 << 10, ..Options::default() };

@@ -3,19 +3,21 @@
 //! The thread ends, and its client with it, when the handle is dropped and no call hangs.
 
 use std::{
+    mem,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use rdkafka::{
+    Message as _,
     error::{KafkaError, RDKafkaErrorCode as Code},
     producer::{DeliveryResult, Producer as _, ThreadedProducer},
     util::Timeout,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::{Hook, Options};
+use super::{Committed, Hook, Options};
 use crate::{
     config::Kafka,
     kafka::{
@@ -39,7 +41,7 @@ const SETTLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// How a batch ended.
 pub(super) enum Ended {
-    Committed,
+    Committed(Committed),
     /// Nothing is visible, neither of the batch nor of what stood open before it.
     Settled,
     /// Nothing is visible and the producer goes on, unless a record was sent and refused: then the thread has ended.
@@ -152,7 +154,7 @@ impl Shard {
         while let Ok(Batch { records, purpose, answer }) = inbox.recv() {
             let ended = self.write(&records, purpose);
             let over = match ended {
-                Ended::Committed | Ended::Settled => false,
+                Ended::Committed(_) | Ended::Settled => false,
                 // librdkafka counts on from a record that the broker refused, and stumbles over the gap for up to the
                 // transaction's timeout: not with this client again.
                 Ended::Aborted(_) => self.reports.has_failures(),
@@ -187,7 +189,7 @@ impl Shard {
         self.settle();
         // For ever, because a commit that timed out is neither: the caller's watchdog bounds it.
         match self.producer.commit_transaction(Timeout::Never) {
-            Ok(()) => Ended::Committed,
+            Ok(()) => Ended::Committed(self.reports.committed()),
             Err(error) => {
                 let abortable = Cause::from(error.clone()).requires_abort();
                 let error = self.error("commit", error);
@@ -290,6 +292,7 @@ struct State {
     failed: Option<Error>,
     /// Given up because another record failed.
     purged: Option<Error>,
+    committed: Committed,
 }
 
 impl Tally {
@@ -327,6 +330,19 @@ impl Tally {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Where a record of the batch stands; told before the record is counted, after which nobody may ask any more.
+    fn stands(&self, batch: usize, topic: &str, partition: i32, offset: i64) {
+        let mut state = self.lock();
+        if batch == state.batch {
+            state.committed.stands(topic, partition, offset);
+        }
+    }
+
+    /// Where the records of the batch stand.
+    fn committed(&self) -> Committed {
+        mem::take(&mut self.lock().committed)
     }
 
     fn has_failures(&self) -> bool {
@@ -369,6 +385,9 @@ impl Reports for Arc<Tally> {
     type Opaque = usize;
 
     fn reported(&self, report: &DeliveryResult<'_>, batch: usize) {
+        if let Ok(message) = report {
+            self.stands(batch, message.topic(), message.partition(), message.offset());
+        }
         self.count(batch, outcome(report).map(drop));
     }
 }
@@ -434,6 +453,32 @@ mod tests {
         assert!(first.is_purged(), "{first}");
         let reason = tally.reason(soon()).unwrap();
         assert!(reason.to_string().contains("the cause"), "{reason}");
+    }
+
+    #[test]
+    fn a_batch_knows_the_offset_behind_its_last_record_of_each_place_and_nothing_of_the_batch_before() {
+        let tally = Tally::default();
+        let before = tally.begin();
+        tally.stands(before, "records", 2, 70);
+        let batch = tally.begin();
+
+        tally.stands(before, "records", 2, 71);
+        for (topic, partition, offset) in
+            [("records", 0, 5), ("fences", 0, 9), ("records", 0, 4), ("records", 1, 0), ("state", 0, -1001)]
+        {
+            tally.stands(batch, topic, partition, offset);
+        }
+        let committed = tally.committed();
+
+        for (topic, partition, behind) in [
+            ("records", 0, Some(6)),
+            ("records", 1, Some(1)),
+            ("fences", 0, Some(10)),
+            ("records", 2, None),
+            ("state", 0, None),
+        ] {
+            assert_eq!(committed.behind(topic, partition), behind, "{topic} {partition}");
+        }
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Writer {
         self.unsure = Some(Unsure { id: id.clone(), members });
         self.doubt |= is_along;
         match held.producer.commit(records).await {
-            Ok(()) => {
+            Ok(_) => {
                 // Only with all of it read may the next write decide.
                 self.read_back(&id).await;
                 done(self.unsure.take().map_or_else(Vec::new, |unsure| unsure.members));

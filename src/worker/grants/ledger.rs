@@ -355,7 +355,7 @@ impl Record {
             let id = write_id();
             let committed = timeout_at(end, producer.commit(vec![self.encoded(value, &id)])).await;
             let error = match committed {
-                Ok(Ok(())) => {
+                Ok(Ok(_)) => {
                     // Who has not read it cannot decide the next: then the id is taken anew for that.
                     let read = timeout_at(end, self.read_back(&id)).await;
                     self.producer = read.is_ok().then_some(producer);

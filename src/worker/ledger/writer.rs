@@ -65,9 +65,8 @@ impl Writer {
             let records: Vec<EncodedRecord> =
                 changes.iter().map(|change| self.encoded(change, &id)).collect();
             let count = records.len();
-            let error = match self.producer.commit(records).await {
-                Ok(()) => return self.read_back(&id, count).await,
-                Err(error) => error,
+            let Err(error) = self.producer.commit(records).await else {
+                return self.read_back(&id, count).await;
             };
             tries += 1;
             match error {

@@ -44,7 +44,7 @@ async fn obey(shard: &Shard) {
     while let Some((order, name)) = heard() {
         holding.store(order == "hold", Ordering::Release);
         let outcome = match producer.commit(shard.batch(&name)).await {
-            Ok(()) => "committed",
+            Ok(_) => "committed",
             Err(Failure::Aborted { .. }) => "aborted",
             Err(Failure::Rebuilt { .. }) => "rebuilt",
             Err(Failure::Fenced { .. }) => "fenced",

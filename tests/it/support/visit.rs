@@ -159,7 +159,7 @@ async fn commit(kafka: &Kafka, topic: &Arc<str>) -> std::result::Result<(), Erro
     let options = TransactionOptions { init_limit: INIT_LIMIT, ..TransactionOptions::default() };
     let mut shard = Shards::new(kafka.clone(), options).take(topic.to_string(), Arc::new(|| true)).await?;
     let batch = vec![topics::record(topic, 0, "key", "value"); RECORDS];
-    shard.commit(batch).await.map_err(|failure| match failure {
+    shard.commit(batch).await.map(drop).map_err(|failure| match failure {
         Failure::Aborted { source }
         | Failure::Rebuilt { source }
         | Failure::Fenced { source }

@@ -208,7 +208,7 @@ impl Counter {
             let begun = Instant::now();
             // Not given up in the middle: a stop waits for the open transaction.
             match self.producer.commit(batch).await {
-                Ok(()) => {
+                Ok(_) => {
                     recorder.written(size);
                     recorder.committed(size, begun.elapsed());
                     self.next += size;
