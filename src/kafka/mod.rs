@@ -31,8 +31,8 @@ mod transaction;
 
 pub use client::{LARGEST_RECORD, SMALLEST_LIMIT, check_settings};
 pub use consumer::{
-    Assignment, Consumer, Event, Options as ConsumerOptions, Place, Received, Start, Waits, read_decided,
-    read_from, read_to_end, watermarks,
+    Assignment, Consumer, Event, Options as ConsumerOptions, Place, Reading, Received, Start, Waits,
+    read_decided, read_from, read_to_end, watermarks,
 };
 #[cfg(test)]
 pub(crate) use error::samples;

@@ -31,7 +31,7 @@ use std::{
 use bytes::Bytes;
 use tokio::{
     sync::{mpsc, oneshot},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 
 pub(super) use poll::partitions_of;
@@ -317,40 +317,89 @@ pub async fn read_decided(
     waits: &Waits<'_>,
     mut each: impl FnMut(Received),
 ) -> Result<BTreeMap<i32, i64>, Error> {
-    let limit = waits.limit;
-    let topic: Arc<str> = topic.into();
-    let mut open: BTreeSet<i32> = starts.keys().copied().collect();
-    let assignments = starts
-        .iter()
-        .map(|(partition, start)| Assignment {
-            topic: Arc::clone(&topic),
-            partition: *partition,
-            start: *start,
-        })
-        .collect();
-    let options = Options { connect_limit: limit, ..Options::default() };
-    let decided = AskEnds::Decided { also: waits.also.to_vec(), patience: waits.patience };
-    let read = async {
-        let (mut consumer, ends) = Consumer::open(kafka, assignments, &options, decided).await?;
+    let mut reading = Reading::begin(kafka, topic, starts, waits).await?;
+    while let Some(record) = reading.next().await? {
+        each(record);
+    }
+    Ok(reading.positions)
+}
+
+/// A reading to the end as [`read_decided`] does it, for those who need time between records: what is not taken waits, and the
+/// broker is asked for no more.
+pub struct Reading {
+    consumer: Consumer,
+    /// Partitions whose end has not come.
+    open: BTreeSet<i32>,
+    positions: BTreeMap<i32, i64>,
+    end: Instant,
+    /// What to tell when it does not end in time.
+    late: Error,
+}
+
+impl Reading {
+    /// Finds the ends, which may have to wait for open transactions, and starts to read.
+    ///
+    /// # Errors
+    /// What is read is not there or cannot be read now, or a transaction stays open.
+    pub async fn begin(
+        kafka: &Kafka,
+        topic: &str,
+        starts: &BTreeMap<i32, Start>,
+        waits: &Waits<'_>,
+    ) -> Result<Self, Error> {
+        let limit = waits.limit;
+        let end = Instant::now() + limit;
+        let topic: Arc<str> = topic.into();
+        let open: BTreeSet<i32> = starts.keys().copied().collect();
+        let late = Error::Deadline { action: format!("read {topic} partitions {open:?} to the end"), limit };
+        let assignments = starts
+            .iter()
+            .map(|(partition, start)| Assignment {
+                topic: Arc::clone(&topic),
+                partition: *partition,
+                start: *start,
+            })
+            .collect();
+        let options = Options { connect_limit: limit, ..Options::default() };
+        let decided = AskEnds::Decided { also: waits.also.to_vec(), patience: waits.patience };
+        let opened = timeout_at(end, Consumer::open(kafka, assignments, &options, decided)).await;
+        let (consumer, ends) = opened.unwrap_or_else(|_| Err(late.clone()))?;
         // The end as the broker told it before the first fetch: whatever is below has come before the end was reported.
-        let mut positions: BTreeMap<i32, i64> =
-            starts.keys().filter_map(|one| Some((*one, ends.get(&(Arc::clone(&topic), *one))?.1))).collect();
-        while !open.is_empty() {
-            match consumer.next().await? {
-                Event::End { partition, .. } => drop(open.remove(&partition)),
+        let positions =
+            open.iter().filter_map(|one| Some((*one, ends.get(&(Arc::clone(&topic), *one))?.1))).collect();
+        Ok(Self { consumer, open, positions, end, late })
+    }
+
+    /// The next record; `None` once all have come. Cancel safe: a dropped call loses nothing.
+    ///
+    /// # Errors
+    /// The position is not in the log, what stands there cannot be read, or the time is up.
+    pub async fn next(&mut self) -> Result<Option<Received>, Error> {
+        while !self.open.is_empty() {
+            let event = timeout_at(self.end, self.consumer.next()).await;
+            match event.unwrap_or_else(|_| Err(self.late.clone()))? {
+                Event::End { partition, .. } => drop(self.open.remove(&partition)),
                 Event::Record(record) => {
-                    let position = positions.entry(record.partition).or_default();
+                    let position = self.positions.entry(record.partition).or_default();
                     *position = (*position).max(record.offset + 1);
-                    each(record);
+                    return Ok(Some(record));
                 }
             }
         }
-        Ok(positions)
-    };
-    timeout(limit, read).await.unwrap_or_else(|_| {
-        let partitions: Vec<i32> = starts.keys().copied().collect();
-        Err(Error::Deadline { action: format!("read {topic} partitions {partitions:?} to the end"), limit })
-    })
+        Ok(None)
+    }
+
+    /// How far each partition has been read, once all records have come; before that, where it will be read to at least.
+    #[must_use]
+    pub fn positions(&self) -> &BTreeMap<i32, i64> {
+        &self.positions
+    }
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading").field("open", &self.open).finish_non_exhaustive()
+    }
 }
 
 /// The first offset each partition has, and the one behind its last committed record.

@@ -1,3 +1,5 @@
+use tokio::time::timeout;
+
 use super::*;
 use crate::{
     kafka::{Producer, ProducerOptions, embedded::Cluster},
@@ -249,6 +251,22 @@ async fn reading_from_a_place_in_the_middle_brings_what_is_behind_it_and_ends() 
 
     assert_eq!(read, [(0, 7), (0, 8), (0, 9)]);
     assert_eq!(positions, [(0, 10), (1, 10)].into());
+}
+
+#[tokio::test]
+async fn a_reading_waits_for_its_caller_and_ends_behind_the_last_record() {
+    let cluster = filled(30).await;
+    let starts = [(0, Start::Earliest), (1, Start::Offset(28))].into();
+
+    let mut reading = Reading::begin(&cluster.settings(), "a", &starts, &Waits::up_to(LIMIT)).await.unwrap();
+    let mut read = BTreeMap::<i32, Vec<i64>>::new();
+    while let Some(record) = reading.next().await.unwrap() {
+        read.entry(record.partition).or_default().push(record.offset);
+    }
+
+    assert_eq!(read, [(0, (0..30).collect()), (1, vec![28, 29])].into());
+    assert_eq!(*reading.positions(), [(0, 30), (1, 30)].into());
+    assert_eq!(reading.next().await.unwrap(), None, "the end stays the end");
 }
 
 #[tokio::test]
