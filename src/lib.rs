@@ -8,6 +8,7 @@
 //! avro      schemas, registry, encode, decode          store    keys to values on this disk
 //! auth      logins, tokens and their check               │
 //! api       one request path to the provider           spool    accepted and not in Kafka yet, on this disk
+//!   │                                                  fence    the newest published version of every key
 //!   │                                                  kafka    producer, shard transactions, consumer, topics
 //!   │                                                      │
 //!   └──────────────┬───────────────────────────────────────┘
@@ -31,6 +32,7 @@ pub mod cli;
 pub mod config;
 pub mod durable;
 pub mod failpoint;
+pub mod fence;
 pub mod kafka;
 mod lapse;
 pub mod metrics;

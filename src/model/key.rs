@@ -85,6 +85,12 @@ impl Key {
         Self { text: format!("~{shard}/{}", encode(list)), placement: Placement::Shard(shard) }
     }
 
+    /// Of what is known about a shard itself: `~shard/3`, in that shard's partition.
+    #[must_use]
+    pub fn shard(shard: i32) -> Self {
+        Self { text: format!("~shard/{shard}"), placement: Placement::Shard(shard) }
+    }
+
     /// Of worker state that belongs to no shard: `kind/…`, placed by the whole text.
     #[must_use]
     pub fn state(kind: &str, parts: &[&str]) -> Self {
@@ -223,6 +229,7 @@ mod tests {
             ),
             (Key::company_list(&company("c"), "customers"), "c/customers", Partitioning::By(b"c")),
             (Key::shard_list(7, "payroll"), "~7/payroll", Partitioning::Shard(7)),
+            (Key::shard(7), "~shard/7", Partitioning::Shard(7)),
             (Key::state("run", &["snap", "1"]), "run/snap/1", Partitioning::By(b"run/snap/1")),
             (Key::shard_state("page", 3, &["r", "c/1"]), "page/3/r/c%2F1", Partitioning::Shard(3)),
         ] {

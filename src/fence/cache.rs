@@ -1,0 +1,171 @@
+//! The database behind the shelves: opened when it is first needed, and given up when it fails.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::Error;
+use crate::{
+    retry::Chain,
+    store::{self, Change, Database, Storage},
+};
+
+/// How long a database of ours may take to be closed by whoever had the directory before us.
+const CLOSING: Duration = Duration::from_secs(10);
+const CLOSING_STEP: Duration = Duration::from_millis(20);
+const MAKE_ROOM: &str = "free some of the disk; the directory may be deleted while no worker uses it";
+const GIVE_RIGHTS: &str =
+    "let the worker write there and open files, or delete the directory while no worker uses it";
+const ONE_EACH: &str = "another process has them open: give each worker a state.dir of its own";
+const DELETE: &str = "delete the directory while no worker uses it: all that is in it is in Kafka as well";
+
+/// One database for all shards of a worker.
+#[derive(Debug)]
+pub(super) struct Cache {
+    directory: PathBuf,
+    storage: Arc<dyn Storage>,
+    open: Mutex<Option<Arc<Opened>>>,
+}
+
+/// A database, until it fails.
+pub(super) struct Opened {
+    directory: PathBuf,
+    /// `None` once it is closed, for whoever has not noticed yet that it failed.
+    database: RwLock<Option<Box<dyn Database>>>,
+    /// Held by whoever commits: the store keeps out of its own endless waits only if one does at a time.
+    committing: Mutex<()>,
+    failed: AtomicBool,
+    /// What is in it cannot be trusted.
+    broken: AtomicBool,
+}
+
+impl Cache {
+    pub(super) fn new(directory: PathBuf, storage: Arc<dyn Storage>) -> Self {
+        Self { directory, storage, open: Mutex::default() }
+    }
+
+    /// The database; another one if it has failed. Blocks.
+    pub(super) fn opened(&self) -> Result<Arc<Opened>, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = &*open {
+            if !opened.failed.load(Ordering::Acquire) {
+                return Ok(Arc::clone(opened));
+            }
+            opened.close();
+            if opened.broken.load(Ordering::Acquire) {
+                self.remove().map_err(|source| self.cannot_open(source))?;
+            }
+        }
+        *open = None;
+        let database = self.open_or_renew().map_err(|source| self.cannot_open(source))?;
+        Ok(Arc::clone(open.insert(Arc::new(Opened {
+            directory: self.directory.clone(),
+            database: RwLock::new(Some(database)),
+            committing: Mutex::default(),
+            failed: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+        }))))
+    }
+
+    fn open_or_renew(&self) -> Result<Box<dyn Database>, store::Error> {
+        let error = match self.open_now() {
+            Err(error @ store::Error::Broken { .. }) if self.directory.is_dir() => error,
+            opened => return opened,
+        };
+        let directory = self.directory.display();
+        tracing::warn!(%directory, error = %Chain(&error), "fences cannot be opened: removed, to be read from Kafka again");
+        self.remove()?;
+        self.open_now()
+    }
+
+    fn open_now(&self) -> Result<Box<dyn Database>, store::Error> {
+        let make = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
+        make.map_err(|error| store::Error::io("make the directory", error))?;
+        let end = Instant::now() + CLOSING;
+        loop {
+            match self.storage.open(&self.directory) {
+                Err(store::Error::Locked) if Instant::now() < end => thread::sleep(CLOSING_STEP),
+                opened => return opened,
+            }
+        }
+    }
+
+    fn remove(&self) -> Result<(), store::Error> {
+        match fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(store::Error::io("remove the database", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn cannot_open(&self, source: store::Error) -> Error {
+        let remedy = match &source {
+            store::Error::NoSpace(_) => MAKE_ROOM,
+            store::Error::Locked => ONE_EACH,
+            store::Error::Refused { .. } => GIVE_RIGHTS,
+            store::Error::Broken { .. } => DELETE,
+        };
+        Error::Open { directory: self.directory.clone(), remedy, source: Arc::new(source) }
+    }
+}
+
+impl Opened {
+    /// Uses the database; an error of it is its last.
+    pub(super) fn with<T>(
+        &self,
+        using: impl FnOnce(&dyn Database) -> Result<T, store::Error>,
+    ) -> Result<T, Error> {
+        let failed = || Error::Failed { directory: self.directory.clone() };
+        // Asked first: whoever closes it waits for those who use it, and nobody shall wait for that.
+        if self.failed.load(Ordering::Acquire) {
+            return Err(failed());
+        }
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = database.as_deref().ok_or_else(failed)?;
+        using(database).map_err(|source| self.fail(source))
+    }
+
+    /// All changes or none. Not synced: what a crash of the machine takes is read from Kafka again.
+    pub(super) fn commit(&self, changes: Vec<Change>) -> Result<(), Error> {
+        self.with(|database| {
+            let _one = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+            database.commit(changes, false)
+        })
+    }
+
+    /// Gives the database up.
+    pub(super) fn fail(&self, source: store::Error) -> Error {
+        if matches!(source, store::Error::Broken { .. }) {
+            self.broken.store(true, Ordering::Release);
+        }
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            let directory = self.directory.display();
+            tracing::warn!(%directory, error = %Chain(&source), "fences failed: shards have to be taken anew");
+        }
+        Error::Store { directory: self.directory.clone(), source: Arc::new(source) }
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn close(&self) {
+        drop(self.database.write().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! Where things are in the store.
+//!
+//! ```text
+//! {prefix} 00 {shard, 4 bytes} e {key}             an entry: the stamp as the topic has it
+//! {prefix} 00 {shard, 4 bytes} l {SHA-256 of key}  an entry whose key is too long for the store
+//! {prefix} 00 {shard, 4 bytes} m                   what is known of the shelf
+//! ```
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::model::TopicPrefix;
+
+const ENTRY: u8 = b'e';
+const LONG_ENTRY: u8 = b'l';
+/// Behind all entries.
+const META: u8 = b'm';
+/// Bytes of a key above which its hash stands for it; the store takes 64 KiB and panics beyond.
+const LONGEST: usize = 1024;
+
+/// The part of the store that one shard has.
+#[derive(Debug, Clone)]
+pub(super) struct Place(Vec<u8>);
+
+/// What is known of a shelf.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Meta {
+    /// Everything below this offset is on the shelf; without one, anything may be missing.
+    pub(super) position: Option<i64>,
+    /// Of the log that the position is about.
+    pub(super) birth: Option<String>,
+    /// How many entries there are.
+    pub(super) entries: u64,
+}
+
+impl Place {
+    pub(super) fn new(prefix: &TopicPrefix, shard: i32) -> Self {
+        // No prefix has a zero in it, hence none is the beginning of another.
+        let mut lead = prefix.as_str().as_bytes().to_vec();
+        lead.push(0);
+        lead.extend(shard.to_be_bytes());
+        Self(lead)
+    }
+
+    /// The entry of a key.
+    pub(super) fn entry(&self, key: &[u8]) -> Vec<u8> {
+        if key.len() <= LONGEST { self.of(ENTRY, key) } else { self.of(LONG_ENTRY, &Sha256::digest(key)) }
+    }
+
+    pub(super) fn meta(&self) -> Vec<u8> {
+        self.of(META, &[])
+    }
+
+    /// All entries are from the first on and below the second.
+    pub(super) fn entries(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.of(ENTRY, &[]), self.of(META, &[]))
+    }
+
+    fn of(&self, kind: u8, rest: &[u8]) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.0.len() + 1 + rest.len());
+        key.extend(&self.0);
+        key.push(kind);
+        key.extend(rest);
+        key
+    }
+}

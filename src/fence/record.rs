@@ -1,0 +1,59 @@
+//! Fences as records of their topic.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    kafka::Received,
+    model::{Key, Stamp},
+};
+
+/// What a birth says.
+#[derive(Serialize, Deserialize)]
+struct Birth {
+    birth: String,
+}
+
+/// A record of the topic.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// The stamp of a key, as it stands there; `None` where somebody removed it.
+    Entry(Bytes, Option<Bytes>),
+    Birth(String),
+    /// Nothing that concerns the shard.
+    Other,
+}
+
+/// Key and value of an entry; `key` is that of [`Key::fence`].
+#[must_use]
+pub fn record(key: &Key, stamp: &Stamp) -> (Bytes, Bytes) {
+    (Bytes::copy_from_slice(key.as_str().as_bytes()), json(stamp))
+}
+
+/// Key and value of a partition's birth, which is written before all else to a partition that has none, and never again.
+#[must_use]
+pub fn birth_record(shard: i32, birth: &str) -> (Key, Bytes) {
+    (Key::shard(shard), json(&Birth { birth: birth.to_owned() }))
+}
+
+/// What a record of a shard's partition is.
+pub(super) fn line(received: &Received, shard: i32) -> Result<Line, serde_json::Error> {
+    let Some(key) = &received.key else { return Ok(Line::Other) };
+    let value = received.value.as_ref();
+    if **key == *Key::shard(shard).as_str().as_bytes() {
+        let Some(value) = value else { return Ok(Line::Other) };
+        return serde_json::from_slice(value).map(|Birth { birth }| Line::Birth(birth));
+    }
+    // Only what is about shards starts so; later versions may have more of it.
+    if key.starts_with(b"~") {
+        return Ok(Line::Other);
+    }
+    if let Some(value) = value {
+        serde_json::from_slice::<Stamp>(value)?;
+    }
+    Ok(Line::Entry(key.clone(), value.cloned()))
+}
+
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("text and numbers make JSON").into()
+}

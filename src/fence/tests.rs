@@ -1,0 +1,640 @@
+//! Shelves against the in-process cluster, and against a model of what they must hold.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::*;
+use crate::{
+    kafka::{Producer, ProducerOptions, embedded::Cluster},
+    model::{AccountingResource, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic},
+    retry::Retry,
+    store::{self, Change, Database, Visitor},
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const TOPIC: &str = "p.fences";
+const SHARDS: i32 = 3;
+
+/// A topic, its writer and a directory.
+struct Bench {
+    cluster: Cluster,
+    producer: Producer,
+    home: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (cluster, producer) = log();
+        Self { cluster, producer, home: TempDir::new().unwrap() }
+    }
+
+    fn fences(&self) -> Fences {
+        Fences::new(self.home.path().join("fence"))
+    }
+
+    /// The topic is deleted and made again: another cluster, since this one cannot delete.
+    fn recreate_topic(&mut self) {
+        (self.cluster, self.producer) = log();
+    }
+
+    /// Writes records and tells the offset behind them.
+    async fn write(&self, shard: i32, records: &[(Key, Option<Bytes>)]) -> i64 {
+        let send = |(key, value): &(Key, Option<Bytes>)| {
+            let record = EncodedRecord {
+                topic: TOPIC.into(),
+                partition: shard,
+                key: Bytes::copy_from_slice(key.as_str().as_bytes()),
+                value: value.clone(),
+                headers: Vec::new(),
+                timestamp_ms: None,
+            };
+            self.producer.send(record).unwrap()
+        };
+        let mut behind = 0;
+        for delivery in records.iter().map(send).collect::<Vec<_>>() {
+            behind = timeout(LIMIT, delivery).await.unwrap().unwrap().offset + 1;
+        }
+        behind
+    }
+
+    async fn write_birth(&self, shard: i32, birth: &str) -> i64 {
+        let (key, value) = birth_record(shard, birth);
+        self.write(shard, &[(key, Some(value))]).await
+    }
+
+    async fn write_entries(&self, shard: i32, entries: &[(Key, Stamp)]) -> i64 {
+        let records: Vec<_> =
+            entries.iter().map(|(key, stamp)| (key.clone(), Some(record(key, stamp).1))).collect();
+        self.write(shard, &records).await
+    }
+
+    async fn restore(&self, shelf: &mut Shelf) -> Restored {
+        shelf.restore(&self.cluster.settings(), TOPIC, LIMIT).await.unwrap()
+    }
+}
+
+fn log() -> (Cluster, Producer) {
+    let cluster = Cluster::start(1).unwrap();
+    cluster.create_topic(TOPIC, SHARDS).unwrap();
+    let mut settings = cluster.settings();
+    // It keeps 5 MB of a partition, as they were sent.
+    settings.producer.insert("compression.type".into(), "lz4".into());
+    let producer = Producer::new(&settings, &ProducerOptions::default()).unwrap();
+    (cluster, producer)
+}
+
+fn prefix(text: &str) -> TopicPrefix {
+    TopicPrefix::new(text).unwrap()
+}
+
+fn key(id: impl ToString) -> Key {
+    let record = Key::record(&CompanyId::new("c").unwrap(), &RecordId::new(id.to_string()).unwrap());
+    Key::fence(Topic::AccountingRecords(AccountingResource::Customers), &record)
+}
+
+fn stamp(version: u64) -> Stamp {
+    Stamp {
+        epoch: Epoch(0),
+        version: version.to_string().parse().unwrap(),
+        rank: Rank::ById,
+        deleted: version.is_multiple_of(7),
+    }
+}
+
+fn found(records: u64, from_start: bool, birth: &str) -> Restored {
+    Restored { records, from_start, birth: Some(birth.to_owned()) }
+}
+
+/// Numbers drawn by xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        let target = to.join(file.file_name());
+        if file.file_type().unwrap().is_dir() {
+            copy(&file.path(), &target);
+        } else {
+            fs::copy(file.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn records_read_as_the_documentation_has_them() {
+    let (entry, value) = record(&key("r"), &stamp(12));
+    let (birth, id) = birth_record(4, "b-1");
+
+    assert_eq!(entry, "accounting.customers/c/r");
+    assert_eq!(value, r#"{"epoch":0,"version":"12","rank":2,"deleted":false}"#);
+    assert_eq!((birth.as_str(), &id[..]), ("~shard/4", &br#"{"birth":"b-1"}"#[..]));
+}
+
+#[tokio::test]
+async fn a_partition_that_was_never_taken_has_no_birth() {
+    let bench = Bench::new();
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+
+    let restored = bench.restore(&mut shelf).await;
+
+    assert_eq!(restored, Restored { records: 0, from_start: true, birth: None });
+    assert_eq!((shelf.entries(), shelf.get(&key(1)).unwrap()), (0, None));
+}
+
+#[tokio::test]
+async fn a_shelf_taken_again_reads_only_what_it_has_not_put() {
+    let bench = Bench::new();
+    let fences = bench.fences();
+    let mut shelf = fences.shard(&prefix("p"), 1).await.unwrap();
+    bench.restore(&mut shelf).await;
+    bench.write_birth(1, "b").await;
+    shelf.remember_birth("b");
+    let batch = vec![(key(1), stamp(1)), (key(2), stamp(2))];
+    let behind = bench.write_entries(1, &batch).await;
+    shelf.put(batch, Some(behind)).await.unwrap();
+    drop(shelf);
+    bench.write_entries(1, &[(key(2), stamp(3)), (key(3), stamp(4))]).await;
+
+    let mut shelf = fences.shard(&prefix("p"), 1).await.unwrap();
+    let restored = bench.restore(&mut shelf).await;
+    let again = bench.restore(&mut shelf).await;
+
+    assert_eq!(restored, found(2, false, "b"));
+    assert_eq!(again, found(0, false, "b"));
+    assert_eq!(shelf.entries(), 3);
+    for (id, version) in [(1, 1), (2, 3), (3, 4)] {
+        assert_eq!(shelf.get(&key(id)).unwrap(), Some(stamp(version)), "{id}");
+    }
+    assert_eq!(shelf.get(&key(4)).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_put_before_the_shelf_is_restored_promises_nothing_about_what_is_below() {
+    let bench = Bench::new();
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
+    let fences = bench.fences();
+    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    shelf.remember_birth("b");
+    shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
+    drop(shelf);
+
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let restored = bench.restore(&mut shelf).await;
+
+    assert_eq!(restored, found(3, true, "b"));
+    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.entries()), (Some(stamp(1)), 2));
+}
+
+#[tokio::test]
+async fn what_is_put_is_written_in_order_although_nobody_waits_for_it() {
+    let bench = Bench::new();
+    let fences = bench.fences();
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.write_birth(0, "b").await;
+    bench.restore(&mut shelf).await;
+
+    for version in 1..=200 {
+        drop(shelf.put(vec![(key("same"), stamp(version)), (key(version), stamp(version))], None));
+    }
+    drop(shelf);
+    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    assert_eq!(shelf.get(&key("same")).unwrap(), Some(stamp(200)));
+    assert_eq!(shelf.entries(), 201);
+}
+
+#[tokio::test]
+async fn an_offset_that_the_topic_does_not_have_leads_to_a_reading_from_the_start() {
+    let bench = Bench::new();
+    let fences = bench.fences();
+    bench.write_birth(0, "b").await;
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+    // As after the end of the log was lost.
+    shelf.put(vec![(key("lost"), stamp(1))], Some(500)).await.unwrap();
+
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    let restored = bench.restore(&mut shelf).await;
+
+    assert_eq!(restored, found(2, true, "b"));
+    assert_eq!(shelf.get(&key("lost")).unwrap(), None);
+    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.entries()), (Some(stamp(1)), 1));
+}
+
+#[tokio::test]
+async fn a_topic_made_again_is_noticed_although_the_offset_fits() {
+    let mut bench = Bench::new();
+    let fences = bench.fences();
+    bench.write_birth(0, "old").await;
+    bench.write_entries(0, &[(key(1), stamp(100)), (key(2), stamp(100))]).await;
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    assert_eq!(bench.restore(&mut shelf).await, found(3, true, "old"));
+
+    bench.recreate_topic();
+    bench.write_birth(0, "new").await;
+    let entries: Vec<_> = (1..=5).map(|id| (key(id), stamp(id))).collect();
+    bench.write_entries(0, &entries[1..]).await;
+    let restored = bench.restore(&mut shelf).await;
+
+    assert_eq!(restored, found(5, true, "new"));
+    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.get(&key(2)).unwrap()), (None, Some(stamp(2))));
+    assert_eq!(shelf.entries(), 4);
+}
+
+#[tokio::test]
+async fn another_birth_behind_the_position_leads_to_a_reading_from_the_start() {
+    let bench = Bench::new();
+    let fences = bench.fences();
+    bench.write_birth(0, "one").await;
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+    shelf.put(vec![(key("of one"), stamp(1))], None).await.unwrap();
+
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    bench.write_birth(0, "two").await;
+    let restored = bench.restore(&mut shelf).await;
+
+    assert_eq!(restored, found(3, true, "two"));
+    assert_eq!(shelf.get(&key("of one")).unwrap(), None);
+}
+
+#[tokio::test]
+async fn prefixes_and_shards_do_not_mix() {
+    let bench = Bench::new();
+    let fences = bench.fences();
+    let places = [("p", 0), ("p", 1), ("p.q", 0), ("q", 0), ("p", 256)];
+    let mut shelves = Vec::new();
+    for (version, (name, shard)) in (1..).zip(places) {
+        let shelf = fences.shard(&prefix(name), shard).await.unwrap();
+        shelf.put(vec![(key("same"), stamp(version)), (key(version), stamp(version))], None).await.unwrap();
+        shelves.push(shelf);
+    }
+
+    for (version, shelf) in (1..).zip(&shelves) {
+        assert_eq!(shelf.get(&key("same")).unwrap(), Some(stamp(version)));
+        assert_eq!(shelf.entries(), 2);
+    }
+    // Forgetting one leaves the others.
+    bench.restore(&mut shelves[0]).await;
+    assert_eq!((shelves[0].get(&key("same")).unwrap(), shelves[0].entries()), (None, 0));
+    for (version, shelf) in (2..).zip(&shelves[1..]) {
+        assert_eq!(shelf.get(&key("same")).unwrap(), Some(stamp(version)));
+    }
+}
+
+#[tokio::test]
+async fn a_shard_has_one_shelf_at_a_time() {
+    let bench = Bench::new();
+    let fences = bench.fences();
+    let first = fences.shard(&prefix("p"), 0).await.unwrap();
+    let other = timeout(LIMIT, fences.clone().shard(&prefix("p"), 1)).await.unwrap().unwrap();
+
+    let second = timeout(Duration::from_millis(100), fences.shard(&prefix("p"), 0)).await;
+    assert!(second.is_err(), "the first one is still there");
+    drop((first, other));
+
+    timeout(LIMIT, fences.shard(&prefix("p"), 0)).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_key_too_long_for_the_store_is_kept_all_the_same() {
+    let bench = Bench::new();
+    let shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    let (long, other) = (key("x".repeat(100_000)), key("x".repeat(100_001)));
+
+    shelf.put(vec![(long.clone(), stamp(1))], None).await.unwrap();
+
+    assert_eq!((shelf.get(&long).unwrap(), shelf.get(&other).unwrap()), (Some(stamp(1)), None));
+}
+
+#[tokio::test]
+async fn a_removed_entry_is_gone_and_what_is_not_ours_is_passed_over() {
+    let bench = Bench::new();
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1)), (key(2), stamp(2))]).await;
+    bench.write(0, &[(key(1), None), (key(9), None)]).await;
+    bench.write(0, &[(Key::shard_list(0, "later"), Some(Bytes::from_static(b"?")))]).await;
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+
+    assert_eq!(bench.restore(&mut shelf).await, found(6, true, "b"));
+
+    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.get(&key(2)).unwrap()), (None, Some(stamp(2))));
+    assert_eq!(shelf.entries(), 1);
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_understood_is_named_and_not_passed_over() {
+    let bench = Bench::new();
+    bench.write_birth(0, "b").await;
+    bench
+        .write(
+            0,
+            &[(key(1), Some(Bytes::from_static(br#"{"epoch":0,"version":"1","rank":9,"deleted":false}"#)))],
+        )
+        .await;
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+
+    let error = shelf.restore(&bench.cluster.settings(), TOPIC, LIMIT).await.unwrap_err();
+
+    assert!(error.to_string().contains("p.fences partition 0: the record at offset 1"), "{error}");
+    assert_eq!(error.retry(), Retry::Never);
+}
+
+#[tokio::test]
+async fn kafka_out_of_reach_is_an_error_that_passes_and_costs_nothing() {
+    let bench = Bench::new();
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+
+    bench.cluster.set_reachable(false).unwrap();
+    let short = Duration::from_millis(300);
+    let error = shelf.restore(&bench.cluster.settings(), TOPIC, short).await.unwrap_err();
+    bench.cluster.set_reachable(true).unwrap();
+
+    assert_eq!(error.retry(), Retry::Later, "{error}");
+    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
+    assert_eq!(bench.restore(&mut shelf).await, found(0, false, "b"));
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_opened_is_made_anew() {
+    let bench = Bench::new();
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+    drop(shelf);
+    let mut broken = 0;
+    for file in fs::read_dir(bench.home.path().join("fence")).unwrap() {
+        let file = file.unwrap().path();
+        if file.is_file() && file.metadata().unwrap().len() > 0 {
+            fs::write(file, b"not what it was").unwrap();
+            broken += 1;
+        }
+    }
+    assert!(broken > 0);
+
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+
+    assert_eq!(shelf.entries(), 0);
+    assert_eq!(bench.restore(&mut shelf).await, found(2, true, "b"));
+    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
+    let home = TempDir::new().unwrap();
+    let in_the_way = home.path().join("fence");
+    fs::write(&in_the_way, b"a file").unwrap();
+
+    let error = Fences::new(in_the_way.clone()).shard(&prefix("p"), 0).await.unwrap_err();
+
+    let told = error.to_string();
+    assert!(told.contains(&*in_the_way.to_string_lossy()) && told.contains("delete the directory"), "{told}");
+    assert_eq!(fs::read(in_the_way).unwrap(), b"a file", "it is not ours to remove");
+}
+
+/// The product's store, which fails when told to.
+#[derive(Debug, Default)]
+struct Failing {
+    full: AtomicBool,
+    unreadable: AtomicBool,
+    refused: AtomicUsize,
+    opened: AtomicUsize,
+}
+
+struct Wrapped(Box<dyn Database>, Arc<Failing>);
+
+#[derive(Debug, Clone, Default)]
+struct Disk(Arc<Failing>);
+
+impl Storage for Disk {
+    fn open(&self, directory: &Path) -> Result<Box<dyn Database>, store::Error> {
+        if self.0.refused.load(Ordering::Acquire) > 0 {
+            self.0.refused.fetch_sub(1, Ordering::AcqRel);
+            return Err(store::Error::io("open the database", io::ErrorKind::PermissionDenied.into()));
+        }
+        self.0.opened.fetch_add(1, Ordering::AcqRel);
+        Ok(Box::new(Wrapped(Fjall.open(directory)?, Arc::clone(&self.0))))
+    }
+
+    fn salvage(&self, _: &Path, _: &Path) -> Result<Box<dyn Database>, store::Error> {
+        unreachable!("a cache is never salvaged")
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        Fjall.free_bytes(directory)
+    }
+}
+
+impl Database for Wrapped {
+    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), store::Error> {
+        assert!(!durable, "nothing is synced");
+        if self.1.full.swap(false, Ordering::AcqRel) {
+            return Err(store::Error::io("write", io::ErrorKind::StorageFull.into()));
+        }
+        self.0.commit(changes, durable)
+    }
+
+    fn size(&self, key: &[u8]) -> Result<Option<u64>, store::Error> {
+        self.0.size(key)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
+        if self.1.unreadable.swap(false, Ordering::AcqRel) {
+            return Err(store::Error::io("read", io::Error::other("a damaged block")));
+        }
+        self.0.get(key)
+    }
+
+    fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), store::Error> {
+        self.0.visit(from, to, visit)
+    }
+
+    fn compact(&self) -> Result<(), store::Error> {
+        self.0.compact()
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() {
+    let bench = Bench::new();
+    let disk = Disk::default();
+    let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let idle = fences.shard(&prefix("p"), 1).await.unwrap();
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    bench.restore(&mut shelf).await;
+    let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
+
+    disk.0.full.store(true, Ordering::Release);
+    let full = shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap_err();
+    let later = shelf.put(vec![(key(3), stamp(3))], Some(behind + 1)).await.unwrap_err();
+    drop(shelf);
+    // One that has nothing to do, and so has not noticed, is in nobody's way.
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    assert!(matches!(full, Error::Store { .. }) && matches!(later, Error::Failed { .. }), "{full}, {later}");
+    assert_eq!((full.retry(), later.retry()), (Retry::Later, Retry::Later));
+    assert!(matches!(idle.get(&key(1)), Err(Error::Failed { .. })));
+    assert_eq!(bench.restore(&mut shelf).await, found(1, false, "b"));
+    assert_eq!((shelf.get(&key(2)).unwrap(), shelf.get(&key(3)).unwrap()), (Some(stamp(2)), None));
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_read_is_made_anew() {
+    let bench = Bench::new();
+    let disk = Disk::default();
+    let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+
+    disk.0.unreadable.store(true, Ordering::Release);
+    let error = shelf.get(&key(1)).unwrap_err();
+    drop(shelf);
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let from_start = bench.restore(&mut shelf).await;
+    drop(shelf);
+    // What is known of the shard is read when it is taken.
+    disk.0.unreadable.store(true, Ordering::Release);
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    assert_eq!(error.retry(), Retry::Later, "{error}");
+    assert_eq!(from_start, found(2, true, "b"));
+    assert_eq!(bench.restore(&mut shelf).await, found(2, true, "b"));
+    assert_eq!(disk.0.opened.load(Ordering::Acquire), 3);
+}
+
+#[tokio::test]
+async fn a_database_that_the_system_refuses_stays_as_it_is() {
+    let bench = Bench::new();
+    let disk = Disk::default();
+    let directory = bench.home.path().join("fence");
+    let shelf = Fences::new(directory.clone()).shard(&prefix("p"), 0).await.unwrap();
+    shelf.put(vec![(key(1), stamp(1))], None).await.unwrap();
+    drop(shelf);
+    let fences = Fences::with(directory.clone(), Arc::new(disk.clone()));
+
+    disk.0.refused.store(1, Ordering::Release);
+    let error = fences.shard(&prefix("p"), 0).await.unwrap_err();
+    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    let told = error.to_string();
+    assert!(told.contains(&*directory.to_string_lossy()) && told.contains("let the worker write"), "{told}");
+    assert_eq!(error.retry(), Retry::Later);
+    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_entries_are_restored_and_counted() {
+    const COUNT: u64 = 100_000;
+    let bench = Bench::new();
+    let fences = bench.fences();
+    bench.write_birth(0, "b").await;
+    // Every tenth key is written twice.
+    let mut read = 1;
+    for part in (0..COUNT).collect::<Vec<_>>().chunks(10_000) {
+        let mut entries = Vec::new();
+        for id in part {
+            entries.push((key(id), stamp(*id)));
+            if id.is_multiple_of(10) {
+                entries.push((key(id), stamp(id + 1)));
+            }
+        }
+        bench.write_entries(0, &entries).await;
+        read += entries.len() as u64;
+    }
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    let restored = bench.restore(&mut shelf).await;
+    drop(shelf);
+    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    assert_eq!(restored, found(read, true, "b"));
+    assert_eq!(shelf.entries(), COUNT);
+    for id in [0, 1, 10, 49_999, 50_000, COUNT - 1] {
+        let version = if id.is_multiple_of(10) { id + 1 } else { id };
+        assert_eq!(shelf.get(&key(id)).unwrap(), Some(stamp(version)), "{id}");
+    }
+}
+
+/// What the log says, and the steps that lead there: batches are written and then put, or a crash comes between. A crash is the
+/// directory as it stands at that moment, under a worker that goes on: nothing was closed.
+#[tokio::test]
+async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
+    for seed in 1..=4 {
+        let bench = Bench::new();
+        let mut random = Random(seed * 0x9e37_79b9);
+        let mut model: BTreeMap<String, Stamp> = BTreeMap::new();
+        let mut directory = bench.home.path().join("0");
+        let mut fences = Fences::new(directory.clone());
+        let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+        bench.write_birth(0, "b").await;
+        bench.restore(&mut shelf).await;
+
+        for step in 1..=40 {
+            let size = random.below(5) + 1;
+            let mut batch: Vec<(Key, Stamp)> =
+                (0..size).map(|_| (key(random.below(30)), stamp(random.below(1_000)))).collect();
+            // As in a transaction of ours, a key is in a batch once.
+            batch.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
+            batch.dedup_by(|one, other| one.0 == other.0);
+            let behind = bench.write_entries(0, &batch).await;
+            model.extend(batch.iter().map(|(key, stamp)| (key.as_str().to_owned(), stamp.clone())));
+            match random.below(6) {
+                // Put with its offset, or without: the outcome was unknown at first.
+                0..=2 => shelf.put(batch, Some(behind)).await.unwrap(),
+                3 => shelf.put(batch, None).await.unwrap(),
+                // A crash before, while or after it is put.
+                kind => {
+                    let put = shelf.put(if kind == 4 { batch } else { Vec::new() }, None);
+                    if random.below(2) == 0 {
+                        put.await.unwrap();
+                    }
+                    let image = bench.home.path().join(step.to_string());
+                    copy(&directory, &image);
+                    drop(shelf);
+                    directory = image;
+                    fences = Fences::new(directory.clone());
+                    shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+                    bench.restore(&mut shelf).await;
+                }
+            }
+        }
+
+        drop(shelf);
+        let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+        bench.restore(&mut shelf).await;
+        for id in 0..30 {
+            let key = key(id);
+            assert_eq!(shelf.get(&key).unwrap(), model.get(key.as_str()).cloned(), "seed {seed}, {key}");
+        }
+        assert_eq!(shelf.entries(), model.len() as u64, "seed {seed}");
+    }
+}
