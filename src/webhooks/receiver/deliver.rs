@@ -203,8 +203,10 @@ impl<T: Take> Shared<T> {
         let delivery = Delivery { context: Arc::new(context), body };
         let mut reading = delivery.read();
         let end = if reading.acknowledges {
-            self.acknowledge(receiver, &delivery.context, reading).await;
-            DeliveryEnd::Acknowledged
+            match self.acknowledge(receiver, &delivery.context, reading).await {
+                true => DeliveryEnd::Acknowledged,
+                false => DeliveryEnd::Late,
+            }
         } else {
             let (context, webhook) = (Arc::clone(&delivery.context), reading.webhook_id.take());
             let resource = reading.resource;
@@ -236,9 +238,9 @@ impl<T: Take> Shared<T> {
         self.options.hearing.note(&context.connector, by, context.received_at);
     }
 
-    /// Tells of an Acknowledge, and waits until that is durable. Not for long: the provider is told in any case, and a subscription
-    /// that nobody knows of shows itself by what it sends.
-    async fn acknowledge(&self, receiver: &Receiver, context: &Context, reading: Reading) {
+    /// Tells of an Acknowledge, and waits until that is durable. The answer makes the subscription active: where subscriptions are
+    /// kept here, none may become so that a crash would make everybody forget, so the provider is to ask again.
+    async fn acknowledge(&self, receiver: &Receiver, context: &Context, reading: Reading) -> bool {
         let acknowledged = Acknowledged {
             connector: Arc::clone(&receiver.connector),
             webhook_id: reading.webhook_id,
@@ -246,9 +248,9 @@ impl<T: Take> Shared<T> {
             received_at: context.received_at,
         };
         let (noted, durable) = oneshot::channel();
+        let mut is_durable = false;
         if self.acknowledged.try_send((acknowledged, noted)).is_ok() {
-            // Where nobody will write it there is nothing to wait for.
-            drop(timeout(self.options.acknowledge_time, durable).await);
+            is_durable = matches!(timeout(self.options.acknowledge_time, durable).await, Ok(Ok(())));
         } else {
             metrics::acknowledgement_dropped();
             tracing::warn!(
@@ -256,6 +258,7 @@ impl<T: Take> Shared<T> {
                 "nobody keeps up with acknowledgements, one was dropped"
             );
         }
+        is_durable || !receiver.told.manages
     }
 
     /// The provider's own, and lost: somebody has to raise the limit.

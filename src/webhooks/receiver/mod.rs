@@ -96,7 +96,7 @@ pub struct Options {
     pub oversized: Option<mpsc::Sender<Oversized>>,
     /// Where it is noted by which subscriptions deliveries come.
     pub hearing: Hearing,
-    /// How long the answer to an Acknowledge waits until others can know of it.
+    /// How long the answer to an Acknowledge waits until others can know of it; then the provider is to ask again.
     pub acknowledge_time: Duration,
 }
 
@@ -110,7 +110,7 @@ impl Default for Options {
             retry_after: Duration::from_secs(5),
             oversized: None,
             hearing: Hearing::default(),
-            acknowledge_time: Duration::from_secs(2),
+            acknowledge_time: Duration::from_secs(3),
         }
     }
 }

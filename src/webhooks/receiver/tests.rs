@@ -134,6 +134,30 @@ async fn no_secret_signature_or_body_is_in_any_log_line() {
 }
 
 #[tokio::test]
+async fn a_subscription_that_is_kept_here_is_not_accepted_before_somebody_can_know_of_it() {
+    let (asked, mut heard) = mpsc::channel(1);
+    let mut kept = receiver();
+    kept.told.manages = true;
+    let receivers = Receivers::new();
+    receivers.set(vec![Arc::new(kept)]);
+    let options = Options { acknowledge_time: Duration::from_millis(50), ..Options::default() };
+    let router = router(receivers, Arc::new(Counting::default()), asked, options);
+    let signed = signature::sign(&Secret::new(SECRET), ACKNOWLEDGE);
+
+    let unheard = post(&router, &signed, Body::from(ACKNOWLEDGE)).await;
+    let dropped = post(&router, &signed, Body::from(ACKNOWLEDGE)).await;
+    let (_, nobody) = heard.recv().await.unwrap();
+    drop(nobody);
+    let (known, ()) = tokio::join!(post(&router, &signed, Body::from(ACKNOWLEDGE)), async {
+        let (_, durable) = heard.recv().await.unwrap();
+        durable.send(()).unwrap();
+    });
+
+    let later = StatusCode::SERVICE_UNAVAILABLE;
+    assert_eq!([unheard, dropped, known], [later, later, StatusCode::OK]);
+}
+
+#[tokio::test]
 async fn a_body_that_is_not_read_to_its_end_gives_back_what_it_held() {
     let (router, take) = routes(Options { unverified_bytes: 1_300, ..Options::default() });
     const BODY: &[u8] = &[b' '; 900];

@@ -63,6 +63,8 @@ pub struct Told {
     pub invoicing: BTreeSet<Fingerprint>,
     /// Time between two tellings.
     pub every: Duration,
+    /// Whether its subscriptions are kept here: then none may become active that nobody here knows of.
+    pub manages: bool,
 }
 
 /// What becomes of a connector's deliveries.
@@ -335,6 +337,7 @@ fn told(source: &config::WebhookSource) -> Told {
         accounting: accounting.map(|one| prints(&one.secret, &one.previous_secret)).unwrap_or_default(),
         invoicing: invoicing.unwrap_or_default(),
         every: (source.subscriptions.poll / 4).clamp(OFTEN, SELDOM),
+        manages: source.manage_subscriptions,
     }
 }
 

@@ -3,9 +3,9 @@
 //! A subscription's Acknowledge may land on any worker: it becomes `acknowledge/{connector}/{webhookId}`. A later one replaces
 //! it. By which subscriptions deliveries come is told every so often ([`telling`](super::telling)).
 //!
-//! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is worth less, since the provider itself
-//!   tells whether a subscription is active: at most [`MOST`] wait, and those of a worker that ends are forgotten. Its answer waits
-//!   for it a moment, so that while Kafka is there no subscription becomes active that nobody knows of.
+//! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is not, at most [`MOST`] wait, and those of a
+//!   worker that ends are forgotten: its answer waits for it, and says that the provider is to ask again where Kafka does not take
+//!   it. So no subscription becomes active that nobody knows of.
 //! - A prefix that is not open yet holds up nobody else.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
