@@ -27,11 +27,17 @@ pub enum GapCause {
     Moved,
     /// A subscription's secret is not known here any more: its deliveries are refused.
     Secret,
+    /// Events were removed from their topic before they were followed.
+    Retention,
+    /// No read has shown the version that an event told of.
+    Floor,
+    /// The record behind an event could not be read.
+    Unreadable,
 }
 
 impl GapCause {
     /// Every cause.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Spool,
         Self::Stopped,
         Self::Oversized,
@@ -41,6 +47,9 @@ impl GapCause {
         Self::Silence,
         Self::Moved,
         Self::Secret,
+        Self::Retention,
+        Self::Floor,
+        Self::Unreadable,
     ];
 
     /// The label value, also used in the keys of gaps.
@@ -56,6 +65,9 @@ impl GapCause {
             Self::Silence => "silence",
             Self::Moved => "moved",
             Self::Secret => "secret",
+            Self::Retention => "retention",
+            Self::Floor => "floor",
+            Self::Unreadable => "unreadable",
         }
     }
 }

@@ -108,7 +108,12 @@ fn over(situation: &Situation<'_>, gap: &Gap) -> Option<i64> {
     let Situation { ledger, now, wanted, .. } = situation;
     match gap.cause {
         // What is lost is lost once.
-        GapCause::Spool | GapCause::Oversized | GapCause::Silence => Some(gap.opened_at),
+        GapCause::Spool
+        | GapCause::Oversized
+        | GapCause::Silence
+        | GapCause::Retention
+        | GapCause::Floor
+        | GapCause::Unreadable => Some(gap.opened_at),
         // Whoever plans runs, unless the stop has not reached it yet.
         GapCause::Stopped => (gap.opened_at < situation.began).then_some(*now),
         GapCause::Disabled | GapCause::Lost | GapCause::Awaiting | GapCause::Moved | GapCause::Secret => {
