@@ -19,6 +19,27 @@ keys! {
         ENRICH_WINDOW = Key::new(Long, "enrich.window.ms",
             "Time in which several events of one record become one read, in milliseconds.")
             .or("500").low().rule(Rule::Range(0, 60_000));
+        ENRICH_RETRY = Key::new(Long, "enrich.retry.backoff.ms",
+            "First wait before a record is read again whose read was not enough, in milliseconds. It doubles with each try.")
+            .or("200").low().rule(Rule::Range(1, 600_000));
+        ENRICH_RETRY_MAX = Key::new(Long, "enrich.retry.backoff.max.ms",
+            "The longest of these waits, in milliseconds.").or("5000").low().rule(Rule::Range(1, 3_600_000));
+        ENRICH_PARK_AFTER = Key::new(Long, "enrich.park.after.ms",
+            "How long an event may hold back the offset of its partition, in milliseconds. Then it waits in the state topic, and \
+             others go on.")
+            .or("10000").low().rule(Rule::Range(1, 3_600_000));
+        ENRICH_PARKED = Key::new(Long, "enrich.parked.backoff.ms",
+            "First wait of an event in the state topic, in milliseconds. It doubles with each try.")
+            .or("30000").low().rule(Rule::Range(1, 86_400_000));
+        ENRICH_PARKED_MAX = Key::new(Long, "enrich.parked.backoff.max.ms",
+            "The longest of these waits, in milliseconds.").or("900000").low().rule(Rule::Range(1, 86_400_000));
+        ENRICH_HORIZON = Key::new(Long, "enrich.horizon.ms",
+            "How long a record is tried to be read, in milliseconds. Then its event goes to the dead letters, and a gap is opened.")
+            .or("86400000").low().rule(Rule::Range(1, 30 * 86_400_000));
+        COMPANIES_REFRESH = Key::new(Long, "companies.refresh.interval.ms",
+            "How often the list of companies is read, in milliseconds. It is read at once for an event of a company that it does \
+             not show.")
+            .or("900000").low().rule(Rule::Range(100, 86_400_000));
     }
     "Snapshot" {
         SNAPSHOT_LISTS = Key::new(List, "snapshot.lists",
@@ -66,13 +87,16 @@ keys! {
         EPOCH_CONFIRM = Key::new(Long, "epoch.confirm.ms",
             "How long the provider has to answer with older versions before we believe it went back, in milliseconds. \
              Above the largest replica lag.")
-            .or("3600000").low().rule(Rule::Range(60_000, 7 * 86_400_000));
+            .or("3600000").low().rule(Rule::Range(100, 7 * 86_400_000));
+        TOMBSTONE_CONFIRM = Key::new(Long, "tombstones.confirm.ms",
+            "How far apart two answers that a deleted record is gone must be before it is deleted here, in milliseconds.")
+            .or("600000").low().rule(Rule::Range(1, 7 * 86_400_000));
         BRAKE_COUNT = Key::new(Int, "tombstones.brake.count",
-            "Deletes in one list that are always let through; above this and the percentage deleting pauses for a \
-             person to look.")
+            "Deletes of a resource in a day and shard that are always let through; above this and the percentage deleting pauses \
+             until a person has looked and raises one of them.")
             .or("50").low().rule(Rule::Range(0, 1_000_000));
         BRAKE_PERCENT = Key::new(Double, "tombstones.brake.percent",
-            "Share of a list, in percent, above which deleting pauses.").or("2").low().rule(PERCENT);
+            "Share of a shard's records of a resource, in percent, above which deleting pauses.").or("2").low().rule(PERCENT);
     }
 }
 

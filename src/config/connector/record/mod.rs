@@ -18,6 +18,10 @@ use crate::{
 
 pub(crate) mod keys;
 
+/// Partitions that the topics of a `RecordSource` may have: each is a shard, which has a transactional client with threads of its
+/// own.
+pub(crate) const MOST_SHARDS: i32 = 256;
+
 /// A `RecordSource`, checked.
 #[derive(Debug, Clone)]
 pub struct RecordSource {
@@ -27,8 +31,10 @@ pub struct RecordSource {
     pub provider: Provider,
     /// `enrich.resources`; may be empty.
     pub enrich_resources: BTreeSet<AccountingResource>,
-    /// `enrich.window.ms`.
-    pub enrich_window: Duration,
+    /// How records behind events are read.
+    pub enrich: Enrich,
+    /// `companies.refresh.interval.ms`.
+    pub companies_refresh: Duration,
     /// What is read in full, and when.
     pub snapshot: Snapshot,
     /// `budget.requests.per.second`, over all workers.
@@ -39,10 +45,31 @@ pub struct RecordSource {
     pub requests_in_flight: usize,
     /// `epoch.confirm.ms`.
     pub epoch_confirm: Duration,
+    /// `tombstones.confirm.ms`.
+    pub tombstone_confirm: Duration,
     /// `tombstones.brake.count`.
     pub brake_count: u32,
     /// `tombstones.brake.percent`.
     pub brake_percent: f64,
+}
+
+/// How records behind events are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Enrich {
+    /// `enrich.window.ms`.
+    pub window: Duration,
+    /// `enrich.retry.backoff.ms`.
+    pub retry: Duration,
+    /// `enrich.retry.backoff.max.ms`; not below the other.
+    pub retry_max: Duration,
+    /// `enrich.park.after.ms`.
+    pub park_after: Duration,
+    /// `enrich.parked.backoff.ms`.
+    pub parked: Duration,
+    /// `enrich.parked.backoff.max.ms`; not below the other.
+    pub parked_max: Duration,
+    /// `enrich.horizon.ms`.
+    pub horizon: Duration,
 }
 
 /// What is read in full, and when.
@@ -129,7 +156,8 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     let common = common::read(reader, name);
     let provider = provider::read(reader, Some("to read from the provider"));
     let resources = reader.parsed_list(&keys::ENRICH_RESOURCES, choice::resources);
-    let enrich_window = reader.milliseconds(&keys::ENRICH_WINDOW);
+    let enrich = enrich(reader);
+    let companies_refresh = reader.milliseconds(&keys::COMPANIES_REFRESH);
     let snapshot = snapshot(reader);
     let budget_per_second = reader.number(&keys::BUDGET);
     let company_budget_per_second = reader.number(&keys::COMPANY_BUDGET);
@@ -142,22 +170,47 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
             "lower it, or raise budget.requests.per.second",
         );
     }
+    let partitions = common.as_ref().and_then(|common| common.topic_creation.partitions);
+    if partitions.is_some_and(|count| count > MOST_SHARDS) {
+        reader.refuse(
+            &super::keys::PARTITIONS,
+            "must be at most 256: each is a shard with a transactional client of its own",
+            "lower it; the count is fixed for the life of the topics",
+        );
+    }
     let epoch_confirm = reader.milliseconds(&keys::EPOCH_CONFIRM);
+    let tombstone_confirm = reader.milliseconds(&keys::TOMBSTONE_CONFIRM);
     let brake_count = reader.number(&keys::BRAKE_COUNT);
     let brake_percent = reader.number(&keys::BRAKE_PERCENT);
     Some(RecordSource {
         common: common?,
         provider: provider?,
         enrich_resources: resources.into_iter().flatten().collect(),
-        enrich_window,
+        enrich,
+        companies_refresh,
         snapshot,
         budget_per_second,
         company_budget_per_second,
         requests_in_flight,
         epoch_confirm,
+        tombstone_confirm,
         brake_count,
         brake_percent,
     })
+}
+
+fn enrich(reader: &mut Reader<'_>) -> Enrich {
+    let retry = reader.milliseconds(&keys::ENRICH_RETRY);
+    let parked = reader.milliseconds(&keys::ENRICH_PARKED);
+    Enrich {
+        window: reader.milliseconds(&keys::ENRICH_WINDOW),
+        retry,
+        retry_max: reader.milliseconds(&keys::ENRICH_RETRY_MAX).max(retry),
+        park_after: reader.milliseconds(&keys::ENRICH_PARK_AFTER),
+        parked,
+        parked_max: reader.milliseconds(&keys::ENRICH_PARKED_MAX).max(parked),
+        horizon: reader.milliseconds(&keys::ENRICH_HORIZON),
+    }
 }
 
 fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
