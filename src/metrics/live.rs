@@ -62,6 +62,8 @@ live! {
     LAST_RECORD = gauge "tributary_task_last_record_timestamp_seconds" TASK,
         "When a task last wrote a record, in seconds since 1970.";
     STATE_SECONDS = gauge "tributary_task_state_seconds" TASK, "How long a task has been in its present state.";
+    SHARD_LAG = gauge "tributary_shard_lag_seconds" &["connector", "task", "shard"],
+        "How long ago the oldest delivery came whose record a shard has neither published nor parked; 0 while there is none.";
     LEASE_LEFT = gauge "tributary_group_lease_seconds" NONE,
         "How much longer this worker may act on what it owns if Kafka says nothing; 0 while it may not.";
     LAPSE = gauge "tributary_group_lapse_seconds" NONE,

@@ -7,6 +7,7 @@
 #![expect(clippy::disallowed_macros, reason = "this file is the one home of metric names")]
 
 mod access;
+mod enrich;
 mod kept;
 mod labels;
 pub mod live;
@@ -19,6 +20,10 @@ pub use self::{
         ApiArea, ApiHost, ApiOutcome, ApiWait, Drift, Refresh, TokenCheck, api_budget_ratio,
         api_circuit_closed, api_circuit_opened, api_request_ended, api_waited, clock_difference,
         page_drifted, token_checked, token_refreshed,
+    },
+    enrich::{
+        end_to_end, enrich_under_way, epochs_raised, event_enriched, fence_restored, fences_kept,
+        stale_reads, tombstone_written, tombstones_braked,
     },
     kept::keep,
     labels::{Client, DeliveryEnd, DeliveryFamily, Refusal, Registration, Stage, Transaction},

@@ -58,6 +58,13 @@ impl Scrape {
         let mut page = Page::default();
         let running = self.handle.running();
         instances(&mut page, &running, |id| self.handle.recorder(id)?.measured());
+        for one in &running {
+            let (Some(task), Some(recorder)) = (one.id.task, self.handle.recorder(&one.id)) else { continue };
+            for (shard, lag) in recorder.lag() {
+                let labels = [&*one.id.connector, &task.to_string(), &shard.to_string()];
+                page.put(&live::SHARD_LAG, &labels, lag.as_secs_f64());
+            }
+        }
         let connectors = running.iter().filter(|one| one.id.task.is_none());
         self.classes(&mut page, connectors.map(|one| &*one.id.connector));
         startups(&mut page, &CONNECTOR_STARTUPS, self.handle.connector_startups());

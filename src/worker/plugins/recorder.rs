@@ -5,6 +5,7 @@
 //! two samples of 30 seconds: of the last half to whole minute.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -101,6 +102,24 @@ impl Recorder {
             counted.errors.dead_letters += 1;
             counted.errors.dead_letter_failures += u64::from(!written);
         });
+    }
+
+    /// A shard of the task is this far behind what was received.
+    pub fn lags(&self, shard: i32, behind: Duration) {
+        self.with(|counted, _| {
+            counted.lags.insert(shard, behind);
+        });
+    }
+
+    /// The task has no shards any more.
+    pub fn lags_no_more(&self) {
+        self.with(|counted, _| counted.lags.clear());
+    }
+
+    /// How far each shard of the task is behind.
+    #[must_use]
+    pub fn lag(&self) -> BTreeMap<i32, Duration> {
+        self.lock().lags.clone()
     }
 
     /// What has been measured; `None` before the first measurement.
@@ -215,6 +234,7 @@ struct Counted {
     transactions: Window,
     errors: Errors,
     last_record: Option<SystemTime>,
+    lags: BTreeMap<i32, Duration>,
 }
 
 impl Counted {
