@@ -6,6 +6,8 @@
 //! {prefix} 00 {shard, 4 bytes} m                   what is known of the shelf
 //! ```
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -31,6 +33,24 @@ pub(super) struct Meta {
     pub(super) birth: Option<String>,
     /// How many entries there are.
     pub(super) entries: u64,
+    /// How many of each topic.
+    #[serde(default)]
+    pub(super) topics: BTreeMap<String, u64>,
+}
+
+impl Meta {
+    /// An entry of this key comes or goes.
+    pub(super) fn count(&mut self, key: &[u8], comes: bool) {
+        let topic = key.split(|byte| *byte == b'/').next().unwrap_or_default();
+        let topic = self.topics.entry(String::from_utf8_lossy(topic).into_owned()).or_default();
+        if comes {
+            self.entries += 1;
+            *topic += 1;
+        } else {
+            self.entries = self.entries.saturating_sub(1);
+            *topic = topic.saturating_sub(1);
+        }
+    }
 }
 
 impl Place {

@@ -51,7 +51,7 @@ use tokio::{sync::Mutex as Claim, task::spawn_blocking};
 use self::{cache::Cache, layout::Place, shelf::Core};
 pub use self::{
     error::Error,
-    record::{birth_record, record},
+    record::{birth_record, of_value, record},
     shelf::{Restored, Shelf},
 };
 use crate::{

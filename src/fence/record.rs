@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     kafka::Received,
-    model::{Key, Stamp},
+    model::{CompanyId, Epoch, Key, Rank, RecordId, Stamp, Topic},
 };
 
 /// What a birth says.
@@ -34,6 +34,26 @@ pub fn record(key: &Key, stamp: &Stamp) -> (Bytes, Bytes) {
 #[must_use]
 pub fn birth_record(shard: i32, birth: &str) -> (Key, Bytes) {
     (Key::shard(shard), json(&Birth { birth: birth.to_owned() }))
+}
+
+/// The entry that guards a value which was published to this topic, as its headers tell; `None` where they do not.
+#[must_use]
+pub fn of_value(topic: Topic, value: &Received) -> Option<(Key, Stamp)> {
+    let header = |name: &str| {
+        let (_, text) = value.headers.iter().find(|(known, _)| known == name)?;
+        std::str::from_utf8(text).ok()
+    };
+    let parts = Key::parts(std::str::from_utf8(value.key.as_deref()?).ok()?).ok()?;
+    let [company, id] = &parts[..] else { return None };
+    let record = Key::record(&CompanyId::new(company.as_str()).ok()?, &RecordId::new(id.as_str()).ok()?);
+    let stamp = Stamp {
+        epoch: Epoch(header("tributary.epoch").map_or(Ok(0), str::parse).ok()?),
+        version: header("tributary.version")?.parse().ok()?,
+        // A row of a list may have been thin.
+        rank: if header("tributary.origin") == Some("snapshot") { Rank::List } else { Rank::ById },
+        deleted: value.value.is_none(),
+    };
+    Some((Key::fence(topic, &record), stamp))
 }
 
 /// What a record of a shard's partition is.

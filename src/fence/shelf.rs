@@ -30,7 +30,7 @@ use super::{
 use crate::{
     config::Kafka,
     kafka::{self, Assignment, Consumer, ConsumerOptions, Event, Reading, Received, Start, Waits},
-    model::{Key, Stamp},
+    model::{Key, Stamp, Topic},
     store::{self, Change},
 };
 
@@ -132,6 +132,12 @@ impl Shelf {
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.core.meta().entries
+    }
+
+    /// How many keys of a topic have a stamp.
+    #[must_use]
+    pub fn entries_of(&self, topic: Topic) -> u64 {
+        self.core.meta().topics.get(&topic.suffix()).copied().unwrap_or_default()
     }
 
     /// The birth that was committed to the partition, because [`Shelf::restore`] found none. It is kept with the next
@@ -274,10 +280,12 @@ impl Core {
         }
         let mut changes = Vec::with_capacity(chunk.entries.len() + 1);
         for (key, value) in chunk.entries {
-            let key = self.place.entry(&key);
+            let text = key;
+            let key = self.place.entry(&text);
             let was_there = self.opened.with(|database| database.size(&key))?.is_some();
-            meta.entries += u64::from(!was_there && value.is_some());
-            meta.entries = meta.entries.saturating_sub(u64::from(was_there && value.is_none()));
+            if was_there != value.is_some() {
+                meta.count(&text, value.is_some());
+            }
             changes.push(match value {
                 Some(value) => Change::Put(key, value.to_vec()),
                 None => Change::Delete(key),
@@ -289,7 +297,7 @@ impl Core {
         self.opened.commit(changes)?;
         let mut known = self.meta();
         known.position = meta.position;
-        known.entries = meta.entries;
+        (known.entries, known.topics) = (meta.entries, meta.topics);
         // Otherwise one may have been told meanwhile that is yet to be kept.
         if chunk.birth.is_some() {
             known.birth = meta.birth;

@@ -207,6 +207,28 @@ async fn a_put_before_the_shelf_is_restored_promises_nothing_about_what_is_below
 }
 
 #[tokio::test]
+async fn a_put_before_the_shelf_is_restored_again_leaves_the_position_where_it_was() {
+    let bench = Bench::new();
+    let fences = bench.fences();
+    bench.write_birth(0, "b").await;
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+    drop(shelf);
+    // Another worker had the shard meanwhile.
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
+    shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
+    drop(shelf);
+
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let restored = bench.restore(&mut shelf).await;
+
+    assert_eq!(restored, found(2, false, "b"));
+    assert_eq!((shelf.get(&key(1)).unwrap(), shelf.entries()), (Some(stamp(1)), 2));
+}
+
+#[tokio::test]
 async fn what_is_put_is_written_in_order_although_nobody_waits_for_it() {
     let bench = Bench::new();
     let fences = bench.fences();

@@ -1,55 +1,59 @@
 //! A shard's writes: values, fences, offsets and state of a batch in one transaction, or none of them.
 
-use super::{Error, Preparer, Stage};
+use super::{Error, Stage};
 use crate::{
     kafka, metrics,
-    model::{EncodedRecord, Outgoing},
+    model::{EncodedRecord, Origin},
 };
 
-/// What one transaction carries.
+/// What one transaction carries. Values are made by a [`Preparer`](super::Preparer), one by one: what cannot be encoded concerns
+/// one record and not its batch.
 #[derive(Debug, Default)]
 pub struct ShardBatch {
-    /// Records for the record topics.
-    pub values: Vec<Outgoing>,
-    /// Everything that must move with them: fences, offsets, state.
-    pub companions: Vec<EncodedRecord>,
+    records: Vec<EncodedRecord>,
+    published: Vec<Origin>,
+}
+
+impl ShardBatch {
+    /// Adds a record of a record topic.
+    pub fn publish(&mut self, record: EncodedRecord, origin: Origin) {
+        self.records.push(record);
+        self.published.push(origin);
+    }
+
+    /// Adds what must move with them: fences, offsets, state, dead letters.
+    pub fn add(&mut self, companion: EncodedRecord) {
+        self.records.push(companion);
+    }
 }
 
 /// Writes the batches of one shard. Taking a shard fences every earlier owner (see [`kafka::ShardProducer`]).
 pub struct ShardWriter {
-    preparer: Preparer,
     producer: kafka::ShardProducer,
 }
 
 impl ShardWriter {
     /// Writes through a producer that has been initialised, and so owns its shard.
     #[must_use]
-    pub fn new(preparer: Preparer, producer: kafka::ShardProducer) -> Self {
-        Self { preparer, producer }
+    pub fn new(producer: kafka::ShardProducer) -> Self {
+        Self { producer }
     }
 
-    /// Commits a batch and tells where it stands; on an error nothing of it is visible to read-committed readers, or the error says it may be.
-    pub async fn commit(&mut self, batch: &ShardBatch) -> Result<kafka::Committed, Error> {
-        let mut records = Vec::with_capacity(batch.values.len() + batch.companions.len());
-        for value in &batch.values {
-            records.push(self.preparer.prepare(value).map_err(|source| {
-                metrics::publish_failed(Stage::Convert);
-                Error::Convert {
-                    topic: self.preparer.topic_name(value.topic).to_string(),
-                    source: Box::new(source),
-                }
-            })?);
-        }
-        records.extend(batch.companions.iter().cloned());
-        let committed = self.producer.commit(records).await.map_err(|source| {
+    /// Commits a batch; on an error nothing of it is visible to read-committed readers, or the error says it may be.
+    ///
+    /// # Errors
+    /// What became of the transaction.
+    pub async fn commit(&mut self, batch: ShardBatch) -> Result<kafka::Committed, Error> {
+        let committed = self.producer.commit(batch.records).await;
+        let committed = committed.map_err(|source| {
             metrics::publish_failed(Stage::Produce);
             Error::Transaction {
                 transactional_id: self.producer.transactional_id().to_owned(),
                 source: Box::new(source),
             }
         })?;
-        for value in &batch.values {
-            metrics::records_published(value.meta.origin.name(), 1);
+        for origin in batch.published {
+            metrics::records_published(origin.name(), 1);
         }
         Ok(committed)
     }
