@@ -14,6 +14,10 @@
 //!   └──────────────┬───────────────────────────────────────┘
 //! pipeline         source → record → bytes → acknowledgement → commit, written once
 //!   │
+//! webhooks         deliveries and subscriptions        enrich   the record behind each event
+//!   │
+//! worker           connectors, tasks, REST API
+//!   │
 //! cli              the only wiring
 //!
 //! simulator        the provider, written from its document alone
@@ -31,6 +35,7 @@ pub mod circuit;
 pub mod cli;
 pub mod config;
 pub mod durable;
+pub mod enrich;
 pub mod failpoint;
 pub mod fence;
 pub mod kafka;

@@ -1,0 +1,206 @@
+//! What is committed together.
+
+use super::{Event, Parked, Subject};
+use crate::{
+    model::{AccountingResource, CompanyId, GapCause, Stamp, Value},
+    pipeline::Failure,
+};
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// Its record was published because of it.
+    Published,
+    /// The record was deleted because of it.
+    Deleted,
+    /// That version was published before.
+    Duplicate,
+    /// A later version was published before.
+    Stale,
+    /// Another event of the same record led to the read that settled it as well.
+    Coalesced,
+    /// It tells of no change.
+    Filtered,
+    /// It waits in the state topic.
+    Parked,
+    /// It is of a company that the list does not show.
+    Foreign,
+    /// Its record could not be read until the horizon.
+    Unreadable,
+    /// It, or its record, cannot be used.
+    DeadLettered,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 10] = [
+        Self::Published,
+        Self::Deleted,
+        Self::Duplicate,
+        Self::Stale,
+        Self::Coalesced,
+        Self::Filtered,
+        Self::Parked,
+        Self::Foreign,
+        Self::Unreadable,
+        Self::DeadLettered,
+    ];
+
+    /// Its name, as metrics have it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Deleted => "deleted",
+            Self::Duplicate => "duplicate",
+            Self::Stale => "stale",
+            Self::Coalesced => "coalesced",
+            Self::Filtered => "filtered",
+            Self::Parked => "parked",
+            Self::Foreign => "foreign",
+            Self::Unreadable => "unreadable",
+            Self::DeadLettered => "dead_lettered",
+        }
+    }
+}
+
+/// One thing to write.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// A record's value, and what guards it from then on.
+    Publish {
+        /// The value.
+        value: Box<Value>,
+        /// Its stamp.
+        stamp: Stamp,
+        /// Bytes it had as JSON.
+        size: usize,
+    },
+    /// The end of a record, and what guards it from then on.
+    Tombstone {
+        /// Its stamp.
+        stamp: Stamp,
+    },
+    /// It waits from now on.
+    Park(Box<Parked>),
+    /// It does not wait any more.
+    Unpark,
+    /// The event goes to the dead letters.
+    DeadLetter(Failure),
+    /// Something may be missing.
+    Gap(GapFound),
+    /// The by-id path of this resource has answered.
+    Path(AccountingResource),
+    /// So many records of this resource have been deleted since then.
+    Brake {
+        /// Of what.
+        resource: AccountingResource,
+        /// From when on they are counted.
+        since: i64,
+        /// How many.
+        count: u64,
+    },
+}
+
+/// What may be missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GapFound {
+    /// Why.
+    pub cause: GapCause,
+    /// Of what.
+    pub resource: AccountingResource,
+    /// Of whom; of all companies of the shard where there is none.
+    pub company: Option<CompanyId>,
+    /// From when on.
+    pub from: i64,
+    /// What has happened, in words.
+    pub detail: String,
+}
+
+/// What is written because of one record or event.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Which record; none where the event does not tell.
+    pub subject: Option<Subject>,
+    /// The event behind it.
+    pub event: Event,
+    /// What is written.
+    pub changes: Vec<Change>,
+    /// What became of the events.
+    pub outcomes: Vec<Outcome>,
+    /// Kafka does not take what was to be written of it.
+    pub is_refused: bool,
+}
+
+impl Entry {
+    /// What is written of a record because of an event; of none where there is no subject.
+    #[must_use]
+    pub fn new(subject: Option<Subject>, event: Event, changes: Vec<Change>, outcomes: Vec<Outcome>) -> Self {
+        Self { subject, event, changes, outcomes, is_refused: false }
+    }
+
+    /// Bytes it will take in Kafka, roughly: what bounds a batch.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let change = |change: &Change| match change {
+            // Twice as long as JSON is more than Avro takes.
+            Change::Publish { size, .. } => 512 + 2 * size,
+            Change::Park(parked) => 512 + 2 * parked.event.original.value.len(),
+            Change::DeadLetter(_) => 4096 + self.event.original.value.len(),
+            _ => 512,
+        };
+        self.changes.iter().map(change).sum()
+    }
+
+    /// Whether there is something that could be left out.
+    #[must_use]
+    pub fn may_be_refused(&self) -> bool {
+        !self.is_refused && self.changes.iter().any(is_large)
+    }
+
+    /// The same record refused: its event goes to the dead letters instead of what was to be written, and a gap tells of it.
+    #[must_use]
+    pub fn refused(mut self, failure: Failure) -> Self {
+        self.changes.retain(|change| !is_large(change) && !matches!(change, Change::Unpark));
+        if let Some(subject) = &self.subject {
+            self.changes.push(Change::Unpark);
+            self.changes.push(Change::Gap(GapFound {
+                cause: GapCause::Unreadable,
+                resource: subject.resource,
+                company: subject.in_company.then(|| subject.company.clone()),
+                from: self.event.received_at,
+                detail: format!("{}: {}", subject.key(), failure.message),
+            }));
+        }
+        self.changes.push(Change::DeadLetter(failure));
+        for outcome in &mut self.outcomes {
+            if matches!(outcome, Outcome::Published | Outcome::Deleted | Outcome::Parked) {
+                *outcome = Outcome::DeadLettered;
+            }
+        }
+        self.is_refused = true;
+        self
+    }
+}
+
+/// Whether a change may be more than its topic takes.
+fn is_large(change: &Change) -> bool {
+    matches!(change, Change::Publish { .. } | Change::Tombstone { .. } | Change::Park(_))
+}
+
+/// What is committed together: all of it or nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    /// By record.
+    pub entries: Vec<Entry>,
+    /// The next offset of each event topic that has moved.
+    pub offsets: Vec<(AccountingResource, i64)>,
+}
+
+impl Batch {
+    /// Whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.offsets.is_empty()
+    }
+}

@@ -1,0 +1,228 @@
+//! What a read by id means for the events that asked for it.
+
+use bytes::Bytes;
+
+use super::{Cause, Outcome, Rules, Subject, work::Work};
+use crate::{
+    api::{self, By, Reach},
+    metrics::ApiWait,
+    model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version},
+    retry::{Chain, Retry},
+};
+
+/// Why a read that shows too little is repeated.
+pub(super) const LATE: &str = "reads show an earlier version than the event tells of";
+/// Reads below the fence that it takes to believe that the provider went back, beside the time they are spread over.
+const BELOW: u32 = 3;
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It is newer than what was published; whether the events are settled by it as well.
+    Publish { value: Box<Value>, stamp: Stamp, is_met: bool, size: usize },
+    /// Nothing is published, and the events are settled.
+    Settled(Outcome),
+    /// It is to be read again, for this reason.
+    Again(Cause, String),
+    /// It is less than was published, and so is what the events tell of: the provider may have gone back.
+    Below,
+    /// The provider says that it is gone, for the first time.
+    Gone,
+    /// It has said so long enough.
+    Deleted(Stamp),
+    /// Nothing can be made of it.
+    Unusable(&'static str, String),
+    /// Nothing of its company can be read for now; for how long, where that is told, in microseconds.
+    Company { why: String, wait: Option<i64> },
+    /// Nothing can be read for now.
+    Everything { why: String, wait: Option<i64> },
+    /// Nothing can be read until a person has done something.
+    Stop(Box<api::Error>),
+}
+
+/// What becomes of an event that tells of nothing newer than the fence has; `None` for one that has to be followed by a read. A
+/// stale one may be the first sign that the provider went back.
+pub(super) fn known(stored: &Stamp, floor: Option<&SequenceVersion>, is_delete: bool) -> Option<Outcome> {
+    let (Version::Sequence(version), Some(floor)) = (&stored.version, floor) else { return None };
+    match floor.cmp(version) {
+        std::cmp::Ordering::Greater => None,
+        std::cmp::Ordering::Less => Some(Outcome::Stale),
+        // What was read from a list may be less than the record.
+        std::cmp::Ordering::Equal if stored.deleted => {
+            Some(if is_delete { Outcome::Duplicate } else { Outcome::Stale })
+        }
+        std::cmp::Ordering::Equal if is_delete || stored.rank < Rank::ById => None,
+        std::cmp::Ordering::Equal => Some(Outcome::Duplicate),
+    }
+}
+
+/// Whether an event tells of more than was published.
+pub(super) fn is_above(floor: Option<&SequenceVersion>, stored: Option<&Stamp>) -> bool {
+    match (floor, stored.map(|stored| &stored.version)) {
+        (Some(floor), Some(Version::Sequence(version))) => floor > version,
+        _ => false,
+    }
+}
+
+/// What a read means.
+pub(super) fn judge(
+    subject: &Subject,
+    work: &Work,
+    reading: Result<Bytes, api::Error>,
+    stored: Option<&Stamp>,
+    path_answers: bool,
+    rules: &Rules,
+    now: i64,
+) -> Verdict {
+    match reading {
+        Ok(json) => found(subject, work, &json, stored, rules, now),
+        Err(error) => failed(subject, work, error, stored, path_answers, rules, now),
+    }
+}
+
+fn found(
+    subject: &Subject,
+    work: &Work,
+    json: &[u8],
+    stored: Option<&Stamp>,
+    rules: &Rules,
+    now: i64,
+) -> Verdict {
+    let value = match Value::from_resource_json(json, subject.resource, &subject.company) {
+        Ok(value) => value,
+        Err(error) => return Verdict::Unusable("model::Error", error.to_string()),
+    };
+    match value.key() {
+        Ok(key) if key == subject.key() => {}
+        Ok(_) => {
+            let what = "the provider answered with another record than was asked for";
+            return Verdict::Again(Cause::Unreadable, what.to_owned());
+        }
+        Err(error) => return Verdict::Unusable("model::Error::Unplaceable", error.to_string()),
+    }
+    let version = match value.version() {
+        Ok(Some(version)) => version,
+        Ok(None) => {
+            let what = "the record has no sequenceVersion, so that nobody can tell whether it is the newest";
+            return Verdict::Unusable("model::Error::Unversioned", what.to_owned());
+        }
+        Err(error) => return Verdict::Unusable("model::Error::Unversioned", error.to_string()),
+    };
+    let is_met = work.is_met(&version);
+    let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
+    let mut stamp = Stamp { epoch, version, rank: Rank::ById, deleted: false };
+    match stamp.against(stored) {
+        Comparison::First | Comparison::Newer | Comparison::HigherRank => {
+            Verdict::Publish { value: Box::new(value), stamp, is_met, size: json.len() }
+        }
+        Comparison::Same if is_met => Verdict::Settled(Outcome::Duplicate),
+        Comparison::Same => Verdict::Again(Cause::Floor, LATE.to_owned()),
+        // The events are below the fence as well, so that no lag explains what is read.
+        Comparison::Older | Comparison::BehindDelete if is_met => match work.below_since {
+            Some(since) if now.saturating_sub(since) >= rules.epoch_confirm && work.below_reads >= BELOW => {
+                stamp.epoch = Epoch(epoch.0.saturating_add(1));
+                Verdict::Publish { value: Box::new(value), stamp, is_met, size: json.len() }
+            }
+            _ => Verdict::Below,
+        },
+        Comparison::Older | Comparison::BehindDelete => Verdict::Again(Cause::Floor, LATE.to_owned()),
+        Comparison::Incomparable => {
+            let what = "the fence has a version of another kind under the same key";
+            Verdict::Unusable("model::Error::Unversioned", what.to_owned())
+        }
+    }
+}
+
+fn failed(
+    subject: &Subject,
+    work: &Work,
+    error: api::Error,
+    stored: Option<&Stamp>,
+    path_answers: bool,
+    rules: &Rules,
+    now: i64,
+) -> Verdict {
+    // Without the provider's own words: it may stand in headers and gaps.
+    let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
+    let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
+    let is_gone =
+        matches!(error.cause, api::Cause::NotFound { by: By::Api } | api::Cause::Gone { by: By::Api });
+    if is_gone {
+        return gone(subject, work, why, stored, path_answers, rules, now);
+    }
+    if matches!(error.cause, api::Cause::TooLarge { .. } | api::Cause::Unaddressable) {
+        return Verdict::Unusable("enrich::Unreadable", why);
+    }
+    let wait = match error.retry() {
+        Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
+        Retry::Later | Retry::Never => None,
+    };
+    // A rate is refused to a company as well as to all; who else is refused says so itself.
+    let is_rate = matches!(
+        error.cause,
+        api::Cause::Throttled { .. } | api::Cause::Waited { what: ApiWait::Throttled | ApiWait::Company, .. }
+    );
+    match (error.reach(), error.retry()) {
+        _ if is_rate && subject.in_company => Verdict::Company { why, wait },
+        (Reach::Record, _) => Verdict::Again(Cause::Unreadable, why),
+        (Reach::Company, _) => Verdict::Company { why, wait },
+        (Reach::Grant | Reach::Everything, Retry::Never) => Verdict::Stop(Box::new(error)),
+        (Reach::Grant | Reach::Everything, _) => Verdict::Everything { why, wait },
+    }
+}
+
+/// The API itself says that there is no such record.
+fn gone(
+    subject: &Subject,
+    work: &Work,
+    why: String,
+    stored: Option<&Stamp>,
+    path_answers: bool,
+    rules: &Rules,
+    now: i64,
+) -> Verdict {
+    let Some(deleted) = &work.deleted else {
+        // An event that tells of nothing new is no reason to wait for the record.
+        let is_known = stored.and_then(|stored| known(stored, work.floor.as_ref(), false));
+        return match is_known {
+            Some(outcome) if matches!(work.parked, None | Some(Cause::Below)) => Verdict::Settled(outcome),
+            _ => Verdict::Again(Cause::Unreadable, why),
+        };
+    };
+    if subject.resource.ending() == Ending::Disabled {
+        return Verdict::Again(Cause::Unreadable, format!("{why}; records of this kind are never deleted"));
+    }
+    // What happened after the delete is not answered by it.
+    let is_later = match deleted {
+        Some(version) => work.floor.as_ref().is_some_and(|floor| floor > version),
+        None => is_above(work.floor.as_ref(), stored),
+    };
+    if is_later {
+        return Verdict::Again(Cause::Unreadable, format!("{why}; and it was changed after it was deleted"));
+    }
+    if !path_answers {
+        let why = format!("{why}; and nothing proves yet that this path ever answers");
+        return Verdict::Again(Cause::Unreadable, why);
+    }
+    match work.gone_since {
+        Some(since) if now.saturating_sub(since) >= rules.tombstone_confirm => {}
+        Some(since) => {
+            let left = since.saturating_add(rules.tombstone_confirm).saturating_sub(now);
+            return Verdict::Again(Cause::Gone, format!("{why}; asked once more in {left} µs"));
+        }
+        None => return Verdict::Gone,
+    }
+    // The delete that tells no version ends what was published last.
+    let version = match (deleted, stored) {
+        (Some(version), _) => Version::Sequence(version.clone()),
+        (None, Some(stored)) => stored.version.clone(),
+        (None, None) => return Verdict::Settled(Outcome::Stale),
+    };
+    let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
+    let stamp = Stamp { epoch, version, rank: Rank::ById, deleted: true };
+    match stamp.against(stored) {
+        comparison if comparison.publishes() => Verdict::Deleted(stamp),
+        Comparison::Same => Verdict::Settled(Outcome::Duplicate),
+        _ => Verdict::Settled(Outcome::Stale),
+    }
+}

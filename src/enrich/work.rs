@@ -1,0 +1,197 @@
+//! One record that something is to be done about, and what is remembered of others.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::{Cause, Event, Parked, Subject, Wanted};
+use crate::{
+    model::{AccountingResource, SequenceVersion, Version},
+    pipeline::progress::Ticket,
+};
+
+/// Records whose last read, or look back, is remembered; of others it may come sooner.
+const REMEMBERED: usize = 20_000;
+
+/// An offset that is settled with an entry.
+pub(super) type Settle = (AccountingResource, Ticket);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It waits until then.
+    Due(i64, u64),
+    /// It may be read, when its company's turn comes.
+    Queued,
+    Reading,
+    /// What it has come to is to be committed.
+    Settling,
+}
+
+/// One record that something is to be done about.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) floor: Option<SequenceVersion>,
+    pub(super) deleted: Option<Option<SequenceVersion>>,
+    /// The event that asks for the most.
+    pub(super) event: Event,
+    /// Offsets that it holds back, since when, and when the oldest of their deliveries came.
+    tickets: Vec<Settle>,
+    held_since: i64,
+    received_at: i64,
+    /// Since when what it asks for has been asked for.
+    pub(super) since: i64,
+    pub(super) tries: u32,
+    /// Whether the state topic has it, and for which floor.
+    pub(super) parked: Option<Cause>,
+    parked_floor: Option<SequenceVersion>,
+    pub(super) gone_since: Option<i64>,
+    pub(super) below_since: Option<i64>,
+    /// Reads below the fence since this desk has it.
+    pub(super) below_reads: u32,
+    /// It only looks whether the provider went back.
+    pub(super) looks_back: bool,
+    /// How many reads had been answered when one of this record failed as if nothing could be read.
+    pub(super) failed_at: Option<u64>,
+    pub(super) state: State,
+    /// Events that came while it was being committed.
+    pub(super) later: Vec<(Wanted, Event, Settle)>,
+}
+
+impl Work {
+    pub(super) fn new(wanted: Wanted, event: Event, settle: Settle, looks_back: bool, now: i64) -> Self {
+        let Wanted { floor, is_delete, .. } = wanted;
+        Self {
+            deleted: is_delete.then(|| floor.clone()),
+            floor,
+            received_at: event.received_at,
+            event,
+            tickets: vec![settle],
+            held_since: now,
+            since: now,
+            tries: 0,
+            parked: None,
+            parked_floor: None,
+            gone_since: None,
+            below_since: None,
+            below_reads: 0,
+            looks_back,
+            failed_at: None,
+            state: State::Settling,
+            later: Vec::new(),
+        }
+    }
+
+    pub(super) fn adopted(parked: Parked) -> (Subject, Self) {
+        let Parked { subject, floor, deleted, cause, since, gone_since, below_since, event, .. } = parked;
+        let work = Self {
+            parked_floor: floor.clone(),
+            floor,
+            deleted,
+            received_at: event.received_at,
+            event,
+            tickets: Vec::new(),
+            held_since: since,
+            since,
+            tries: 0,
+            parked: Some(cause),
+            gone_since,
+            below_since,
+            below_reads: 0,
+            looks_back: false,
+            failed_at: None,
+            state: State::Settling,
+            later: Vec::new(),
+        };
+        (subject, work)
+    }
+
+    /// What the state topic is to have of it.
+    pub(super) fn to_parked(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
+        self.parked_floor.clone_from(&self.floor);
+        Parked {
+            subject: subject.clone(),
+            floor: self.floor.clone(),
+            deleted: self.deleted.clone(),
+            cause,
+            since: self.since,
+            due,
+            gone_since: self.gone_since,
+            below_since: self.below_since,
+            event: Event::clone(&self.event),
+        }
+    }
+
+    /// Whether the state topic has what waits for as much as an event asks for.
+    pub(super) fn covers(&self, wanted: &Wanted) -> bool {
+        self.parked.is_some()
+            && wanted.floor.is_some()
+            && wanted.floor <= self.parked_floor
+            && (!wanted.is_delete || self.deleted.is_some())
+    }
+
+    /// Another event of the same record.
+    pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: Settle, now: i64) {
+        let Wanted { floor, is_delete, .. } = wanted;
+        if is_delete {
+            let known = self.deleted.take().flatten();
+            self.deleted = Some(known.max(floor.clone()));
+        }
+        if self.tickets.is_empty() {
+            (self.held_since, self.received_at) = (now, event.received_at);
+        }
+        if floor > self.floor {
+            // It is as if it had been asked for now.
+            (self.floor, self.event, self.since) = (floor, event, now);
+        }
+        self.tickets.push(settle);
+    }
+
+    /// The offsets that it holds back, which it does no more.
+    pub(super) fn take_tickets(&mut self) -> Vec<Settle> {
+        std::mem::take(&mut self.tickets)
+    }
+
+    /// Whether it has held back an offset for too long.
+    pub(super) fn is_late(&self, now: i64, park_after: i64) -> bool {
+        !self.tickets.is_empty() && now.saturating_sub(self.held_since) >= park_after
+    }
+
+    /// When the oldest delivery came whose offset it holds back.
+    pub(super) fn oldest(&self) -> Option<i64> {
+        (!self.tickets.is_empty()).then_some(self.received_at)
+    }
+
+    /// Whether a version is what the events tell of.
+    pub(super) fn is_met(&self, version: &Version) -> bool {
+        match (version, &self.floor) {
+            (Version::Sequence(read), Some(floor)) => read >= floor,
+            _ => true,
+        }
+    }
+}
+
+/// When something was last done about records, for as many as fit.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    at: HashMap<Subject, i64>,
+    order: VecDeque<(i64, Subject)>,
+}
+
+impl Remembered {
+    pub(super) fn get(&self, subject: &Subject) -> Option<i64> {
+        self.at.get(subject).copied()
+    }
+
+    /// Notes it, and forgets what is older than `keep`.
+    pub(super) fn note(&mut self, subject: &Subject, now: i64, keep: i64) {
+        while let Some((at, oldest)) = self.order.front() {
+            if self.order.len() < REMEMBERED && at.saturating_add(keep) > now {
+                break;
+            }
+            if self.at.get(oldest) == Some(at) {
+                self.at.remove(oldest);
+            }
+            self.order.pop_front();
+        }
+        self.at.insert(subject.clone(), now);
+        self.order.push_back((now, subject.clone()));
+    }
+}
