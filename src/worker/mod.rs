@@ -32,6 +32,7 @@ pub mod ingest;
 pub mod ledger;
 pub mod plugins;
 pub mod reconciler;
+pub mod records;
 pub mod rest;
 mod scrape;
 pub mod service;

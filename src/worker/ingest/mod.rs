@@ -153,9 +153,10 @@ impl Ingest {
         worker: &config::Worker,
         worker_id: &Arc<str>,
         admin: Admin,
+        ids: avro::Ids,
     ) -> Result<Option<Self>, Error> {
         let options = spool::Options::new(worker.state_dir.join(SPOOL), UNTIL_KNOWN);
-        Self::start_on(options, worker, worker_id, admin).await
+        Self::start_on(options, worker, worker_id, admin, ids).await
     }
 
     /// The same with a spool that is told how to be.
@@ -164,6 +165,7 @@ impl Ingest {
         worker: &config::Worker,
         worker_id: &Arc<str>,
         admin: Admin,
+        ids: avro::Ids,
     ) -> Result<Option<Self>, Error> {
         let receives = !worker.webhook.listeners.is_empty();
         let directory = options.directory.clone();
@@ -180,8 +182,6 @@ impl Ingest {
             Err(error) => return Err(error),
         };
         let Opened { spool, moved_aside, unopened } = opened;
-        let registry = avro::Registry::new(&worker.registry).map_err(Error::Registry)?;
-        let ids = avro::Ids::open(registry, &worker.state_dir).await;
         let prefixes = Prefixes::new(admin, ids, spool.clone(), worker.topic_creation);
         let (state_dir, worker_name) = (worker.state_dir.clone(), Arc::clone(worker_id));
         let gaps = spawn_blocking(move || Arc::new(Gaps::load(&state_dir, worker_name)))

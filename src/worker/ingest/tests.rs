@@ -22,9 +22,13 @@ fn worker(directory: &Path, receives: bool) -> config::Worker {
 }
 
 async fn start(worker: &config::Worker) -> Result<Option<Ingest>, Error> {
-    timeout(LIMIT, Ingest::start(worker, &"worker:1".into(), Admin::Real(worker.kafka.clone())))
-        .await
-        .unwrap()
+    let (id, admin) = ("worker:1".into(), Admin::Real(worker.kafka.clone()));
+    timeout(LIMIT, Ingest::start(worker, &id, admin, ids(worker).await)).await.unwrap()
+}
+
+async fn ids(worker: &config::Worker) -> avro::Ids {
+    let registry = avro::Registry::new(&worker.registry).unwrap();
+    avro::Ids::open(registry, &worker.state_dir).await
 }
 
 async fn stop(ingest: Ingest) {
@@ -119,7 +123,7 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
         };
         let admin = Admin::Real(worker.kafka.clone());
         let id = "worker:1".into();
-        let starting = Ingest::start_on(options, &worker, &id, admin);
+        let starting = Ingest::start_on(options, &worker, &id, admin, ids(&worker).await);
         timeout(LIMIT, starting).await.unwrap().unwrap().unwrap()
     };
     let append = async |ingest: &Ingest, sequence| {

@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-pub(in crate::worker) use self::webhook::no_access;
+pub(in crate::worker) use self::webhook::{no_access, unable};
 pub use self::{
     failure::Failure, record::RecordSource, recorder::Recorder, test_source::TestSource,
     webhook::WebhookSource,
@@ -37,6 +37,7 @@ use super::{
     access::Access,
     ingest::Faults,
     ledger::Ledgers,
+    records::Store,
     state::{
         Tail,
         configs::{Configs, Properties},
@@ -198,6 +199,8 @@ pub struct Tools {
     pub access: Access,
     /// What is known of subscriptions.
     pub ledgers: Ledgers,
+    /// What tasks that write records use.
+    pub store: Store,
     /// Who this worker is: `host:port`.
     pub worker_id: Arc<str>,
     /// Tells that the task writes to a topic, for `GET /connectors/{name}/topics`. Cheap when told again.
@@ -259,15 +262,6 @@ pub(in crate::worker) fn unusable(problems: config::Problems) -> Failure {
         .collect();
     let message = format!("the configuration cannot be used: {}", lines.join(", "));
     Failure::permanent("InvalidConfiguration", message, "correct the configuration")
-}
-
-/// A class that can be configured and not yet run.
-fn not_available(class: &str) -> Failure {
-    Failure::permanent(
-        "NotAvailable",
-        format!("this version of Tributary can configure a {class} and cannot run it yet"),
-        "stop or delete the connector until a version that runs it is installed",
-    )
 }
 
 #[cfg(test)]

@@ -1,16 +1,21 @@
 //! `RecordSource`: fetches the full record behind each event, and replays lists.
 //!
-//! Described, checked and divided into tasks here. A task waits for the stream to begin ([`stream`](super::stream)); this version
-//! has nothing yet that comes after. Task `i` of `n` will have the shards `s` with `s mod n = i`, so there are never more tasks
-//! than partitions.
+//! Described, checked and divided into tasks here; [`records`] has what a task does. Task `i` of `n` has
+//! the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Beside its work a task tells whether the
+//! stream it follows is whole ([`stream`](super::stream)).
+
+use std::{pin::pin, sync::Arc};
 
 use async_trait::async_trait;
 use serde_json::Value;
 
 use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, sources::Sources, stream::begun};
-use crate::config::{
-    self, KeyDef, Providers, Validation,
-    connector::{Class, Common, definitions, keys},
+use crate::{
+    config::{
+        self, KeyDef, Providers, Validation,
+        connector::{Class, Common, definitions, keys, record::MOST_SHARDS},
+    },
+    worker::records,
 };
 
 /// See the module's head.
@@ -55,22 +60,33 @@ impl Plugin for RecordSource {
 
     async fn run(&self, task: Task) -> Result<(), Failure> {
         let source = self.parse(&task.connector, &task.config).map_err(super::unusable)?;
-        let mut streams = Sources::new(&task.tools, source.common.topic_prefix.clone());
-        let waiting = begun(&mut streams, source.snapshot.stream_start);
-        let Some(stream) = task.cancel.run_until_cancelled(waiting).await else { return Ok(()) };
-        match &stream.unverified {
-            None => {
-                tracing::info!(connector = &*task.connector, "stream=verified: every subscription is active")
+        let tasks = self.task_configs(&task.connector, &task.config)?.len();
+        let (tools, connector) = (task.tools.clone(), Arc::clone(&task.connector));
+        let (prefix, limit) = (source.common.topic_prefix.clone(), source.snapshot.stream_start);
+        let telling = async move {
+            let stream = begun(&mut Sources::new(&tools, prefix), limit).await;
+            match &stream.unverified {
+                None => tracing::info!(%connector, "stream=verified: every subscription is active"),
+                Some(why) => tracing::warn!(%connector, %why, "stream=unverified"),
             }
-            Some(why) => tracing::warn!(connector = &*task.connector, %why, "stream=unverified"),
+        };
+        let mut running = pin!(records::run(task, source, u32::try_from(tasks).unwrap_or(u32::MAX)));
+        tokio::select! {
+            ended = &mut running => return ended,
+            () = telling => {}
         }
-        Err(super::not_available(self.class()))
+        running.await
     }
 
     /// One for each shard: it names what is written, so a renamed connector is fenced too.
-    fn writers(&self, name: &str, config: &Properties, _past: &Past) -> Vec<String> {
+    fn writers(&self, name: &str, config: &Properties, past: &Past) -> Vec<String> {
         let Ok(source) = self.parse(name, config) else { return Vec::new() };
-        let (prefix, shards) = (&source.common.topic_prefix, shards(&source.common).unwrap_or(0));
+        // The topics may have more than is configured, or anything where the broker decides.
+        let counted = past.partitions.iter().filter_map(|one| one.get("partition")?.as_u64());
+        let counted = counted.filter_map(|one| u32::try_from(one + 1).ok()).max().unwrap_or(0);
+        let most = MOST_SHARDS.unsigned_abs();
+        let configured = shards(&source.common).unwrap_or(most);
+        let (prefix, shards) = (&source.common.topic_prefix, configured.max(counted).min(most));
         (0..shards).map(|shard| format!("tributary-{prefix}-shard-{shard}")).collect()
     }
 
@@ -122,7 +138,7 @@ mod tests {
         assert_eq!(task_count("40", Some("24")), 24);
         assert_eq!(task_count("40", Some("-1")), 40);
         assert_eq!(task_count("10000", Some("-1")), MOST_TASKS as usize);
-        assert_eq!(task_count("10000", Some("1000")), MOST_TASKS as usize);
+        assert_eq!(task_count("10000", Some("256")), MOST_TASKS as usize);
     }
 
     #[test]

@@ -131,11 +131,16 @@ impl WebhookSource {
     }
 }
 
-/// What people are told depends on who can mend it: whoever may log in, whoever configures the connector or the workers, or
-/// nobody, since it passes.
+/// Why subscriptions cannot be kept.
 pub(in crate::worker) fn no_access(error: &auth::Error) -> Failure {
-    let message = format!("subscriptions cannot be kept: {error}");
-    let told = |remedy: &str| format!("deliveries are received all the same; {remedy}");
+    unable("subscriptions cannot be kept", "deliveries are received all the same", error)
+}
+
+/// What cannot be done without access, what happens meanwhile, and why. What people are told depends on who can mend it: whoever may log in, whoever configures the connector or the workers, or
+/// nobody, since it passes.
+pub(in crate::worker) fn unable(what: &str, meanwhile: &str, error: &auth::Error) -> Failure {
+    let message = format!("{what}: {error}");
+    let told = |remedy: &str| format!("{meanwhile}; {remedy}");
     match error {
         auth::Error::Absent { .. } | auth::Error::LoggedOut { .. } | auth::Error::Lost { .. } => {
             Failure::permanent(

@@ -47,7 +47,7 @@ use super::{
     supervisor,
 };
 use crate::{
-    config, kafka,
+    avro, config, kafka,
     kafka::{Admin, Membership},
     retry::{Chain, Retry},
     server::{CertificateError, Server},
@@ -157,6 +157,7 @@ pub struct Service {
     health: Arc<Health>,
     ingest: Option<Ingest>,
     feed: Option<Feed>,
+    ids: avro::Ids,
     /// What keeps connectors from being received.
     faults: watch::Receiver<ingest::Faults>,
     cancel: CancellationToken,
@@ -192,7 +193,9 @@ impl Service {
             port => port,
         };
         let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
-        let mut ingest = Ingest::start(&worker, &worker_id, process.admin(&worker)).await?;
+        let registry = avro::Registry::new(&worker.registry).map_err(ingest::Error::Registry)?;
+        let ids = avro::Ids::open(registry, &worker.state_dir).await;
+        let mut ingest = Ingest::start(&worker, &worker_id, process.admin(&worker), ids.clone()).await?;
         let mut faults = watch::Sender::default().subscribe();
         if let Some(ingest) = &mut ingest {
             listen::receive(&worker, ingest).await?;
@@ -207,6 +210,7 @@ impl Service {
             health,
             feed: ingest.as_ref().map(Ingest::feed),
             ingest,
+            ids,
             faults,
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{Error, Process, Running, Service, door::Door, grace};
 use crate::{
     config,
+    fence::Fences,
     kafka::{self, Admin, GroupOptions, Membership, Shards, TransactionOptions},
     retry::{Backoff, Chain, Policy, Retry},
     worker::{
@@ -19,6 +20,7 @@ use crate::{
         health::{Parts as HealthParts, Phase},
         herder::{Herder, Parts as HerderParts, Subscribing},
         ledger::Ledgers,
+        records::Store,
         rest,
         scrape::Scrape,
         state::{
@@ -31,6 +33,8 @@ use crate::{
     },
 };
 
+/// The directory of the fences below `state.dir`.
+const FENCE: &str = "fence";
 /// Waits between attempts to start while Kafka is away.
 const STARTING: Policy =
     Policy { first: Duration::from_millis(250), longest: Duration::from_secs(5), total: None };
@@ -121,6 +125,11 @@ impl Service {
             faults: self.faults.clone(),
             access: access.clone(),
             ledgers: ledgers.clone(),
+            store: Store {
+                ids: self.ids.clone(),
+                admin: admin.clone(),
+                fences: Fences::new(worker.state_dir.join(FENCE)),
+            },
             settings: Settings::default(),
         });
         let handle = supervisor.handle();

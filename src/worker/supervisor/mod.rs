@@ -57,6 +57,7 @@ use super::{
     ingest::Faults,
     ledger::Ledgers,
     plugins::Plugins,
+    records::Store,
     state::{State, writer::StatusWriter},
 };
 use crate::{
@@ -113,6 +114,8 @@ pub struct Parts {
     pub access: Access,
     /// What is known of subscriptions.
     pub ledgers: Ledgers,
+    /// What tasks that write records use.
+    pub store: Store,
     /// How patient it is.
     pub settings: Settings,
 }

@@ -12,13 +12,16 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tributary::avro::{Ids, Registry};
 use tributary::config;
+use tributary::fence::Fences;
 use tributary::kafka::{Admin, GroupOptions, Membership};
 use tributary::worker::access::Access;
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::grants::{Grants, Hosts};
 use tributary::worker::ledger::Ledgers;
 use tributary::worker::plugins::Plugins;
+use tributary::worker::records::Store;
 use tributary::worker::state::State;
 use tributary::worker::state::statuses::RunState;
 use tributary::worker::state::writer::StatusWriter;
@@ -104,6 +107,11 @@ impl Local {
             faults: tokio::sync::watch::Sender::default().subscribe(),
             access: Access::new(Grants::default(), Arc::new(Hosts::new(config.clock_skew_max)), |_| true),
             ledgers: Ledgers::new(Arc::clone(config), Admin::Real(kafka.clone())),
+            store: Store {
+                ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
+                admin: Admin::Real(kafka.clone()),
+                fences: Fences::new(config.state_dir.join("fence")),
+            },
             settings,
         });
         let (handle, cancel) = (supervisor.handle(), CancellationToken::new());

@@ -88,6 +88,7 @@ impl Duty {
             faults: parts.faults.clone(),
             access: parts.access.clone(),
             ledgers: parts.ledgers.clone(),
+            store: parts.store.clone(),
             worker_id: Arc::clone(&parts.worker_id),
             // Both are made for each task.
             lease: Arc::new(|| false),

@@ -1,0 +1,276 @@
+//! A task of a `RecordSource`: the shards it owns, what they read, and the one transaction in which all of it becomes visible.
+//!
+//! ```text
+//! event topics ─▶ Reader ─▶ Shard: Desk ─▶ read by id ─▶ fence ─▶ one transaction: values, fences, parked, offsets, batch id
+//!   one consumer      └──▶ Shard: …          │ slots of the task
+//!                                            └ Directory: which companies there are
+//! ```
+//!
+//! Task `i` of `n` has the shards `s` with `s mod n = i`; a shard is a partition number, the same of every topic of the prefix.
+//!
+//! - A shard is written by the one who has taken its transactional id last; the broker refuses everybody before.
+//! - What a shard knows is what can be read of it: offsets, fences and state are read to their end once the id is taken. The
+//!   store on this disk is a cache of the fences.
+//! - What was fetched and not committed is forgotten with the instance; its events are read again.
+//! - A task that is paused lets go of all its shards.
+//!
+//! On failure of one shard all of the task's end with it, and the supervisor begins anew: what passes by itself is tried again, what
+//! needs a person is told with the remedy.
+
+mod directory;
+mod encoding;
+mod reader;
+mod shard;
+mod taking;
+
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use tokio::{
+    sync::{OnceCell, Semaphore},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{directory::Directory, reader::Reader, shard::Shard};
+use super::{
+    access::Party,
+    plugins::{Failure, Task, unable},
+};
+use crate::{
+    api::{self, Accounting, Rates},
+    auth::Area,
+    avro,
+    config::{Connector, RecordSource, connector::record::MOST_SHARDS},
+    enrich::Rules,
+    fence::Fences,
+    kafka::Admin,
+    model::{AccountingResource, Moment},
+    pipeline::{self, DeadLetters, Layout, Preparer},
+    retry::Chain,
+};
+
+/// Records of one task under way, over all its shards; each may have [`LEAST_OPEN`].
+const MOST_OPEN: usize = 20_000;
+const LEAST_OPEN: usize = 100;
+/// Records of one task that may be parked; each shard may have ten times [`LEAST_OPEN`].
+const MOST_PARKED: usize = 200_000;
+/// Shards that are taken at the same time.
+const TAKING: usize = 8;
+/// How often one record is looked back at.
+const LOOK_BACK: Duration = Duration::from_secs(3_600);
+
+/// What the tasks of a worker that write records use.
+#[derive(Debug, Clone)]
+pub struct Store {
+    /// Schema ids.
+    pub ids: avro::Ids,
+    /// Topics.
+    pub admin: Admin,
+    /// What was published last, on this disk.
+    pub fences: Fences,
+}
+
+/// What all shards of a task share.
+struct Shared {
+    task: Arc<Task>,
+    source: RecordSource,
+    preparer: Preparer,
+    dead_letters: DeadLetters,
+    accounting: Accounting,
+    directory: Directory,
+    decoder: avro::Decoder,
+    /// Reads of this task at once.
+    slots: Arc<Semaphore>,
+    /// What is enriched.
+    resources: Vec<AccountingResource>,
+    /// Shards of this task.
+    shards: Vec<i32>,
+    /// Where records have been published, once somebody has looked.
+    published: OnceCell<BTreeSet<(AccountingResource, i32)>>,
+}
+
+/// Runs a task until it is cancelled. `tasks` is how many the connector has.
+///
+/// # Errors
+/// Why it cannot go on.
+pub(super) async fn run(task: Task, source: RecordSource, tasks: u32) -> Result<(), Failure> {
+    let mut paused = task.paused.clone();
+    let task = Arc::new(task);
+    loop {
+        if *paused.borrow_and_update() {
+            task.rests();
+            tokio::select! {
+                () = task.cancel.cancelled() => return Ok(()),
+                // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
+                changed = paused.changed() => if changed.is_err() { return Ok(()) },
+            }
+            continue;
+        }
+        let stop = task.cancel.child_token();
+        let mut working = pin!(work(&task, &source, tasks, &stop));
+        tokio::select! {
+            ended = &mut working => return ended,
+            changed = paused.changed() => {
+                if changed.is_err() {
+                    task.cancel.cancelled().await;
+                }
+                stop.cancel();
+            }
+        }
+        // What is being committed ends; nothing else begins.
+        working.await?;
+    }
+}
+
+async fn work(
+    task: &Arc<Task>,
+    source: &RecordSource,
+    tasks: u32,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let Some(begun) = stop.run_until_cancelled(begin(task, source, tasks)).await else { return Ok(()) };
+    let Some((shared, shards)) = begun? else {
+        // There are more tasks than shards.
+        task.started();
+        stop.cancelled().await;
+        return Ok(());
+    };
+    task.started();
+    let ending = stop.child_token();
+    let mut parts: JoinSet<Result<(), Failure>> = JoinSet::new();
+    let (reader, inboxes) = Reader::new(Arc::clone(&shared), &shards);
+    parts.spawn(reader.run(ending.clone()));
+    parts.spawn(shared.directory.clone().run(shared.accounting.clone(), ending.clone()));
+    for (shard, inbox) in shards.into_iter().zip(inboxes) {
+        parts.spawn(shard.run(inbox, ending.clone()));
+    }
+    let mut ended: Result<(), Failure> = Ok(());
+    while let Some(part) = parts.join_next().await {
+        let part = part.unwrap_or_else(|error| {
+            Err(Failure::passing("Panicked", format!("a part of the task ended by itself: {error}")))
+        });
+        // The first says why, and what needs a person does so before all that passes; the others end because of it.
+        let is_worse = |failure: &Failure| match &ended {
+            Ok(()) => true,
+            Err(known) => known.retry.is_retriable() && !failure.retry.is_retriable(),
+        };
+        if let Err(failure) = part
+            && is_worse(&failure)
+        {
+            ended = Err(failure);
+        }
+        ending.cancel();
+    }
+    task.tools.recorder.lags_no_more();
+    ended
+}
+
+/// Everything a task needs before its first event; `None` where no shard is its own.
+async fn begin(
+    task: &Arc<Task>,
+    source: &RecordSource,
+    tasks: u32,
+) -> Result<Option<(Arc<Shared>, Vec<Shard>)>, Failure> {
+    let tools = &task.tools;
+    let store = &tools.store;
+    let mut login = tools.access.grants().watch(&source.provider, Area::Accounting, &task.connector);
+    if login.problem().is_some() {
+        login.catch_up().await;
+        if let Some(error) = login.problem() {
+            return Err(unable("records cannot be read", "events wait until it can go on", &error));
+        }
+    }
+    let connector = Connector::RecordSource(Box::new(source.clone()));
+    let layout = Layout { create: tools.worker.topic_creation, ..Layout::of(&connector) };
+    let opened = pipeline::open(&layout, &store.admin, &store.ids).await.map_err(unopened)?;
+    let partitions = opened.preparer.partitions();
+    if partitions > MOST_SHARDS {
+        let message = format!(
+            "the topics of this prefix have {partitions} partitions, and at most {MOST_SHARDS} can be kept"
+        );
+        return Err(Failure::permanent("TooManyPartitions", message, "use another topic.prefix"));
+    }
+    let number = i32::try_from(task.number).unwrap_or(i32::MAX);
+    let tasks = i32::try_from(tasks).unwrap_or(i32::MAX).max(1);
+    let own: Vec<i32> = (0..partitions).filter(|shard| shard % tasks == number).collect();
+    if own.is_empty() {
+        return Ok(None);
+    }
+    let party = Party { rates: Some(Rates::from(source)), ..Party::new(&task.connector, &source.provider) };
+    let accounting = tools.access.accounting(&party).map_err(|cause| {
+        let remedy = "correct provider.*, or what it refers to on this worker";
+        Failure::permanent("InvalidConfiguration", cause.to_string(), remedy)
+    })?;
+    let shared = Arc::new(Shared {
+        task: Arc::clone(task),
+        source: source.clone(),
+        // Whatever `errors.tolerance` says: what was acknowledged to the provider is not given up because of a neighbour.
+        dead_letters: opened.dead_letters_of(&source.common.name, task.number, source.common.errors.logged),
+        preparer: opened.preparer,
+        accounting,
+        directory: Directory::new(source.companies_refresh, source.snapshot.page_size),
+        decoder: avro::Decoder::new(store.ids.registry().clone()),
+        slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),
+        resources: source.enrich_resources.iter().copied().collect(),
+        shards: own.clone(),
+        published: OnceCell::new(),
+    });
+    let taking = own.into_iter().map(|shard| Shard::take(Arc::clone(&shared), shard));
+    // Each reads several topics: not all at once.
+    let mut shards: Vec<Shard> = futures::stream::iter(taking).buffer_unordered(TAKING).try_collect().await?;
+    shards.sort_by_key(Shard::number);
+    Ok(Some((shared, shards)))
+}
+
+impl Shared {
+    fn rules(&self) -> Rules {
+        let enrich = &self.source.enrich;
+        Rules {
+            window: micros(enrich.window),
+            retry_first: micros(enrich.retry),
+            retry_longest: micros(enrich.retry_max),
+            park_after: micros(enrich.park_after),
+            parked_first: micros(enrich.parked),
+            parked_longest: micros(enrich.parked_max),
+            horizon: micros(enrich.horizon),
+            tombstone_confirm: micros(self.source.tombstone_confirm),
+            epoch_confirm: micros(self.source.epoch_confirm),
+            look_back: micros(LOOK_BACK.min(self.source.epoch_confirm)),
+            most_open: (MOST_OPEN / self.shards.len().max(1)).max(LEAST_OPEN),
+            most_parked: (MOST_PARKED / self.shards.len().max(1)).max(10 * LEAST_OPEN),
+            // What would only wait for the company's own rate takes no slot, and half of them are left for others.
+            company_reads: (self.source.company_budget_per_second.ceil() as usize)
+                .clamp(1, self.source.requests_in_flight.div_ceil(2)),
+            brake_count: self.source.brake_count.into(),
+            brake_share: self.source.brake_percent / 100.0,
+        }
+    }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn now() -> i64 {
+    Moment::now().micros()
+}
+
+fn unopened(error: pipeline::Error) -> Failure {
+    let (message, retry) = (Chain(&error).to_string(), error.retry());
+    if retry.is_retriable() {
+        return Failure { retry, ..Failure::passing("NotOpened", message) };
+    }
+    let remedy = "put right what Kafka or the registry refuses, then restart the task";
+    Failure::permanent("NotOpened", message, remedy)
+}
+
+/// What the provider refuses for good.
+fn refused(error: &api::Error) -> Failure {
+    if let api::Cause::Access(error) = &error.cause {
+        return unable("records cannot be read", "events wait until it can go on", error);
+    }
+    let message = format!("records cannot be read: {}", Chain(error));
+    let remedy = "events wait until it can go on; correct what the provider refuses, then restart the task";
+    Failure::permanent("ProviderRefused", message, remedy)
+}

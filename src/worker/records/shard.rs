@@ -1,0 +1,493 @@
+//! One shard: its desk, and the loop that does what the desk decides.
+//!
+//! ```text
+//! inbox ─▶ Desk ─▶ read by id (a slot each) ─▶ Desk ─▶ batch ─▶ Commit ─▶ fence, Desk
+//!           ▲ due ───────────────────────────────┘        one at a time; what settles meanwhile is the next
+//! ```
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc},
+    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Shared, now,
+    reader::Input,
+    refused,
+    taking::{unreadable, unwritten},
+};
+use crate::{
+    api::{self, Ask},
+    enrich::{self, Batch, Change, Desk, Entry, Stop, Subject},
+    fence::Shelf,
+    kafka::{self, Start, murmur2},
+    metrics,
+    model::{AccountingResource, Key, Stamp, Topic},
+    pipeline::{self, ShardWriter, Stage},
+    retry::{Backoff, Chain, Policy, Retry},
+    worker::{plugins::Failure, state::write_id},
+};
+
+/// The longest a read may take, with all it waits for.
+const READ_LIMIT: Duration = Duration::from_secs(60);
+/// Records of one transaction, and their bytes, at most.
+const BATCH_RECORDS: usize = 500;
+const BATCH_BYTES: usize = 8 << 20;
+/// How often it is looked for events that hold back their offset for too long.
+const LATE: Duration = Duration::from_secs(1);
+/// The shortest wait for what is due: nothing is looked at more often.
+const SHORTEST: Duration = Duration::from_millis(5);
+/// Waits between tries to commit what the broker refused for now.
+const AGAIN: Policy = Policy {
+    first: Duration::from_millis(50),
+    longest: Duration::from_secs(5),
+    total: Some(Duration::from_secs(120)),
+};
+
+/// A shard that is this task's.
+pub(super) struct Shard {
+    shared: Arc<Shared>,
+    number: i32,
+    desk: Desk,
+    shelf: Shelf,
+    starts: BTreeMap<AccountingResource, Start>,
+    /// `None` while a batch is being committed.
+    commit: Option<Commit>,
+    gauges: Gauges,
+}
+
+/// A read that has ended.
+type Read = (Subject, Result<Bytes, api::Error>);
+/// A batch that has ended.
+type Ended = (Commit, Result<Written, Failure>);
+
+impl Shard {
+    /// Takes it over: once this returns nobody who had it before can write.
+    ///
+    /// # Errors
+    /// It cannot be taken, or what is known of it cannot be read.
+    pub(super) async fn take(shared: Arc<Shared>, number: i32) -> Result<Self, Failure> {
+        let begun = Instant::now();
+        let mut writer = shared.take_writer(number).await?;
+        let starts = shared.starts(number, writer.producer()).await?;
+        let known = shared.known(number).await?;
+        let shelf = shared.shelf(number, &known, &mut writer).await?;
+        let mut desk = Desk::new(shared.rules());
+        let parked = known.parked.len();
+        // What is followed no more waits until it is again.
+        let own = known.parked.into_values().filter(|one| shared.resources.contains(&one.subject.resource));
+        own.for_each(|parked| desk.adopt(parked));
+        known.paths.into_iter().for_each(|resource| desk.adopt_path(resource));
+        for (resource, since, count) in known.brakes {
+            desk.adopt_brake(resource, since, count);
+        }
+        tracing::info!(
+            connector = &*shared.task.connector,
+            shard = number,
+            parked,
+            fences = shelf.entries(),
+            took = ?begun.elapsed(),
+            "took a shard"
+        );
+        let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last: known.batch });
+        Ok(Self { shared, number, desk, shelf, starts, commit, gauges: Gauges::default() })
+    }
+
+    pub(super) fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// Where each event topic is read on.
+    pub(super) fn starts(&self) -> &BTreeMap<AccountingResource, Start> {
+        &self.starts
+    }
+
+    /// Does what there is to do until it is cancelled; what is being committed then ends.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    pub(super) async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Input>,
+        cancel: CancellationToken,
+    ) -> Result<(), Failure> {
+        let mut reads: FuturesUnordered<BoxFuture<'static, Read>> = FuturesUnordered::new();
+        let mut committing: Option<BoxFuture<'static, Ended>> = None;
+        let mut held: Option<OwnedSemaphorePermit> = None;
+        // Kept from turn to turn: whoever asks anew stands at the end of the line.
+        let mut slot: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
+        let mut late = interval(LATE);
+        late.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ended = loop {
+            let is_starved = self.begin_reads(&mut reads, &mut held);
+            if committing.is_none() && self.desk.has_batch() {
+                committing = self.begin_commit();
+            }
+            self.gauges.show(&self.desk, &self.shelf);
+            if !is_starved {
+                slot = None;
+            } else if slot.is_none() {
+                let slots = Arc::clone(&self.shared.slots);
+                slot = Some(slots.acquire_owned().map(Result::ok).boxed());
+            }
+            // What is due waits for a slot.
+            let wake = if is_starved { Instant::now() + LATE } else { self.wake() };
+            let step = tokio::select! {
+                () = cancel.cancelled() => break Ok(()),
+                ended = next(&mut committing) => {
+                    committing = None;
+                    self.committed(ended).await
+                }
+                Some((subject, reading)) = reads.next() => self.read(&subject, reading),
+                input = inbox.recv(), if !self.desk.is_full() => match input {
+                    Some(input) => self.take_in(input),
+                    None => break Ok(()),
+                },
+                given = next(&mut slot) => {
+                    (held, slot) = (given, None);
+                    Ok(())
+                }
+                () = sleep_until(wake) => Ok(()),
+                _ = late.tick() => {
+                    self.look();
+                    Ok(())
+                }
+            };
+            if let Err(failure) = step {
+                break Err(failure);
+            }
+        };
+        // Whether it is committed decides what the next owner finds; nothing is left half done.
+        let committed = match committing {
+            Some(committing) => self.committed(committing.await).await,
+            None => Ok(()),
+        };
+        ended.and(committed)
+    }
+
+    /// What is looked at every so often.
+    fn look(&mut self) {
+        let now = now();
+        self.desk.park_late(now);
+        let told = self.desk.take_told();
+        metrics::stale_reads(told.stale_reads);
+        for (resource, count) in told.braked {
+            metrics::tombstones_braked(count);
+            tracing::error!(connector = &*self.shared.task.connector, shard = self.number, %resource, count,
+                "too much is deleted at once: deletes wait until somebody has looked and raises tombstones.brake.count or \
+                 tombstones.brake.percent");
+        }
+        let lag = self.desk.oldest().map_or(0, |oldest| now.saturating_sub(oldest));
+        let lag = Duration::from_micros(u64::try_from(lag).unwrap_or_default());
+        self.shared.task.tools.recorder.lags(self.number, lag);
+    }
+
+    /// Begins as many reads as there are slots; whether it wants more than there are.
+    fn begin_reads(
+        &mut self,
+        reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
+        held: &mut Option<OwnedSemaphorePermit>,
+    ) -> bool {
+        loop {
+            let slot = match held.take() {
+                Some(slot) => slot,
+                None => match Arc::clone(&self.shared.slots).try_acquire_owned() {
+                    Ok(slot) => slot,
+                    Err(_) => return self.desk.has_reads(now()),
+                },
+            };
+            let Some(ask) = self.desk.next_read(&self.shared.directory, now()) else { return false };
+            reads.push(self.begin_read(ask, slot));
+        }
+    }
+
+    fn begin_read(&self, ask: enrich::Ask, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
+        let accounting = self.shared.accounting.clone();
+        async move {
+            let enrich::Ask { subject, lane } = ask;
+            let ask = Ask::within(lane, READ_LIMIT);
+            let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
+            drop(slot);
+            (subject, read.map(|document| document.json))
+        }
+        .boxed()
+    }
+
+    fn stored(&self, subject: &Subject) -> Result<Option<Stamp>, Failure> {
+        self.shelf.get(&subject.fence_key()).map_err(unreadable)
+    }
+
+    fn take_in(&mut self, input: Input) -> Result<(), Failure> {
+        self.shared.task.tools.recorder.polled(1, Duration::ZERO);
+        match input {
+            Input::Event { lane, next, asked, event } => {
+                let stored = match &asked {
+                    enrich::Asked::Wanted(wanted) => self.stored(&wanted.subject)?,
+                    _ => None,
+                };
+                self.desk.take(lane, next, asked, event, stored.as_ref(), now());
+            }
+            Input::Lost { lane, next, event, gap } => self.desk.skip(lane, next, event, gap),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, subject: &Subject, reading: Result<Bytes, api::Error>) -> Result<(), Failure> {
+        if let Err(error) = &reading {
+            tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %Chain(error), "a record was not read");
+        }
+        let stored = self.stored(subject)?;
+        let entries = self.shelf.entries_of(subject.topic());
+        let read = self.desk.read(subject, reading, stored.as_ref(), entries, now());
+        read.map_err(|Stop(error)| refused(&error))
+    }
+
+    fn wake(&self) -> Instant {
+        let soon = Instant::now() + SHORTEST;
+        let Some(at) = self.desk.wake_at() else { return soon + Duration::from_secs(3_600) };
+        let left = u64::try_from(at.saturating_sub(now())).unwrap_or(0);
+        soon.max(Instant::now() + Duration::from_micros(left).min(Duration::from_secs(3_600)))
+    }
+
+    fn begin_commit(&mut self) -> Option<BoxFuture<'static, Ended>> {
+        let commit = self.commit.take()?;
+        let batch = self.desk.batch(BATCH_RECORDS, BATCH_BYTES);
+        Some(commit.write(batch).boxed())
+    }
+
+    async fn committed(&mut self, (commit, written): Ended) -> Result<(), Failure> {
+        self.commit = Some(commit);
+        let Written { batches, fences, behind, topics, took } = written?;
+        self.tell_epochs(&fences);
+        self.shelf.put(fences, behind).await.map_err(unreadable)?;
+        let tools = &self.shared.task.tools;
+        let (mut published, mut dropped) = (0, 0);
+        let at = now();
+        for entry in batches.iter().flat_map(|batch| &batch.entries) {
+            for outcome in &entry.outcomes {
+                metrics::event_enriched(outcome.label());
+            }
+            dropped += entry.outcomes.len() as u64;
+            for change in &entry.changes {
+                match change {
+                    Change::Publish { .. } => {
+                        published += 1;
+                        metrics::end_to_end(at.saturating_sub(entry.event.received_at));
+                    }
+                    Change::Tombstone { .. } => {
+                        published += 1;
+                        metrics::tombstone_written();
+                    }
+                    Change::DeadLetter(failure) => {
+                        tools.recorder.dead_letter(true);
+                        metrics::dead_letter_written(failure.stage, failure.class);
+                    }
+                    Change::Gap(gap) => metrics::gap_written(gap.cause.label()),
+                    _ => {}
+                }
+            }
+        }
+        tools.recorder.written(published);
+        tools.recorder.dropped(dropped.saturating_sub(published));
+        tools.recorder.committed(published, took);
+        for topic in topics {
+            (tools.uses_topic)(&self.shared.preparer.topic_name(topic));
+        }
+        let entries = batches.iter().flat_map(|batch| &batch.entries).filter(|entry| entry.is_refused);
+        let refused: Vec<Subject> = entries.filter_map(|entry| entry.subject.clone()).collect();
+        let shelf = &self.shelf;
+        // An entry that cannot be read is found so by whoever takes the next event of it.
+        self.desk.committed(&refused, &|subject| shelf.get(&subject.fence_key()).ok().flatten(), at);
+        Ok(())
+    }
+
+    /// The provider itself has gone back: that is told, and loudly.
+    fn tell_epochs(&self, fences: &[(Key, Stamp)]) {
+        let is_raised = |(key, stamp): &&(Key, Stamp)| {
+            let before = || self.shelf.get(key).ok().flatten();
+            stamp.epoch.0 > 0 && before().is_some_and(|before| before.epoch < stamp.epoch)
+        };
+        let raised: Vec<&(Key, Stamp)> = fences.iter().filter(is_raised).collect();
+        if let Some((key, stamp)) = raised.first() {
+            metrics::epochs_raised(raised.len() as u64);
+            tracing::error!(connector = &*self.shared.task.connector, records = raised.len(), first = %key,
+                epoch = stamp.epoch.0, version = %stamp.version,
+                "the provider went back: records are published under the next epoch");
+        }
+    }
+}
+
+/// What is waited for, if anything is.
+async fn next<T>(waiting: &mut Option<BoxFuture<'static, T>>) -> T {
+    match waiting {
+        Some(waiting) => waiting.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes the batches of a shard, whatever becomes of its producer.
+struct Commit {
+    shared: Arc<Shared>,
+    shard: i32,
+    writer: ShardWriter,
+    /// The last batch that was committed.
+    last: Option<String>,
+}
+
+/// What has been committed.
+#[derive(Default)]
+struct Written {
+    batches: Vec<Batch>,
+    fences: Vec<(Key, Stamp)>,
+    /// The offset behind the fences.
+    behind: Option<i64>,
+    topics: Vec<Topic>,
+    took: Duration,
+}
+
+impl Commit {
+    async fn write(mut self, batch: Batch) -> Ended {
+        let written = self.try_write(batch).await;
+        (self, written)
+    }
+
+    /// Commits all of it, in parts where the broker refuses a part.
+    async fn try_write(&mut self, batch: Batch) -> Result<Written, Failure> {
+        const ACTION: &str = "commit the batch of a shard";
+        let begun = Instant::now();
+        let mut written = Written::default();
+        let mut parts = VecDeque::from([batch]);
+        let mut backoff = Backoff::new(AGAIN, u64::from(murmur2(self.shard.to_string().as_bytes())));
+        while let Some(mut batch) = parts.pop_front() {
+            if self.shared.task.cancel.is_cancelled() && !backoff.is_fresh() {
+                return Err(Failure::passing("Stopped", "the shard is let go of before its batch was taken"));
+            }
+            let id = String::from_utf8_lossy(&write_id()).into_owned();
+            let encoded = self.shared.encode(self.shard, &id, &mut batch, now());
+            let (fences, topics) = (encoded.fences, encoded.topics);
+            let source = match self.writer.commit(encoded.batch).await {
+                Ok(committed) => {
+                    let topic = self.shared.preparer.topic_name(Topic::Fences);
+                    written.behind = committed.behind(&topic, self.shard).or(written.behind);
+                    self.done(id, batch, fences, topics, &mut written);
+                    continue;
+                }
+                Err(pipeline::Error::Transaction { source, .. }) => *source,
+                Err(error) => return Err(unwritten(ACTION, error)),
+            };
+            match source {
+                kafka::Failure::Rebuilt { source } => {
+                    // Every batch says which it is, so that its outcome can be read.
+                    let found = self.shared.known(self.shard).await?.batch;
+                    if found.as_deref() == Some(&id) {
+                        self.done(id, batch, fences, topics, &mut written);
+                    } else if found == self.last {
+                        let Some(wait) = backoff.next_wait(Retry::Later) else {
+                            return Err(Failure::transaction(ACTION, kafka::Failure::Rebuilt { source }));
+                        };
+                        sleep(wait).await;
+                        tracing::warn!(shard = self.shard, error = %Chain(&source), "a batch is committed again");
+                        parts.push_front(batch);
+                    } else {
+                        let message = format!("somebody else has written to shard {}", self.shard);
+                        return Err(Failure::passing("ShardTaken", message));
+                    }
+                }
+                kafka::Failure::Aborted { source }
+                    if source.refuses_record() && batch.entries.iter().any(Entry::may_be_refused) =>
+                {
+                    let causes = vec![Chain(&source).to_string()];
+                    let message = "Kafka does not take the record".to_owned();
+                    let class = "kafka::Error::RecordRefused";
+                    let failure = pipeline::Failure { stage: Stage::Produce, class, message, causes };
+                    for part in apart(batch, failure).into_iter().rev() {
+                        parts.push_front(part);
+                    }
+                }
+                kafka::Failure::Aborted { source } => {
+                    let Some(wait) = backoff.next_wait(source.retry()) else {
+                        return Err(Failure::transaction(ACTION, kafka::Failure::Aborted { source }));
+                    };
+                    tracing::warn!(shard = self.shard, error = %Chain(&source), ?wait, "a batch was not taken");
+                    sleep(wait).await;
+                    parts.push_front(batch);
+                }
+                failure => return Err(Failure::transaction(ACTION, failure)),
+            }
+        }
+        written.took = begun.elapsed();
+        Ok(written)
+    }
+
+    fn done(
+        &mut self,
+        id: String,
+        batch: Batch,
+        fences: Vec<(Key, Stamp)>,
+        topics: Vec<Topic>,
+        written: &mut Written,
+    ) {
+        self.last = Some(id);
+        written.batches.push(batch);
+        written.fences.extend(fences);
+        for topic in topics {
+            if !written.topics.contains(&topic) {
+                written.topics.push(topic);
+            }
+        }
+    }
+}
+
+/// Each entry for itself, so that the one is found that is refused; a single one is it.
+fn apart(mut batch: Batch, failure: pipeline::Failure) -> Vec<Batch> {
+    if batch.entries.len() <= 1 {
+        batch.entries = batch.entries.into_iter().map(|entry| entry.refused(failure.clone())).collect();
+        return vec![batch];
+    }
+    let offsets = std::mem::take(&mut batch.offsets);
+    let mut parts: Vec<Batch> =
+        batch.entries.into_iter().map(|entry| Batch { entries: vec![entry], offsets: Vec::new() }).collect();
+    if let Some(last) = parts.last_mut() {
+        last.offsets = offsets;
+    }
+    parts
+}
+
+/// What of a shard is shown in the gauges of all.
+#[derive(Default)]
+struct Gauges {
+    open: i64,
+    parked: i64,
+    fences: i64,
+}
+
+impl Gauges {
+    fn show(&mut self, desk: &Desk, shelf: &Shelf) {
+        let (open, parked) = desk.counts();
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.set(signed(open), signed(parked), i64::try_from(shelf.entries()).unwrap_or(i64::MAX));
+    }
+
+    fn set(&mut self, open: i64, parked: i64, fences: i64) {
+        if (open, parked, fences) != (self.open, self.parked, self.fences) {
+            metrics::enrich_under_way(open - self.open, parked - self.parked);
+            metrics::fences_kept(fences - self.fences);
+            (self.open, self.parked, self.fences) = (open, parked, fences);
+        }
+    }
+}
+
+impl Drop for Gauges {
+    fn drop(&mut self) {
+        self.set(0, 0, 0);
+    }
+}
