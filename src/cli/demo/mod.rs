@@ -11,13 +11,16 @@
 //! The worker subscribes at the provider as its connector declares, and at the end the provider disables one of the
 //! subscriptions: it is enabled again, and a gap tells of the time between.
 //!
+//! Behind every event the worker fetches the full record and publishes it, compacted by its key.
+//!
 //! In the middle Kafka is cut off. Deliveries go on being answered 200, from the spool, and are published when it is back.
 //! The end compares what the provider was told with what is in the topics; a difference is exit code 1, and so are an answer
-//! other than 200 or after the provider's 5 seconds, a dead letter, a task that does not run, a subscription that stays disabled, and an outage that the spool saw
-//! nothing of.
+//! other than 200 or after the provider's 5 seconds, a dead letter, a task that does not run, a record that is older than its last event, a subscription
+//! that stays disabled, and an outage that the spool saw nothing of.
 
 mod access;
 mod ledger;
+mod records;
 mod stage;
 
 use std::{
@@ -85,6 +88,8 @@ pub(super) async fn run(
 
     let verdict = stage.verdict(settled.as_deref().unwrap_or_default()).await?;
     writeln!(out, "\n{verdict}; at most {most_spooled} in the spool").map_err(outside)?;
+    let enriched = stage.enriched(PATIENCE).await?;
+    writeln!(out, "{enriched}").map_err(outside)?;
     let (runs, standing) = stage.standing(PATIENCE).await;
     writeln!(out, "{standing}").map_err(outside)?;
     let mended = stage.disable_one(PATIENCE).await;
@@ -92,11 +97,12 @@ pub(super) async fn run(
     writeln!(out, "{told}").map_err(outside)?;
     stage.stop().await?;
     writeln!(out, "\n{NOT_YET}").map_err(outside)?;
-    let holds = runs && mended.is_some() && figures.all_in_time() && verdict.holds() && most_spooled > 0;
+    let is_received = figures.all_in_time() && verdict.holds() && most_spooled > 0;
+    let holds = runs && mended.is_some() && is_received && enriched.holds();
     if holds { Ok(()) } else { Err(Failure::Reported) }
 }
 
-const NOT_YET: &str = "Not there yet: fetching the records behind events, snapshots.";
+const NOT_YET: &str = "Not there yet: snapshots.";
 
 fn line(stage: &Stage, begun: Instant, reachable: bool, out: &mut impl Write) -> Result<Figures, Failure> {
     let kafka = if reachable { "there" } else { "cut off" };

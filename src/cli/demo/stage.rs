@@ -18,13 +18,15 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access::Access,
     ledger::{Figures, Verdict},
+    records::Enriched,
 };
 use crate::{
     avro,
     cli::{Failure, outside, scratch::ScratchDirectory},
     config,
+    enrich::{Asked, asked},
     kafka::{self, Admin},
-    model::{AccountingResource, Topic, TopicPrefix},
+    model::{AccountingResource, SchemaKind, Topic, TopicPrefix},
     random,
     simulator::{
         Simulator,
@@ -41,6 +43,7 @@ use crate::{
 
 const PREFIX: &str = "demo";
 const CONNECTOR: &str = "webhooks";
+const RECORDS: &str = "records";
 const PARTITIONS: i32 = 3;
 /// What is subscribed to.
 const RESOURCES: [AccountingResource; 3] =
@@ -154,15 +157,17 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Waits until the connector's path is served and its task runs, which takes a login.
+    /// Waits until the connector's path is served and all tasks run, which takes a login.
     async fn is_running(&self) {
-        loop {
-            let status = self.ask("status").await;
-            let task = &status["tasks"][0]["state"];
-            if status["connector"]["state"] == "RUNNING" && task == "RUNNING" {
-                return;
+        for connector in [CONNECTOR, RECORDS] {
+            loop {
+                let status = self.ask_of(connector, "status").await;
+                let task = &status["tasks"][0]["state"];
+                if status["connector"]["state"] == "RUNNING" && task == "RUNNING" {
+                    break;
+                }
+                tokio::time::sleep(LOOK).await;
             }
-            tokio::time::sleep(LOOK).await;
         }
     }
 
@@ -220,9 +225,13 @@ impl Stage {
         ))
     }
 
-    /// What the worker tells of its connector.
+    /// What the worker tells of the connector that receives.
     async fn ask(&self, what: &str) -> Value {
-        let address = format!("{}/connectors/{CONNECTOR}/{what}", self.admin);
+        self.ask_of(CONNECTOR, what).await
+    }
+
+    async fn ask_of(&self, connector: &str, what: &str) -> Value {
+        let address = format!("{}/connectors/{connector}/{what}", self.admin);
         match self.client.get(&address).send().await {
             Ok(answer) => answer.json().await.unwrap_or_default(),
             Err(_) => Value::Null,
@@ -289,6 +298,57 @@ impl Stage {
         Ok(Verdict::of(entries, &records, letters.len()))
     }
 
+    /// Waits until every record is as new as the last event of it, or the time is up. How they compare.
+    pub(super) async fn enriched(&self, limit: Duration) -> Result<Enriched, Failure> {
+        let end = Instant::now() + limit;
+        loop {
+            let enriched = self.compare().await?;
+            if enriched.holds() || Instant::now() >= end {
+                return Ok(enriched);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn compare(&self) -> Result<Enriched, Failure> {
+        let prefix = TopicPrefix::new(PREFIX).map_err(outside)?;
+        let partitions: Vec<i32> = (0..PARTITIONS).collect();
+        let registry = config::Registry::open(self.registry.url().clone());
+        let decoder = avro::Decoder::new(avro::Registry::new(&registry).map_err(outside)?);
+        let (mut events, mut published) = (Vec::new(), Vec::new());
+        for resource in RESOURCES {
+            let mut read = Vec::new();
+            for (topic, into) in [
+                (Topic::AccountingEvents(resource), &mut read),
+                (Topic::AccountingRecords(resource), &mut published),
+            ] {
+                let record = Topic::AccountingRecords(resource);
+                kafka::read_to_end(
+                    &self.cluster.settings(),
+                    &topic.name(&prefix),
+                    &partitions,
+                    LIMIT,
+                    |one| {
+                        into.push((record, one));
+                    },
+                )
+                .await
+                .map_err(outside)?;
+            }
+            for (topic, event) in read {
+                let value = event.value.unwrap_or_default();
+                let (_, event) =
+                    decoder.decode_as(SchemaKind::AccountingEvent, &value).await.map_err(outside)?;
+                if let Asked::Wanted(wanted) = asked(event)
+                    && let Some(version) = wanted.floor
+                {
+                    events.push((topic, wanted.subject.key().as_str().to_owned(), version));
+                }
+            }
+        }
+        Ok(Enriched::of(&events, &published))
+    }
+
     pub(super) async fn stop(self) -> Result<(), Failure> {
         self.stop.cancel();
         let ended = timeout(LIMIT, self.running).await.map_err(outside)?;
@@ -349,24 +409,41 @@ impl Files<'_> {
         let text: String = lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
         fs::write(at("worker.properties"), text)?;
         let names = RESOURCES.map(AccountingResource::name);
-        let connector = json!({
-            "name": CONNECTOR,
-            "config": {
-                "connector.class": "WebhookSource",
-                "topic.prefix": PREFIX,
-                "topic.creation.default.partitions": PARTITIONS.to_string(),
-                "topic.creation.default.replication.factor": "1",
-                "accounting.resources": names.join(","),
-                "accounting.secret": format!("${{env:{SECRET}}}"),
-                "subscriptions.poll.interval.ms": "500",
-                "provider.base.url": simulator.base_url().to_string(),
-                "provider.auth.url": simulator.auth_url().to_string(),
-                "provider.subscription.key": format!("${{env:{SUBSCRIPTION_KEY}}}"),
-                "oauth.client.id": simulator.provider().settings.client.id,
-                "oauth.client.secret": format!("${{env:{CLIENT_SECRET}}}"),
-            },
+        let common = json!({
+            "topic.prefix": PREFIX,
+            "topic.creation.default.partitions": PARTITIONS.to_string(),
+            "topic.creation.default.replication.factor": "1",
+            "provider.base.url": simulator.base_url().to_string(),
+            "provider.auth.url": simulator.auth_url().to_string(),
+            "provider.subscription.key": format!("${{env:{SUBSCRIPTION_KEY}}}"),
+            "oauth.client.id": simulator.provider().settings.client.id,
+            "oauth.client.secret": format!("${{env:{CLIENT_SECRET}}}"),
         });
-        fs::write(self.connector(), connector.to_string())
+        let connector = |name: &str, own: Value| {
+            let mut config = common.clone();
+            if let (Value::Object(config), Value::Object(own)) = (&mut config, own) {
+                config.extend(own);
+            }
+            json!({ "name": name, "config": config }).to_string()
+        };
+        let webhooks = json!({
+            "connector.class": "WebhookSource",
+            "accounting.resources": names.join(","),
+            "accounting.secret": format!("${{env:{SECRET}}}"),
+            "subscriptions.poll.interval.ms": "500",
+        });
+        let records = json!({
+            "connector.class": "RecordSource",
+            "tasks.max": "1",
+            "enrich.resources": names.join(","),
+            "snapshot.lists": "",
+            // A provider that is in the same process bears more, and is asked about a deleted record sooner again.
+            "budget.requests.per.second": "2000",
+            "budget.company.requests.per.second": "500",
+            "tombstones.confirm.ms": "1000",
+        });
+        fs::write(at("connectors").join("records.json"), connector(RECORDS, records))?;
+        fs::write(self.connector(), connector(CONNECTOR, webhooks))
     }
 
     /// Where the connector's file is.

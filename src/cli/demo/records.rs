@@ -1,0 +1,127 @@
+//! The records behind the events: whether each is as new as the last thing that was told of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use crate::{
+    kafka::Received,
+    model::{SequenceVersion, Topic},
+};
+
+/// What was told of records, and what is published of them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Enriched {
+    /// Records that were told of.
+    pub(super) records: usize,
+    /// Events that told of them.
+    pub(super) events: usize,
+    /// Records that are older than what was told of them, or not there.
+    pub(super) behind: usize,
+    /// Of all, those that are deleted.
+    pub(super) deleted: usize,
+    /// Values that came after a newer one of the same record.
+    pub(super) back: usize,
+}
+
+/// Key and version of what was published or told of.
+type Told = (String, SequenceVersion);
+
+impl Enriched {
+    /// By what is in the event topics and what is in the record topics. `told` says which record an event is about.
+    pub(super) fn of(events: &[(Topic, String, SequenceVersion)], published: &[(Topic, Received)]) -> Self {
+        let mut wanted: BTreeMap<(Topic, &str), &SequenceVersion> = BTreeMap::new();
+        for (topic, key, version) in events {
+            let known = wanted.entry((*topic, key)).or_insert(version);
+            *known = (*known).max(version);
+        }
+        let (mut found, mut ended, mut back) = (BTreeMap::new(), BTreeSet::new(), 0);
+        for (topic, record) in published {
+            let Some((key, version)) = told(record) else { continue };
+            let place = (*topic, key);
+            match record.value {
+                Some(_) => drop(ended.remove(&place)),
+                None => drop(ended.insert(place.clone())),
+            }
+            let before = found.insert(place, version.clone());
+            back += usize::from(before.is_some_and(|before| before > version));
+        }
+        let is_behind = |((topic, key), version): (&(Topic, &str), &&SequenceVersion)| {
+            found.get(&(*topic, (*key).to_owned())).is_none_or(|found| found < *version)
+        };
+        Self {
+            records: wanted.len(),
+            events: events.len(),
+            behind: wanted.iter().filter(|one| is_behind(*one)).count(),
+            deleted: ended.len(),
+            back,
+        }
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.records > 0 && self.behind == 0 && self.back == 0
+    }
+}
+
+fn told(record: &Received) -> Option<Told> {
+    let key = std::str::from_utf8(record.key.as_deref()?).ok()?.to_owned();
+    let (_, version) = record.headers.iter().find(|(name, _)| name == "tributary.version")?;
+    Some((key, SequenceVersion::parse(std::str::from_utf8(version).ok()?).ok()?))
+}
+
+impl fmt::Display for Enriched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, events, behind, deleted, back } = self;
+        write!(
+            f,
+            "{records} records behind {events} events: {behind} behind what was told of them, {deleted} of them deleted, {back} \
+             values out of order"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::model::AccountingResource;
+
+    const TOPIC: Topic = Topic::AccountingRecords(AccountingResource::Customers);
+
+    fn record(key: &str, version: &str, value: Option<&'static [u8]>) -> (Topic, Received) {
+        let headers = vec![("tributary.version".to_owned(), Bytes::copy_from_slice(version.as_bytes()))];
+        let record = Received {
+            topic: "t".into(),
+            partition: 0,
+            offset: 0,
+            key: Some(Bytes::copy_from_slice(key.as_bytes())),
+            value: value.map(Bytes::from_static),
+            headers,
+            timestamp_ms: None,
+        };
+        (TOPIC, record)
+    }
+
+    fn event(key: &str, version: &str) -> (Topic, String, SequenceVersion) {
+        (TOPIC, key.to_owned(), SequenceVersion::parse(version).unwrap())
+    }
+
+    #[test]
+    fn a_record_is_behind_until_its_last_event_is_reached_and_a_value_that_goes_back_is_seen() {
+        let events = [event("c/a", "9"), event("c/a", "10"), event("c/b", "3"), event("c/d", "1")];
+        let a = record("c/a", "9", Some(b"x"));
+        let both = [a.clone(), record("c/b", "3", None)];
+
+        let part = Enriched::of(&events, &both);
+        assert_eq!((part.records, part.events, part.behind, part.deleted, part.back), (3, 4, 2, 1, 0));
+        assert!(!part.holds());
+
+        let more =
+            [record("c/a", "10", Some(b"x")), record("c/b", "3", None), record("c/d", "2", Some(b"x"))];
+        assert!(Enriched::of(&events, &more).holds());
+        let back = [more.to_vec(), vec![a]].concat();
+        assert_eq!(Enriched::of(&events, &back).back, 1);
+    }
+}
