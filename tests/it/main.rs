@@ -40,6 +40,8 @@ mod dead_letters;
 mod declared;
 mod dependencies;
 mod driver;
+#[cfg(feature = "simulator")]
+mod enrich;
 mod fencing;
 mod fuzz;
 mod grants;
@@ -107,6 +109,8 @@ fn main() -> ExitCode {
         declared::tests(),
         dependencies::tests(),
         driver::tests(),
+        #[cfg(feature = "simulator")]
+        enrich::tests(),
         fencing::tests(),
         fuzz::tests(),
         grants::tests(),

@@ -164,7 +164,8 @@ impl Verdict {
 }
 
 impl Faults {
-    fn add(&mut self, name: impl FnOnce() -> String) {
+    /// One more, which is named if it is one of the first.
+    pub(crate) fn add(&mut self, name: impl FnOnce() -> String) {
         self.count += 1;
         if self.named.len() < NAMED {
             self.named.push(name());

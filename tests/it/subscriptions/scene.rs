@@ -1,46 +1,48 @@
-//! Workers that receive over TLS, the simulated provider that finds them under one name, and both sides' books.
+//! A [`Stage`] with one connector that subscribes, and both sides' books.
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 use tributary::config;
 use tributary::kafka::Admin;
 use tributary::model::{Moment, Phase, Target, TopicPrefix, Wish};
-use tributary::simulator::Simulator;
 use tributary::simulator::accounting::{WebhookState, WebhookTruth};
 use tributary::simulator::settings::Settings;
 use tributary::webhooks::subscriptions::{Change, Ledger};
 use tributary::worker::ledger::{Handle, Ledgers};
 
 use crate::simulator::{KEY, start};
-use crate::support::login::{Login, http};
-use crate::support::tributary::Tributary;
-use crate::support::{Error, Result, Shared, prefix, run_directory};
+pub(super) use crate::support::stage::{HOST, LIMIT};
+use crate::support::stage::{STEP, Stage, delivering};
+use crate::support::{Error, Result, Shared};
 
 pub(super) const CONNECTOR: &str = "hooks";
-/// What a busy machine may need; nothing waits this long when all is well.
-pub(super) const LIMIT: Duration = Duration::from_secs(90);
 /// How often the provider is asked how a subscription stands.
 pub(super) const POLL: Duration = Duration::from_millis(300);
-/// How often a condition is looked at that gives no sign.
-const STEP: Duration = Duration::from_millis(50);
-/// The receivers' name, which leads to one of them.
-pub(super) const HOST: &str = "hooks.example.com";
-const ENCRYPTION_KEY: &str = "the key of the grants here, long enough";
 pub(super) const SECRET: &str = "0123456789abcdef-first";
 
 /// A provider whose clock runs, workers of one group, and one connector.
 pub(super) struct Scene {
-    pub(super) simulator: Simulator,
-    pub(super) workers: Vec<Tributary>,
+    stage: Stage,
     pub(super) prefix: String,
-    http: reqwest::Client,
+}
+
+impl Deref for Scene {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+impl DerefMut for Scene {
+    fn deref_mut(&mut self) -> &mut Stage {
+        &mut self.stage
+    }
 }
 
 impl Scene {
@@ -51,50 +53,18 @@ impl Scene {
         count: usize,
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
-        let simulator = start(|settings| {
-            settings.frozen_at = None;
-            settings.knobs.delivery.trust_any = true;
-            settings.knobs.accounting.retries = vec![100, 200];
-            adjust(settings);
-        })
-        .await;
-        let group = prefix(name);
-        let directory = run_directory::create(name)?;
-        let (certificate, key) = certificate(&directory)?;
-        let advertised = format!("https://{HOST}");
         let properties = [
-            ("grant.encryption.key", ENCRYPTION_KEY),
-            ("value.converter.schema.registry.url", shared.registry()),
-            ("webhook.listeners", "https://127.0.0.1:0"),
-            ("webhook.ssl.certificate.location", &*certificate),
-            ("webhook.ssl.key.location", &*key),
-            ("webhook.advertised.url", &*advertised),
             ("secrets.reload.interval.ms", "1000"),
             ("log.filter", "info,tributary::worker::reconciler=debug"),
         ];
-        let workers = (0..count).map(|_| Tributary::start_in(&group, shared.bootstrap(), name, &properties));
-        let workers = try_join_all(workers).await?;
-        let scene = Self { simulator, workers, prefix: format!("{group}-{CONNECTOR}"), http: http() };
-        scene.reach(0)?;
-        Ok(scene)
-    }
-
-    /// Deliveries come to this worker from now on.
-    pub(super) fn reach(&self, worker: usize) -> Result<()> {
-        let said = self.workers[worker].said();
-        let address = said.lines().find_map(|line| line.split_once(" receives deliveries on "));
-        let address = address.and_then(|(_, address)| address.trim().parse::<SocketAddr>().ok());
-        let address = address.ok_or_else(|| self.workers[worker].error("it receives nowhere"))?;
-        self.resolve(address);
-        Ok(())
-    }
-
-    /// Both names of the receivers lead here.
-    pub(super) fn resolve(&self, address: SocketAddr) {
-        self.simulator.provider().turn(|knobs| {
-            let names = [HOST.to_owned(), format!("other.{HOST}")];
-            knobs.delivery.resolve.extend(names.map(|name| (name, address)));
-        });
+        let simulator = start(|settings| {
+            delivering(settings);
+            adjust(settings);
+        })
+        .await;
+        let stage = Stage::start(&shared.into(), name, count, &properties, simulator).await?;
+        let prefix = format!("{}-{CONNECTOR}", stage.group);
+        Ok(Self { stage, prefix })
     }
 
     /// The receivers have this name from their next life on.
@@ -114,27 +84,12 @@ impl Scene {
     /// Has the connector, with these settings over those it needs, and somebody logged in for it.
     pub(super) async fn connect(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.configure(settings).await?;
-        let log = run_directory::create("login")?.join("log");
-        let login = Login::begin(Path::new(CONNECTOR), self.workers[0].config(), &log, &[])?;
-        login.finish(&self.http).await.map(drop)
-    }
-
-    /// Asks once for the connector with this configuration.
-    pub(super) async fn put(&self, config: &Value) -> Result<(u16, Value)> {
-        self.ask(0, "PUT", &format!("/connectors/{CONNECTOR}/config"), Some(config)).await
+        self.stage.login(CONNECTOR).await
     }
 
     /// Has the connector with these settings.
     pub(super) async fn configure(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let config = self.config(settings);
-        let end = Instant::now() + LIMIT;
-        loop {
-            match self.put(&config).await {
-                Ok((200 | 201, _)) => return Ok(()),
-                Ok((503, _)) | Err(_) if Instant::now() < end => sleep(STEP).await,
-                other => return Err(Error(format!("connect: {other:?}"))),
-            }
-        }
+        self.stage.configure(CONNECTOR, &self.config(settings)).await
     }
 
     /// The connector's configuration with these settings over those it needs.
@@ -167,35 +122,11 @@ impl Scene {
         config
     }
 
-    /// Asks a worker over its REST API.
-    pub(super) async fn ask(
-        &self,
-        worker: usize,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(u16, Value)> {
-        let (status, text) = self.workers[worker].ask(&self.http, method, path, body).await?;
-        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
-    }
-
-    /// What a worker shows of a metric: its lines, by labels.
-    pub(super) async fn metric(&self, worker: usize, name: &str) -> Result<Vec<(String, f64)>> {
-        let (_, text) = self.workers[worker].ask(&self.http, "GET", "/metrics", None).await?;
-        let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
-        let one = |line: &str| {
-            let (labels, value) = line.rsplit_once("} ")?;
-            Some((labels.to_owned(), value.parse().ok()?))
-        };
-        Ok(lines.filter_map(one).collect())
-    }
-
     /// Which worker runs the task, by the word of the first that answers.
     pub(super) async fn runs_on(&self) -> Result<usize> {
-        let (_, status) = self.ask(0, "GET", &format!("/connectors/{CONNECTOR}/status"), None).await?;
-        let id = status["tasks"][0]["worker_id"].as_str().unwrap_or_default().to_owned();
-        let place = self.workers.iter().position(|worker| worker.url().ends_with(&id) && !id.is_empty());
-        place.ok_or_else(|| self.workers[0].error(&format!("the task is nowhere: {status}")))
+        let tasks = self.stage.runs_on(0, CONNECTOR).await?;
+        let place = tasks.first().copied().flatten();
+        place.ok_or_else(|| self.error("the task is nowhere"))
     }
 
     /// The ledger, followed by this process.
@@ -257,10 +188,7 @@ impl Watched {
             }
         };
         let said = timeout(LIMIT, waiting).await;
-        said.map_err(|_| {
-            let log: String = scene.workers.iter().map(|one| one.error("").to_string()).collect();
-            Error(format!("not {what}: {:#?}\n{log}", short(&self.now())))
-        })
+        said.map_err(|_| scene.error(&format!("not {what}: {:#?}", short(&self.now()))))
     }
 }
 
@@ -286,17 +214,4 @@ pub(super) fn active(ledger: &Ledger) -> Vec<Target> {
         all == [Phase::Active]
     };
     targets.into_iter().filter(is_active).collect()
-}
-
-/// Makes a certificate for the receivers; its file and that of its key.
-fn certificate(directory: &Path) -> Result<(String, String)> {
-    let certified = rcgen::generate_simple_self_signed([HOST.to_owned()])
-        .map_err(|error| Error(format!("make a certificate: {error}")))?;
-    let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
-    let write = |path: &Path, text: String| {
-        fs::write(path, text).map_err(|error| Error(format!("write {}: {error}", path.display())))
-    };
-    write(&certificate, certified.cert.pem())?;
-    write(&key, certified.signing_key.serialize_pem())?;
-    Ok((certificate.display().to_string(), key.display().to_string()))
 }

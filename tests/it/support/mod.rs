@@ -6,7 +6,7 @@
 //! network between. Every child is started by [`process`] and dies with the test run, however that ends.
 //! [`login`] is `tributary auth login` and a person who plays along, [`browser`] a real browser without a window; [`secrets`] searches
 //! what was written for what must not be, [`traced`] does so over a whole run. [`dice`] has the numbers of tests that draw.
-//! [`place`] is where a test publishes through the product, [`examples`] is what.
+//! [`place`] is where a test publishes through the product, [`examples`] is what. `stage` has workers that the simulated provider delivers to.
 
 pub(crate) mod breakable;
 pub(crate) mod broker;
@@ -27,6 +27,8 @@ pub(crate) mod registry;
 pub(crate) mod run_directory;
 pub(crate) mod secrets;
 pub(crate) mod shared;
+#[cfg(feature = "simulator")]
+pub(crate) mod stage;
 pub(crate) mod topics;
 pub(crate) mod traced;
 pub(crate) mod tributary;

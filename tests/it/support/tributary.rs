@@ -55,6 +55,16 @@ impl Tributary {
         self.process.kill();
     }
 
+    /// SIGSTOP: connections stay open and nothing answers.
+    pub(crate) fn pause(&self) -> Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// SIGCONT, after [`Tributary::pause`].
+    pub(crate) fn resume(&self) -> Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
     /// SIGTERM, and an orderly end.
     pub(crate) async fn stop(&self) -> Result<()> {
         self.process.signal(Signal::TERM)?;
@@ -87,6 +97,12 @@ impl Tributary {
         self.process.wait(START_LIMIT).await.map(drop)
     }
 
+    /// Its process id.
+    #[allow(dead_code, reason = "for the benchmark, which looks at what it takes of the machine")]
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Where its REST API is.
     pub(crate) fn url(&self) -> &str {
         &self.url
@@ -112,6 +128,11 @@ impl Tributary {
     /// Its properties file.
     pub(crate) fn config(&self) -> &Path {
         &self.config
+    }
+
+    /// Its state directory.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.directory.join("state")
     }
 
     /// All it has written so far.

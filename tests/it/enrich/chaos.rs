@@ -1,0 +1,153 @@
+//! Everything goes wrong at once, and in the end the topics are what the provider has.
+//!
+//! Webhooks come twice, in another order, late or never; reads are stale, throttled, cut off or fail; every few seconds a worker
+//! is killed, or frozen until another has taken over and then revived, or the broker is. Then all is well again, what was lost is
+//! told by a later change, and the checker judges. `TRIBUTARY_TEST_CYCLES` and `TRIBUTARY_TEST_SEED` say how often, and what is
+//! drawn.
+
+use std::time::{Duration, Instant};
+
+use tributary::avro::embedded::Server;
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::knobs::{Effect, Fault, Latency, Status, Target, Tells};
+
+use super::scene::{Mix, Options, Scene};
+use crate::support::dice::{Dice, seed};
+use crate::support::harness::Test;
+use crate::support::stage::Ground;
+use crate::support::{Error, Result, breakable, cycles};
+
+/// The cycles of a run that nobody asked more of: each disaster once.
+const CYCLES: u32 = 3;
+/// Changes a second.
+const RATE: f64 = if cfg!(debug_assertions) { 20.0 } else { 100.0 };
+/// How long changes are told badly before something dies.
+const CALM: Duration = Duration::from_millis(1500);
+
+/// All tests of this module.
+pub(crate) fn tests() -> Vec<Test> {
+    let name = concat!(module_path!(), "::topics_are_what_the_provider_has_whatever_went_wrong_on_the_way");
+    let run = topics_are_what_the_provider_has_whatever_went_wrong_on_the_way;
+    // A cycle takes some ten seconds, on a machine that does other things twice that.
+    vec![Test::disturbing(name, run).within(180 + 20 * u64::from(cycles(CYCLES)))]
+}
+
+/// What happens to those who work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disaster {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP until another has taken over, then SIGCONT.
+    Freeze,
+    /// SIGKILL of the broker, which comes back with its data.
+    Broker,
+}
+
+/// Each comes once before any comes again, in an order that is drawn.
+fn disasters(dice: &mut Dice) -> Vec<Disaster> {
+    let mut left = vec![Disaster::Kill, Disaster::Freeze, Disaster::Broker];
+    let mut drawn = Vec::new();
+    while !left.is_empty() {
+        drawn.push(left.swap_remove(dice.below(left.len() as u64) as usize));
+    }
+    drawn
+}
+
+async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Result<()> {
+    let (seed, began) = (seed(), Instant::now());
+    let mut dice = Dice(seed);
+    let mut broker = breakable::take().await?;
+    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
+    let options = Options {
+        workers: 2,
+        resources: &[Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons],
+        // As short as the broker allows, so that others soon take over.
+        properties: &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")],
+        ..Options::default()
+    };
+    let mut scene = Scene::start(ground, "enrich-chaos", options, |settings| {
+        settings.world.companies = 8;
+        settings.world.seed = seed;
+    })
+    .await?;
+    scene.warm().await?;
+
+    let (mut changes, mut planned) = (0, Vec::new());
+    for cycle in 0..cycles(CYCLES) {
+        if planned.is_empty() {
+            planned = disasters(&mut dice);
+        }
+        let disaster = planned.pop().unwrap_or(Disaster::Kill);
+        let victim = dice.below(2) as usize;
+        let told =
+            |error: Error| Error(format!("seed {seed}, cycle {cycle}, {disaster:?} of {victim}: {error}"));
+        spoil(&scene);
+        let load = scene.load(RATE, Mix::All);
+        // No wait for something that happens: for so long changes are told badly.
+        tokio::time::sleep(CALM).await;
+        match disaster {
+            Disaster::Broker => broker.restart().await.map_err(told)?,
+            Disaster::Kill | Disaster::Freeze => strike(&mut scene, disaster, victim).await.map_err(told)?,
+        }
+        changes += load.stop();
+        // Only changes that a later one makes up for are lost: of a delete nobody would ever hear again.
+        scene.provider().turn(|knobs| knobs.delivery.lose = 0.2);
+        let load = scene.load(RATE, Mix::Updates);
+        tokio::time::sleep(CALM / 2).await;
+        changes += load.stop();
+        scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
+    }
+    scene.calm();
+    let lost = scene.make_up_for_lost();
+    scene.quiesce().await?;
+    let verdict = scene.verdict().await?;
+
+    println!(
+        "enrich, chaos: seed {seed}, {} disasters in {:.0?}, {changes} changes, {lost} records told of again; {verdict}",
+        cycles(CYCLES),
+        began.elapsed()
+    );
+    verdict.assert_sound();
+    assert!(lost > 0 && changes > RATE as u64, "{lost} lost of {changes}");
+    Ok(())
+}
+
+/// A worker dies or stands still until the other has all its tasks, and comes back.
+async fn strike(scene: &mut Scene, disaster: Disaster, victim: usize) -> Result<()> {
+    let other = 1 - victim;
+    scene.reach(other)?;
+    if disaster == Disaster::Kill {
+        scene.workers[victim].kill();
+        scene.until_taken_over(&[other]).await?;
+        return scene.workers[victim].start_again().await;
+    }
+    scene.workers[victim].pause()?;
+    let taken = scene.until_taken_over(&[other]).await;
+    scene.workers[victim].resume()?;
+    taken
+}
+
+/// Nothing is told as it should be, and reads fail in every way that passes.
+fn spoil(scene: &Scene) {
+    let fault = |effect, share| {
+        let on = Target {
+            method: Some("GET".to_owned()),
+            path: Some("/accounting".to_owned()),
+            ..Target::default()
+        };
+        Fault { on, effect, share, times: None, skip: 0 }
+    };
+    scene.provider().turn(|knobs| {
+        let delivery = &mut knobs.delivery;
+        (delivery.duplicate, delivery.reorder) = (0.1, 0.2);
+        delivery.delay = Latency::Uniform(0.0, 300.0);
+        (knobs.reads.replica_lag, knobs.reads.replica_share) = (700, 0.3);
+        knobs.faults = vec![
+            fault(Effect::Throttle { seconds: 1, tells: Tells::Both }, 0.02),
+            fault(Effect::Status(Status::SERVER_ERROR), 0.03),
+            fault(Effect::Drop, 0.02),
+            fault(Effect::Truncate, 0.02),
+        ];
+    });
+}

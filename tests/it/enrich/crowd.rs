@@ -1,0 +1,50 @@
+//! Three workers under load, of which one dies again and again and another joins: the shards move, and no key has two writers.
+//!
+//! Who wrote a record cannot be seen from outside; that two did would show as a version twice, or as one that goes back.
+//! `TRIBUTARY_TEST_CYCLES` says how often.
+
+use tributary::simulator::catalog::Resource;
+
+use super::scene::{Mix, Options, Scene};
+use crate::support::harness::Test;
+use crate::support::{Result, Shared, cycles};
+
+const CYCLES: u32 = 2;
+const WORKERS: usize = 3;
+/// Changes a second: what a build for debugging manages beside all else, and what is asked for in one for use.
+const RATE: f64 = if cfg!(debug_assertions) { 40.0 } else { 300.0 };
+
+/// All tests of this module.
+pub(crate) fn tests() -> Vec<Test> {
+    let name = concat!(module_path!(), "::no_key_has_two_writers_while_workers_come_and_go_under_load");
+    let limit = 180 + 30 * u64::from(cycles(CYCLES));
+    vec![Test::real(name, no_key_has_two_writers_while_workers_come_and_go_under_load).within(limit)]
+}
+
+async fn no_key_has_two_writers_while_workers_come_and_go_under_load(shared: &'static Shared) -> Result<()> {
+    let resources = [Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons];
+    let options = Options { workers: WORKERS, resources: &resources, ..Options::default() };
+    let mut scene = Scene::start(shared.into(), "enrich-crowd", options, |settings| {
+        settings.world.companies = 12;
+    })
+    .await?;
+    scene.warm().await?;
+
+    let load = scene.load(RATE, Mix::All);
+    for cycle in 0..cycles(CYCLES) as usize {
+        let dies = cycle % WORKERS;
+        let others: Vec<usize> = (0..WORKERS).filter(|worker| *worker != dies).collect();
+        scene.reach(others[0])?;
+        scene.workers[dies].kill();
+        scene.until_taken_over(&others).await?;
+        scene.workers[dies].start_again().await?;
+    }
+    let changes = load.stop();
+    scene.quiesce().await?;
+    let verdict = scene.verdict().await?;
+
+    println!("enrich, crowd: {} kills, {changes} changes; {verdict}", cycles(CYCLES));
+    verdict.assert_sound();
+    assert!(changes > RATE as u64, "there was no load: {changes}");
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Events that nobody can make anything of, and records that do not fit: told why, put aside, and the rest flows on.
+
+use std::collections::BTreeSet;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use serde_json::{Value, json};
+use tributary::kafka::Admin;
+use tributary::model::{
+    AccountingEvent, AccountingResource, EncodedRecord, Meta, Origin, Outgoing, Reception, Topic,
+};
+use tributary::pipeline::{Layout, Preparer};
+use tributary::simulator::catalog::{Kind, Resource};
+
+use super::checker::{Spot, check};
+use super::scene::{Options, PARTITIONS, Scene};
+use crate::support::place::Place;
+use crate::support::{Error, Result, Shared, run_directory};
+
+crate::tests! {
+    real events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_flows_on within 240;
+    real a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbours_are_published within 240;
+}
+
+const CUSTOMERS: AccountingResource = AccountingResource::Customers;
+const JOURNALS: AccountingResource = AccountingResource::Journals;
+
+async fn events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_flows_on(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared.into(), "enrich-input", Options::default(), |_| {}).await?;
+    scene.warm().await?;
+    let preparer = preparer(&scene).await?;
+    let (customer, journal) = {
+        let living = scene.living();
+        let first = |resource| *living.iter().find(|place| place.resource == resource).unwrap();
+        (first(Resource::Customers), first(Resource::Journals))
+    };
+    let (id, company) = (scene.id(customer), scene.provider().world().company_id(0));
+    let updated = |company: &str, data: &str| event(&preparer, CUSTOMERS, "CustomerUpdated", company, data);
+    let good = updated(&company, &json!({ "CorrelationId": id, "SequenceVersion": "1" }).to_string());
+    let whole = good.value.clone().unwrap();
+    let with = |value: &[u8]| EncodedRecord { value: Some(value.to_vec().into()), ..good.clone() };
+
+    let bad = [
+        (
+            "no number",
+            updated(&company, &json!({ "CorrelationId": id, "SequenceVersion": "12a" }).to_string()),
+        ),
+        ("negative", updated(&company, &json!({ "CorrelationId": id, "SequenceVersion": "-5" }).to_string())),
+        ("no id", updated(&company, &json!({ "SequenceVersion": "5" }).to_string())),
+        ("empty id", updated(&company, &json!({ "CorrelationId": "", "SequenceVersion": "5" }).to_string())),
+        ("no JSON", updated(&company, "not JSON at all")),
+        ("unknown resource", with(&replaced(&whole, b"customers", b"custodian"))),
+        ("no Avro", with(b"not Avro at all")),
+        ("unknown schema", with(&[&[0, 0x7f, 0xff, 0xff, 0xff], &whole[5..]].concat())),
+        ("cut off", with(&whole[..whole.len() / 2])),
+        ("too long", with(&[&whole[..], b"and more"].concat())),
+        (
+            "foreign",
+            updated("nobody:1:CM:0", &json!({ "CorrelationId": id, "SequenceVersion": "5" }).to_string()),
+        ),
+    ];
+    let mut spots: BTreeSet<Spot> = BTreeSet::new();
+    for (_, record) in &bad {
+        spots.insert(write(&scene, record).await?);
+        // Something good after each of them, in the same partition.
+        scene.act(customer, Kind::Updated);
+    }
+    // A journal that lives is said to be deleted: whoever looks finds it.
+    let version = scene.act(journal, Kind::Updated).to_string();
+    let lie = json!({ "CorrelationId": scene.id(journal), "SequenceVersion": version }).to_string();
+    write(&scene, &event(&preparer, JOURNALS, "JournalDeleted", &company, &lie)).await?;
+    scene.update(&scene.living());
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+
+    let verdict = check(&evidence);
+    println!("enrich, input: {verdict}");
+    verdict.assert_sound();
+    let letters: BTreeSet<Spot> = evidence.letters.iter().filter_map(|letter| letter.spot.clone()).collect();
+    assert_eq!(letters, spots, "{:?}", evidence.letters);
+    assert_eq!(evidence.letters.len(), bad.len(), "{:?}", evidence.letters);
+    assert_eq!(evidence.tombstones(), 0);
+    // Excused by its dead letters in the checker's eyes, so held against the truth here: nothing of it was left behind.
+    let newest = evidence.last()[&scene.name(customer)];
+    let truth = scene.provider().world().find(Resource::Customers, &id).unwrap().1.sequence;
+    assert_eq!(newest.version, Some(truth));
+    scene.until_taken_over(&[0]).await
+}
+
+async fn a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbours_are_published(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared.into(), "enrich-large", Options::default(), |_| {}).await?;
+    scene.warm().await?;
+    let before = scene.evidence().await?;
+
+    // Smaller than any customer with its headers.
+    limit(&scene, &scene.topic(Topic::AccountingRecords(CUSTOMERS)), "250").await?;
+    let (customers, journals): (Vec<_>, Vec<_>) =
+        scene.living().into_iter().partition(|place| place.resource == Resource::Customers);
+    for place in customers.iter().chain(&journals) {
+        scene.act(*place, Kind::Updated);
+    }
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+
+    let verdict = check(&evidence);
+    println!("enrich, large: {verdict}");
+    verdict.assert_sound();
+    let told = evidence.events.iter().filter(|event| event.resource == CUSTOMERS);
+    let told: BTreeSet<&Spot> = told.map(|event| &event.spot).collect();
+    let letters: BTreeSet<&Spot> =
+        evidence.letters.iter().filter_map(|letter| letter.spot.as_ref()).collect();
+    assert_eq!(letters.len(), customers.len(), "{:?}", evidence.letters);
+    assert!(letters.is_subset(&told), "{letters:?}");
+    assert_eq!(evidence.lines[&CUSTOMERS], before.lines[&CUSTOMERS]);
+    assert_eq!(evidence.lines[&JOURNALS].len(), before.lines[&JOURNALS].len() + journals.len());
+    scene.until_taken_over(&[0]).await
+}
+
+/// What makes records for the scene's topics.
+async fn preparer(scene: &Scene) -> Result<Preparer> {
+    let place = Place {
+        prefix: scene.prefix.clone(),
+        kafka: scene.kafka(),
+        admin: Admin::Real(scene.kafka()),
+        registry: tributary::config::Registry::open(scene.ground.registry.parse().unwrap()),
+        state_dir: run_directory::create("enrich-input")?,
+    };
+    let topics = [Topic::AccountingEvents(CUSTOMERS), Topic::AccountingEvents(JOURNALS)];
+    let layout = Layout { partitions: Some(PARTITIONS), ..place.layout(topics) };
+    let publisher =
+        place.open(&layout).await.map_err(|error| Error(format!("open {}: {error}", place.prefix)))?;
+    Ok(publisher.preparer().clone())
+}
+
+/// An event as a receiver publishes it, with this `JsonData`.
+fn event(
+    preparer: &Preparer,
+    resource: AccountingResource,
+    kind: &str,
+    company: &str,
+    data: &str,
+) -> EncodedRecord {
+    let body: Value = json!({
+        "WebhookId": "w", "OutgoingId": "o", "TenantId": "tenant-1",
+        "ExtraPartitionInformation": { "PartitionClientId": company, "UserName": "somebody" },
+        "EventType": { "AppName": "Svc", "Domain": "ACC", "EventType": kind },
+        "Timestamp": 638_505_760_891_234_567_i64,
+        "JsonData": data,
+    });
+    let reception = Reception { connector: super::scene::HOOKS, received_at: 1_790_000_000_000_000 };
+    let event = AccountingEvent::from_json(body.to_string().as_bytes(), resource, reception).unwrap();
+    let outgoing = Outgoing::new(event.into(), Meta::new("straight", Origin::Webhook)).unwrap();
+    preparer.prepare(&outgoing).unwrap()
+}
+
+async fn write(scene: &Scene, record: &EncodedRecord) -> Result<Spot> {
+    let value = record.value.as_deref().unwrap_or_default();
+    let offset = scene.produce(&record.topic, record.partition, &record.key, value).await?;
+    Ok((record.topic.to_string(), record.partition, offset))
+}
+
+/// The first of these pieces becomes another of the same length.
+fn replaced(bytes: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
+    let at = bytes.windows(piece.len()).position(|window| window == piece).unwrap();
+    [&bytes[..at], by, &bytes[at + piece.len()..]].concat()
+}
+
+/// The broker takes no larger batches into this topic from now on.
+async fn limit(scene: &Scene, topic: &str, bytes: &str) -> Result<()> {
+    let failed = |error: String| Error(format!("limit {topic} to {bytes} bytes: {error}"));
+    let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", &scene.ground.bootstrap)
+        .create()
+        .map_err(|error| failed(error.to_string()))?;
+    // What is not named falls back to the broker's default.
+    let config = AlterConfig::new(ResourceSpecifier::Topic(topic))
+        .set("cleanup.policy", "compact")
+        .set("max.message.bytes", bytes);
+    let altered = admin.alter_configs(&[config], &AdminOptions::new()).await;
+    for one in altered.map_err(|error| failed(error.to_string()))? {
+        one.map_err(|(_, code)| failed(code.to_string()))?;
+    }
+    Ok(())
+}

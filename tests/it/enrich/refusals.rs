@@ -1,0 +1,219 @@
+//! Records that cannot be read and are not gone: whatever the reason, not one tombstone, and all of it once it passes.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tributary::simulator::catalog::{Kind, Resource};
+use tributary::simulator::clock::ticks;
+use tributary::simulator::knobs::{Effect, Fault, Status, Target};
+use tributary::simulator::world::Place;
+
+use super::checker::{Name, check};
+use super::evidence::{gaps, lines, parked};
+use super::scene::{CONFIRM, Options, RECORDS, Scene};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_no_tombstone within 240;
+    real a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_says_so_itself within 240;
+    real a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_other within 240;
+    real a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_once_it_is_right within 240;
+    real a_record_that_cannot_be_read_up_to_the_horizon_is_a_dead_letter_and_a_gap_and_never_a_tombstone within 240;
+}
+
+/// Longer than anything here is patient.
+const LAG: u64 = 3_600_000;
+
+fn journals() -> Options<'static> {
+    Options { resources: &[Resource::Journals, Resource::Customers], ..Options::default() }
+}
+
+async fn a_replica_that_lags_longer_than_every_retry_costs_no_record_and_makes_no_tombstone(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared.into(), "enrich-lag", journals(), |_| {}).await?;
+    scene.warm().await?;
+
+    scene.provider().turn(|knobs| knobs.reads.replica_lag = LAG);
+    let since = scene.provider().gateway.request_count();
+    let first = scene.living();
+    let mut changed: Vec<Place> = first.iter().filter(|place| place.index == 1).copied().collect();
+    scene.update(&changed);
+    // The replica has never heard of these: for it they are as good as deleted.
+    changed.extend((0..3).map(|company| scene.create(Resource::Journals, Some(company))));
+    let deleted: Vec<Place> =
+        first.into_iter().filter(|place| place.index == 0 && place.resource == Resource::Journals).collect();
+    for place in &deleted {
+        scene.act(*place, Kind::Deleted);
+    }
+    scene.settle().await?;
+    scene.until_read_for_long(&changed, since).await?;
+    let (waiting, during) = (parked(&scene).await?.len(), tombstones(&scene).await?);
+    scene.calm();
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+
+    println!("enrich, lag: {waiting} were parked behind a replica of an hour ago");
+    assert!(waiting >= changed.len(), "{waiting}");
+    assert_eq!((during, evidence.tombstones()), (0, deleted.len()));
+    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
+    check(&evidence).assert_sound();
+    Ok(())
+}
+
+async fn a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_says_so_itself(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared.into(), "enrich-gateway", journals(), |_| {}).await?;
+    scene.warm().await?;
+    let journals: Vec<Place> =
+        scene.living().into_iter().filter(|place| place.resource == Resource::Journals).collect();
+
+    let ids = journals.iter().map(|place| Target { ending: Some(scene.id(*place)), ..Target::default() });
+    fail(&scene, &Effect::UnknownPath, ids);
+    let since = scene.provider().gateway.request_count();
+    for place in &journals {
+        let kind = if place.index == 0 { Kind::Deleted } else { Kind::Updated };
+        scene.act(*place, kind);
+    }
+    let customers = scene.living().into_iter().filter(|place| place.resource == Resource::Customers);
+    scene.update(&customers.collect::<Vec<_>>());
+    scene.settle().await?;
+    scene.until_read_for_long(&journals, since).await?;
+    let during = tombstones(&scene).await?;
+    scene.calm();
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+
+    assert_eq!(during, 0, "the gateway's word was taken for the API's");
+    assert_eq!(evidence.tombstones(), journals.iter().filter(|place| place.index == 0).count());
+    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
+    check(&evidence).assert_sound();
+    Ok(())
+}
+
+async fn a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_other(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared.into(), "enrich-revoked", journals(), |_| {}).await?;
+    scene.warm().await?;
+
+    for status in [404, 403] {
+        let company = scene.provider().world().company_id(0);
+        let status = Status::new(status).unwrap();
+        fail(&scene, &Effect::Status(status), [Target { company: Some(company), ..Target::default() }]);
+        let since = scene.provider().gateway.request_count();
+        let living = scene.living();
+        let (refused, others): (Vec<Place>, Vec<Place>) =
+            living.iter().partition(|place| place.company == Some(0));
+        scene.update(&living);
+        scene.settle().await?;
+        until_refused_for_long(&scene, since).await?;
+        let during = parked(&scene).await?.len();
+        let seen = versions(&scene).await?;
+        scene.calm();
+        scene.quiesce().await?;
+        let evidence = scene.evidence().await?;
+
+        println!("enrich, revoked: {during} of {} were parked at {status:?}", refused.len());
+        assert_eq!(during, refused.len(), "{status:?}");
+        for place in others {
+            let version = evidence.fences[&scene.name(place)].version;
+            assert_eq!(seen.get(&scene.name(place)), Some(&version), "{place:?} waited for another company");
+        }
+        assert_eq!(evidence.tombstones(), 0, "{status:?}");
+        assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
+        check(&evidence).assert_sound();
+    }
+    Ok(())
+}
+
+async fn a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_once_it_is_right(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared.into(), "enrich-grant", journals(), |_| {}).await?;
+    scene.warm().await?;
+
+    let of_company = |number| {
+        let company = Some(scene.provider().world().company_id(number));
+        Target { company, ..Target::default() }
+    };
+    let list = Target { path: Some(Resource::Companies.prefix()), ..Target::default() };
+    fail(&scene, &Effect::Status(Status::FORBIDDEN), (0..3).map(of_company).chain([list]));
+    let since = scene.provider().gateway.request_count();
+    for place in scene.living() {
+        let is_deleted = place.resource == Resource::Journals && place.index == 0;
+        scene.act(place, if is_deleted { Kind::Deleted } else { Kind::Updated });
+    }
+    until_refused_for_long(&scene, since).await?;
+    let during = tombstones(&scene).await?;
+    scene.calm();
+    // As a person does who has set it right.
+    scene.command("POST", "restart?includeTasks=true&onlyFailed=true", None, &[202, 204]).await?;
+    scene.until_taken_over(&[0]).await?;
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+
+    assert_eq!(during, 0);
+    assert_eq!(evidence.tombstones(), 3, "one of each company");
+    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
+    check(&evidence).assert_sound();
+    Ok(())
+}
+
+async fn a_record_that_cannot_be_read_up_to_the_horizon_is_a_dead_letter_and_a_gap_and_never_a_tombstone(
+    shared: &'static Shared,
+) -> Result<()> {
+    let options = Options { settings: &[("enrich.horizon.ms", "4000")], ..journals() };
+    let scene = Scene::start(shared.into(), "enrich-horizon", options, |_| {}).await?;
+    scene.warm().await?;
+    let living = scene.living();
+    let broken = *living.iter().find(|place| place.resource == Resource::Journals).unwrap();
+
+    let always = Target { ending: Some(scene.id(broken)), ..Target::default() };
+    fail(&scene, &Effect::Status(Status::SERVER_ERROR), [always]);
+    scene.update(&living);
+    scene.quiesce().await?;
+    let gaps = gaps(&scene, RECORDS).await?;
+    scene.calm();
+    let evidence = scene.evidence().await?;
+
+    check(&evidence).assert_sound();
+    let newest = evidence.events.iter().rev().find(|event| event.key.as_ref() == Some(&scene.name(broken).1));
+    let letters: Vec<_> = evidence.letters.iter().map(|letter| letter.spot.as_ref()).collect();
+    assert_eq!(letters, [newest.map(|event| &event.spot)], "{:?}", evidence.letters);
+    let causes: Vec<_> = gaps.iter().map(|gap| (&gap["cause"], &gap["target"])).collect();
+    assert_eq!(causes, [(&json!("unreadable"), &json!("accounting/journals"))], "{gaps:?}");
+    assert_eq!(evidence.tombstones(), 0);
+    Ok(())
+}
+
+/// This happens to each of these requests. Never to how subscriptions are looked after: those are not what is tried.
+fn fail(scene: &Scene, effect: &Effect, on: impl IntoIterator<Item = Target>) {
+    let fault = |on| Fault { on, effect: effect.clone(), share: 1.0, times: None, skip: 0 };
+    scene.provider().set_faults(on.into_iter().map(fault).collect());
+}
+
+/// Waits until requests have been refused for longer than a delete has to be confirmed.
+async fn until_refused_for_long(scene: &Scene, since: u64) -> Result<()> {
+    let long = async || {
+        let requests = scene.provider().gateway.requests(since, usize::MAX);
+        let mut refused = requests.iter().filter(|(_, request)| request.fault.is_some());
+        let first = refused.next().map(|(_, request)| request.at.0);
+        let last = refused.next_back().map(|(_, request)| request.at.0);
+        Ok(first.zip(last).is_some_and(|(first, last)| last - first > ticks(3 * CONFIRM)))
+    };
+    scene.until("refused again and again", long).await
+}
+
+/// Tombstones so far, whatever else is under way.
+async fn tombstones(scene: &Scene) -> Result<usize> {
+    Ok(lines(scene).await?.values().flatten().filter(|line| line.value.is_none()).count())
+}
+
+/// The last version of each key so far.
+async fn versions(scene: &Scene) -> Result<BTreeMap<Name, u64>> {
+    let lines = lines(scene).await?.into_iter();
+    let each = lines.flat_map(|(resource, lines)| lines.into_iter().map(move |line| (resource, line)));
+    Ok(each.filter_map(|(resource, line)| Some(((resource, line.key), line.version?))).collect())
+}

@@ -1,0 +1,49 @@
+//! The state directory is lost: what stands in Kafka is enough.
+
+use std::fs;
+
+use super::checker::check;
+use super::scene::{Options, Scene};
+use crate::support::{Error, Result, Shared};
+
+crate::tests! {
+    real a_worker_without_its_state_directory_publishes_nothing_that_has_not_changed_and_no_older_version within 240;
+}
+
+async fn a_worker_without_its_state_directory_publishes_nothing_that_has_not_changed_and_no_older_version(
+    shared: &'static Shared,
+) -> Result<()> {
+    let mut scene = Scene::start(shared.into(), "enrich-state", Options::default(), |_| {}).await?;
+    let all = scene.living();
+    for _ in 0..3 {
+        scene.update(&all);
+        scene.quiesce().await?;
+    }
+    let before = scene.evidence().await?;
+
+    scene.workers[0].stop().await?;
+    let state = scene.workers[0].state();
+    fs::remove_dir_all(&state).map_err(|error| Error(format!("remove {}: {error}", state.display())))?;
+    scene.workers[0].start_again().await?;
+    scene.reach(0)?;
+    scene.until_taken_over(&[0]).await?;
+    // What was told before comes again: without what the fence knows all of it would be new.
+    let repeated = scene.repeat_events().await?;
+    scene.quiesce().await?;
+    let silent = scene.evidence().await?;
+    let changed: Vec<_> = all.into_iter().filter(|place| place.index == 0).collect();
+    scene.update(&changed);
+    scene.quiesce().await?;
+    let after = scene.evidence().await?;
+
+    println!(
+        "enrich, state: {repeated} events came again, {} records changed; {}",
+        changed.len(),
+        check(&after)
+    );
+    check(&silent).assert_sound();
+    check(&after).assert_sound();
+    assert_eq!(silent.lines, before.lines, "something was published that had not changed");
+    assert_eq!(after.published(), before.published() + changed.len());
+    Ok(())
+}
