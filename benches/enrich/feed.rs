@@ -1,0 +1,182 @@
+//! Events, written to their topic as the receiver writes them, and the book of what was told.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+use tributary::enrich::{Asked, asked};
+use tributary::kafka::{Delivery, Producer};
+use tributary::model::{
+    AccountingEvent, CompanyId, Key, Meta, Moment, Origin, Outgoing, Reception, RecordId, Value,
+};
+use tributary::pipeline::Publisher;
+use tributary::simulator::Provider;
+use tributary::simulator::catalog::{Kind, Resource};
+use tributary::simulator::world::{Change, CompanyNumber, Place};
+
+use crate::provider;
+use crate::site::RESOURCE;
+use crate::support::{Error, Result};
+
+/// Before a queue that was full is tried again.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Writes events of one prefix.
+pub(crate) struct Feed {
+    provider: Arc<Provider>,
+    publisher: Publisher<Producer>,
+    book: Mutex<Book>,
+    next: AtomicU64,
+}
+
+/// What was told.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    /// By the id of the event.
+    pub(crate) events: HashMap<String, Told>,
+    /// The newest version of each record, by the key it has in the record topic.
+    pub(crate) newest: HashMap<String, u64>,
+}
+
+/// One event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    /// Microseconds since 1970.
+    pub(crate) received_at: i64,
+    pub(crate) company: CompanyNumber,
+}
+
+impl Feed {
+    pub(crate) fn new(provider: &Arc<Provider>, publisher: Publisher<Producer>) -> Self {
+        Self { provider: Arc::clone(provider), publisher, book: Mutex::default(), next: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap()
+    }
+
+    /// Tells of records as they stand; all events are in the topic when this returns.
+    pub(crate) async fn backlog(&self, records: &[(Place, u64)]) -> Result<()> {
+        let mut deliveries = Vec::with_capacity(records.len());
+        for (place, version) in records {
+            deliveries.push(self.tell("backlog", *place, *version).await?);
+        }
+        for delivery in deliveries {
+            delivery.await.map_err(|error| Error(format!("write an event: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// One record after the other changes and is told of, so many a second, from the first again after the last, until it is
+    /// stopped. Ids begin with `phase`.
+    pub(crate) async fn steady(
+        &self,
+        phase: &str,
+        rate: u32,
+        places: &[Place],
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        let mut ticks = interval(Duration::from_secs_f64(1.0 / f64::from(rate)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        for place in places.iter().cycle() {
+            if stop.run_until_cancelled(ticks.tick()).await.is_none() {
+                break;
+            }
+            let version = self.change(*place)?;
+            // Whether it arrived shows in the record topic.
+            drop(self.tell(phase, *place, version).await?);
+        }
+        Ok(())
+    }
+
+    /// Changes a record; its version since.
+    fn change(&self, place: Place) -> Result<u64> {
+        let changed = self.provider.change(|world, clock| match world.act(place, Kind::Updated, clock) {
+            Some(change) => (Some(change.row.sequence), vec![Change::Record(change)]),
+            None => (None, Vec::new()),
+        });
+        changed.ok_or_else(|| Error(format!("{place:?} cannot be changed")))
+    }
+
+    async fn tell(&self, phase: &str, place: Place, version: u64) -> Result<Delivery> {
+        let id = format!("{phase}-{}", self.next.fetch_add(1, Ordering::Relaxed));
+        let received_at = Moment::now().micros();
+        let outgoing = event(&self.provider, &id, place, version, received_at);
+        let encoded = self.publisher.preparer().prepare(&outgoing);
+        let mut encoded = encoded.map_err(|error| Error(format!("encode an event: {error}")))?;
+        {
+            let mut book = self.book();
+            book.events.insert(id, Told { received_at, company: place.company.unwrap_or_default() });
+            let newest = book.newest.entry(key(&self.provider, place)).or_default();
+            *newest = version.max(*newest);
+        }
+        loop {
+            let refused = match self.publisher.sink().send(encoded) {
+                Ok(delivery) => return Ok(delivery),
+                Err(refused) => refused,
+            };
+            if !refused.error.retry().is_retriable() {
+                return Err(Error(format!("write an event: {}", refused.error)));
+            }
+            encoded = *refused.record;
+            sleep(AGAIN).await;
+        }
+    }
+}
+
+/// The event of a change, as a receiver publishes it.
+fn event(provider: &Provider, id: &str, place: Place, version: u64, received_at: i64) -> Outgoing {
+    let (company, record) = ids(provider, place);
+    let (app, domain) = (Resource::Customers.app_name(), Resource::Customers.domain());
+    let (resource, kind) = (Resource::Customers.plural(), Resource::Customers.event_type(Kind::Updated));
+    let data = json!({
+        "CorrelationId": record, "SequenceVersion": version.to_string(), "SvcSourceInterface": "Application",
+        "SvcProcessId": id, "SvcSourceAction": "Update",
+    });
+    let body = json!({
+        "WebhookId": "bench", "OutgoingId": id, "ConversationId": id, "TenantId": provider.settings.tenant,
+        "ExtraPartitionInformation": { "PartitionClientId": company, "UserName": "somebody" },
+        "EventType": {
+            "AppName": app, "Domain": domain, "Resource": resource, "EventType": kind,
+            "SemanticName": format!("{app}.{domain}.{resource}.{kind}"),
+        },
+        "Timestamp": 638_505_760_891_234_567_i64,
+        "JsonData": data.to_string(),
+        "UserIdentifier": "somebody",
+    });
+    let reception = Reception { connector: "hooks", received_at };
+    let event = AccountingEvent::from_json(body.to_string().as_bytes(), RESOURCE, reception).unwrap();
+    Outgoing::new(event.into(), Meta::new(id, Origin::Webhook)).unwrap()
+}
+
+/// What a record is called in the record topic.
+fn key(provider: &Provider, place: Place) -> String {
+    let (company, record) = ids(provider, place);
+    let (company, record) = (CompanyId::new(company).unwrap(), RecordId::new(record).unwrap());
+    Key::record(&company, &record).as_str().to_owned()
+}
+
+/// The ids of a record's company and its own.
+fn ids(provider: &Provider, place: Place) -> (String, String) {
+    let naming = provider.world().naming();
+    let company =
+        Place { resource: Resource::Companies, company: None, index: place.company.unwrap_or_default() };
+    (naming.id(company), naming.id(place))
+}
+
+/// Makes one event, to see that it asks for its record.
+pub(crate) async fn try_out() {
+    let simulator = provider::start(2, 2).await.unwrap();
+    let (place, version) = provider::customers(simulator.provider())[1];
+    let outgoing = event(simulator.provider(), "one", place, version, Moment::now().micros());
+
+    let Some(Value::AccountingEvent(event)) = outgoing.value else { panic!("{outgoing:?} is no event") };
+    let Asked::Wanted(wanted) = asked(*event) else { panic!("it asks for nothing") };
+    assert_eq!(wanted.subject.key().as_str(), key(simulator.provider(), place));
+    assert_eq!(wanted.floor.as_ref().map(|floor| floor.as_str()), Some(&*version.to_string()));
+    simulator.stop().await;
+}

@@ -1,0 +1,34 @@
+//! The simulated provider: a fixed latency, no limits, and customers of many companies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::knobs::Latency;
+use tributary::simulator::settings::{Settings, WorldSettings};
+use tributary::simulator::world::Place;
+use tributary::simulator::{Provider, Simulator};
+
+use crate::support::{Error, Result};
+
+/// What every read takes.
+pub(crate) const LATENCY: Duration = Duration::from_millis(50);
+/// Nobody looks at its journals here.
+const JOURNAL: usize = 1_000;
+
+/// A provider with so many customers in each of so many companies. Whatever it answers takes [`LATENCY`].
+pub(crate) async fn start(companies: u32, customers: u32) -> Result<Simulator> {
+    let world = WorldSettings { companies, customers, accounts: 1, others: 1, ..WorldSettings::default() };
+    let mut settings = Settings { world, journal_limit: JOURNAL, ..Settings::default() };
+    settings.knobs.gateway.latency = Latency::Fixed(LATENCY.as_secs_f64() * 1e3);
+    Simulator::start(settings).await.map_err(|error| Error(format!("start the provider: {error}")))
+}
+
+/// All customers with their versions: the first of each company, then the second of each, and so on.
+pub(crate) fn customers(provider: &Arc<Provider>) -> Vec<(Place, u64)> {
+    let world = provider.world();
+    let mut all: Vec<_> =
+        world.records(Resource::Customers).map(|(place, row)| (place, row.sequence)).collect();
+    all.sort_unstable_by_key(|(place, _)| (place.index, place.company));
+    all
+}

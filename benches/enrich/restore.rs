@@ -1,0 +1,217 @@
+//! How long the fences of a shard take to be read back: all of them from Kafka, then what the cache does not have.
+//!
+//! Each reading is a process of its own, so that its memory is its own too and the cache is what a process that ended has left.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tributary::config;
+use tributary::fence::{self, Fences};
+use tributary::kafka::{Admin, Shards, TopicSpec, TransactionOptions};
+use tributary::model::{
+    Cleanup, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic, TopicPrefix,
+};
+use tributary::pipeline::{ShardBatch, ShardWriter};
+
+use crate::machine::Usage;
+use crate::site::RESOURCE;
+use crate::support::process::Process;
+use crate::support::{Error, Result, Shared, prefix, run_directory};
+
+/// Set for the process that reads: an [`Order`].
+pub(crate) const RESTORE: &str = "TRIBUTARY_BENCH_RESTORE";
+/// The only one of its topic.
+const SHARD: i32 = 0;
+/// Entries of one transaction.
+const CHUNK: u32 = 5_000;
+/// Companies that the entries are of.
+const COMPANIES: u32 = 1_000;
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// What a process is to read.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    bootstrap: String,
+    prefix: String,
+    directory: PathBuf,
+    keys: u32,
+}
+
+/// What it found.
+#[derive(Serialize, Deserialize)]
+struct Found {
+    seconds: f64,
+    /// Records that were read.
+    records: u64,
+    from_start: bool,
+    /// Keys that have a stamp.
+    entries: u64,
+    /// Keys without the stamp that was written, of those that were looked at.
+    wrong: u32,
+    /// Megabytes of memory at most.
+    peak: f64,
+}
+
+/// Measures each number of keys on a topic of its own, and prints a table. Whether every key was found both times.
+pub(crate) async fn measure(shared: &Shared, counts: &[u32]) -> Result<bool> {
+    println!("\nfences of one shard read back, each time by a new process");
+    println!(
+        "{:>9} {:12} {:>9} {:>10} {:>9} {:>10} {:>11} {:>12}",
+        "keys", "directory", "records", "entries", "seconds", "entries/s", "MB on disk", "peak RSS MB"
+    );
+    let mut sound = true;
+    for keys in counts {
+        let order = Order {
+            bootstrap: shared.bootstrap().to_owned(),
+            prefix: prefix("enrich-restore"),
+            directory: run_directory::create("enrich-fences")?.join("fences"),
+            keys: *keys,
+        };
+        let began = Instant::now();
+        fill(&order).await?;
+        let filling = began.elapsed();
+        for directory in ["empty", "cached"] {
+            let found = restore(&order).await?;
+            println!(
+                "{keys:>9} {directory:12} {:>9} {:>10} {:9.2} {:10.0} {:11.1} {:12.0}",
+                found.records,
+                found.entries,
+                found.seconds,
+                found.entries as f64 / found.seconds,
+                on_disk(&order.directory) as f64 / f64::from(1 << 20),
+                found.peak,
+            );
+            let as_meant = found.from_start == (directory == "empty");
+            let whole = found.entries == u64::from(*keys) && found.wrong == 0;
+            if !(as_meant && whole) {
+                println!(
+                    "{:>9} NOT SOUND: {} keys are missing, {} wrong, read from the start: {}",
+                    "",
+                    i64::from(*keys) - found.entries as i64,
+                    found.wrong,
+                    found.from_start
+                );
+                sound = false;
+            }
+        }
+        println!("{:>9} written in {:.1} s, in transactions of {CHUNK}", "", filling.as_secs_f64());
+    }
+    Ok(sound)
+}
+
+/// Writes the birth of the shard, and its fences.
+async fn fill(order: &Order) -> Result<()> {
+    let (kafka, topic) = (config::Kafka::plaintext(&*order.bootstrap), topic(order));
+    let spec = TopicSpec {
+        name: topic.to_string(),
+        partitions: 1,
+        replication_factor: -1,
+        min_message_bytes: 0,
+        cleanup: Cleanup::Compact,
+        configs: BTreeMap::new(),
+    };
+    let made = Admin::Real(kafka.clone()).ensure(&[spec]).await;
+    made.map_err(|error| Error(format!("make {topic}: {error}")))?;
+    let shards = Shards::new(kafka, TransactionOptions::default());
+    let producer = shards.take(format!("{}-shard-{SHARD}", order.prefix), Arc::new(|| true)).await;
+    let mut writer = ShardWriter::new(producer.map_err(|error| Error(format!("take a shard: {error}")))?);
+    let record = |key, value| EncodedRecord {
+        topic: Arc::clone(&topic),
+        partition: SHARD,
+        key,
+        value: Some(value),
+        headers: Vec::new(),
+        timestamp_ms: None,
+    };
+    let mut next = 0;
+    while next < order.keys {
+        let mut batch = ShardBatch::default();
+        if next == 0 {
+            let (key, value) = fence::birth_record(SHARD, &order.prefix);
+            batch.add(record(key.as_str().to_owned().into(), value));
+        }
+        let end = order.keys.min(next.saturating_add(CHUNK));
+        for number in next..end {
+            let (key, value) = fence::record(&key(number), &stamp(number));
+            batch.add(record(key, value));
+        }
+        writer.commit(batch).await.map_err(|error| Error(format!("write fences: {error}")))?;
+        next = end;
+    }
+    Ok(())
+}
+
+/// Has a process read the fences; what it found.
+async fn restore(order: &Order) -> Result<Found> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(RESTORE, serde_json::to_string(order).unwrap());
+    let log = run_directory::create("enrich-restore")?.join("log");
+    let process = Process::spawn("restore", command, &log)?;
+    let ended = process.wait(LIMIT + Duration::from_secs(60)).await?;
+    let said = process.said();
+    let found = said.lines().find_map(|line| serde_json::from_str(line).ok());
+    found.filter(|_| ended.success()).ok_or_else(|| process.error(&format!("restoring ended with {ended}")))
+}
+
+/// Reads the fences and says what it found.
+pub(crate) fn serve(told: &str) {
+    let order: Order = serde_json::from_str(told).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let found = runtime.block_on(async {
+        let kafka = config::Kafka::plaintext(&*order.bootstrap);
+        let prefix = TopicPrefix::new(&*order.prefix).unwrap();
+        let began = Instant::now();
+        let mut shelf = Fences::new(order.directory.clone()).shard(&prefix, SHARD).await.unwrap();
+        let restored = shelf.restore(&kafka, &topic(&order), LIMIT).await.unwrap();
+        let seconds = began.elapsed().as_secs_f64();
+        let peak = Usage::own().peak();
+        // A thousand of them, and the last.
+        let step = (order.keys / 1_000).max(1) as usize;
+        let looked_at = (0..order.keys).step_by(step).chain([order.keys - 1]);
+        let wrong = looked_at.filter(|number| shelf.get(&key(*number)).unwrap() != Some(stamp(*number)));
+        let wrong = wrong.count() as u32;
+        let entries = shelf.entries();
+        Found { seconds, records: restored.records, from_start: restored.from_start, entries, wrong, peak }
+    });
+    // What was put is written by the time the runtime has ended.
+    drop(runtime);
+    println!("{}", serde_json::to_string(&found).unwrap());
+}
+
+fn topic(order: &Order) -> Arc<str> {
+    Topic::Fences.name(&TopicPrefix::new(&*order.prefix).unwrap()).into()
+}
+
+/// The key of an entry, as long as the provider's are.
+fn key(number: u32) -> Key {
+    let company = number % COMPANIES;
+    let company = format!("acc:{company}:CM:6f1c2b3a-9d4e-4f5a-8b6c-{company:012x}");
+    // Scattered, as ids are: entries do not come in the order of the store.
+    let scattered = number.wrapping_mul(0x9E37_79B1);
+    let id = format!("{scattered:08x}-9d4e-4f5a-8b6c-{number:012x}");
+    let record = Key::record(&CompanyId::new(company).unwrap(), &RecordId::new(id).unwrap());
+    Key::fence(Topic::AccountingRecords(RESOURCE), &record)
+}
+
+fn stamp(number: u32) -> Stamp {
+    let version = (u64::from(number) + 1).to_string().parse().unwrap();
+    Stamp { epoch: Epoch(0), version, rank: Rank::ById, deleted: false }
+}
+
+/// Bytes that a directory takes, with all in it.
+fn on_disk(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => on_disk(&entry.path()),
+        // Blocks and not lengths: files may have been made long before they are full.
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    });
+    bytes.sum()
+}

@@ -1,0 +1,129 @@
+//! A prefix and a group of workers of their own, on the shared Kafka and registry.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tributary::config::{self, Connector, Providers};
+use tributary::kafka::Admin;
+use tributary::model::{AccountingResource, Topic, TopicPrefix};
+use tributary::pipeline::Layout;
+use tributary::simulator::Simulator;
+
+use crate::feed::Feed;
+use crate::support::place::{Place, chain};
+use crate::support::{Error, Result, Shared, prefix, run_directory};
+
+/// The connector that fetches.
+pub(crate) const RECORDS: &str = "records";
+/// What is told of and fetched.
+pub(crate) const RESOURCE: AccountingResource = AccountingResource::Customers;
+/// For all topics to be made.
+const LIMIT: Duration = Duration::from_secs(180);
+const STEP: Duration = Duration::from_secs(1);
+/// A rate that nothing here comes near.
+const UNLIMITED: &str = "1000000";
+
+/// Where workers work.
+pub(crate) struct Site {
+    pub(crate) name: String,
+    /// The group of its workers, and the beginning of its topics' names.
+    pub(crate) group: String,
+    pub(crate) bootstrap: String,
+    pub(crate) registry: String,
+    pub(crate) kafka: config::Kafka,
+    /// Of every topic, hence shards.
+    pub(crate) partitions: i32,
+    /// Of the connector.
+    pub(crate) config: BTreeMap<String, String>,
+    prefix: TopicPrefix,
+}
+
+impl Site {
+    /// Makes all topics that the connector needs, so that no worker's time goes there; and what writes events to them.
+    pub(crate) async fn open(
+        shared: &Shared,
+        name: &str,
+        partitions: u32,
+        in_flight: u32,
+        settings: &[(&str, &str)],
+        simulator: &Simulator,
+    ) -> Result<(Self, Feed)> {
+        let group = prefix(name);
+        let prefix = TopicPrefix::new(format!("{group}-t")).unwrap();
+        let config = fetching(&prefix, partitions, in_flight, settings, simulator);
+        let parsed = Connector::parse(RECORDS, &config, &Providers::new([]));
+        let (connector, _) =
+            parsed.map_err(|problems| Error(format!("configure {RECORDS}: {problems:?}")))?;
+        let kafka = config::Kafka::plaintext(shared.bootstrap());
+        let place = Place {
+            prefix: prefix.clone(),
+            kafka: kafka.clone(),
+            admin: Admin::Real(kafka.clone()),
+            registry: config::Registry::open(shared.registry().parse().unwrap()),
+            state_dir: run_directory::create(name)?,
+        };
+        let (layout, end) = (Layout::of(&connector), Instant::now() + LIMIT);
+        let publisher = loop {
+            match place.open(&layout).await {
+                Ok(publisher) => break publisher,
+                // A broker may take longer to make thousands of partitions than one request may take.
+                Err(error) if error.retry().is_retriable() && Instant::now() < end => sleep(STEP).await,
+                Err(error) => return Err(Error(format!("open {prefix}: {}", chain(&error)))),
+            }
+        };
+        let site = Self {
+            name: name.to_owned(),
+            group,
+            bootstrap: shared.bootstrap().to_owned(),
+            registry: shared.registry().to_owned(),
+            kafka,
+            partitions: publisher.preparer().partitions(),
+            config,
+            prefix,
+        };
+        Ok((site, Feed::new(simulator.provider(), publisher)))
+    }
+
+    /// Where the records go.
+    pub(crate) fn records(&self) -> String {
+        Topic::AccountingRecords(RESOURCE).name(&self.prefix)
+    }
+}
+
+/// One task that may do whatever it can.
+fn fetching(
+    prefix: &TopicPrefix,
+    partitions: u32,
+    in_flight: u32,
+    settings: &[(&str, &str)],
+    simulator: &Simulator,
+) -> BTreeMap<String, String> {
+    let (address, partitions) = (simulator.base_url().to_string(), partitions.to_string());
+    let in_flight = in_flight.to_string();
+    let plain = [
+        ("connector.class", "RecordSource"),
+        ("tasks.max", "1"),
+        ("topic.prefix", prefix.as_str()),
+        ("topic.creation.default.partitions", &*partitions),
+        ("topic.creation.default.replication.factor", "1"),
+        ("errors.deadletterqueue.topic.replication.factor", "1"),
+        ("errors.tolerance", "all"),
+        ("provider.base.url", &*address),
+        ("provider.auth.url", &*address),
+        ("provider.subscription.key", &*simulator.provider().settings.subscription_keys[0]),
+        ("oauth.client.id", &*simulator.provider().settings.client.id),
+        ("oauth.client.secret", &*simulator.provider().settings.client.secret),
+        ("enrich.resources", RESOURCE.name()),
+        ("snapshot.lists", RESOURCE.name()),
+        ("snapshot.mode", "no_data"),
+        // There is no receiver to wait for.
+        ("stream.start.timeout.ms", "0"),
+        ("page.size", "1000"),
+        ("budget.requests.per.second", UNLIMITED),
+        ("budget.company.requests.per.second", UNLIMITED),
+        ("budget.requests.in.flight", &*in_flight),
+    ];
+    let all = plain.iter().chain(settings);
+    all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
