@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api,
-    model::{AccountingResource, CompanyId, GapCause, Stamp},
+    model::{AccountingResource, CompanyId, GapCause, Stamp, Traceparent},
     pipeline::{Failure, Stage, progress::Progress},
 };
 
@@ -29,6 +29,8 @@ pub struct Ask {
     pub subject: Subject,
     /// Whether somebody waits for it, or it only looks whether the provider went back.
     pub lane: api::Lane,
+    /// The trace of the event behind it.
+    pub trace: Option<Traceparent>,
 }
 
 /// Why a shard cannot go on without a person.
@@ -284,8 +286,9 @@ impl Desk {
                 work.state = State::Reading;
                 let looks_back = work.looks_back || work.below_since.is_some();
                 let lane = if looks_back { api::Lane::Repair } else { api::Lane::Webhook };
+                let trace = work.event.trace;
                 self.recent.note(&subject, now, self.rules.window);
-                return Some(Ask { subject, lane });
+                return Some(Ask { subject, lane, trace });
             }
             self.line.ended(&subject.company, now);
             self.without_company(&subject, standing, companies, now);
@@ -494,7 +497,7 @@ impl Desk {
         }
         work.state = State::Settling;
         let was_parked = work.parked.replace(cause).is_some();
-        changes.push(Change::Park(Box::new(work.to_parked(subject, cause, due))));
+        changes.push(Change::Park(Box::new(work.park_as(subject, cause, due))));
         let settled = work.take_tickets();
         let outcomes = settled.iter().map(|_| Outcome::Parked).collect();
         let event = Event::clone(&work.event);

@@ -103,8 +103,8 @@ impl Work {
         (subject, work)
     }
 
-    /// What the state topic is to have of it.
-    pub(super) fn to_parked(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
+    /// What the state topic has of it from now on.
+    pub(super) fn park_as(&mut self, subject: &Subject, cause: Cause, due: i64) -> Parked {
         self.parked_floor.clone_from(&self.floor);
         Parked {
             subject: subject.clone(),

@@ -213,8 +213,8 @@ impl Shard {
     fn begin_read(&self, ask: enrich::Ask, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
         let accounting = self.shared.accounting.clone();
         async move {
-            let enrich::Ask { subject, lane } = ask;
-            let ask = Ask::within(lane, READ_LIMIT);
+            let enrich::Ask { subject, lane, trace } = ask;
+            let ask = Ask { trace, ..Ask::within(lane, READ_LIMIT) };
             let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
             drop(slot);
             (subject, read.map(|document| document.json))
