@@ -17,7 +17,7 @@ crate::tests! {
     real a_failure_that_passes_is_followed_by_another_start_and_no_number_is_lost;
     real a_panic_harms_its_task_alone_and_is_a_failure_for_good_after_a_few;
     real a_configuration_that_cannot_be_used_fails_the_connector_and_not_its_tasks;
-    real a_class_that_cannot_run_yet_says_so;
+    real a_task_that_no_grant_can_be_read_for_says_so_and_what_to_do;
     real no_status_ever_shows_a_secret;
 }
 
@@ -107,7 +107,7 @@ async fn a_configuration_that_cannot_be_used_fails_the_connector_and_not_its_tas
     worker.stop().await;
 }
 
-async fn a_class_that_cannot_run_yet_says_so(shared: &'static Shared) {
+async fn a_task_that_no_grant_can_be_read_for_says_so_and_what_to_do(shared: &'static Shared) {
     let (cluster, worker) = start(shared, "failing-class").await;
     let secret = "0123456789abcdef";
     let config = [
@@ -124,7 +124,7 @@ async fn a_class_that_cannot_run_yet_says_so(shared: &'static Shared) {
 
     cluster.write(vec![configs::connector("records", Some(&config))]).await;
 
-    let words = ["NotAvailable: this version of Tributary", "\nRemedy: stop or delete"];
+    let words = ["GrantsUnavailable: records cannot be read", "\nRemedy: events wait until it can go on"];
     cluster.until("it has failed", says("records", RunState::Failed, &words)).await;
     cluster.until_states("records", RunState::Running, &[RunState::Failed]).await;
     worker.stop().await;
