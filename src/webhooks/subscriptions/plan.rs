@@ -132,9 +132,13 @@ fn strangers(situation: &Situation<'_>, plan: &mut Plan) {
         if id.is_empty() || memory.foreign.contains_key(id) || ledger.by_id(id).is_some() {
             continue;
         }
-        // What is known to be ours comes first: one that cannot be asked about holds up nothing.
+        // What is known to be ours is changed first: one that cannot be asked about holds up nothing. What only asks is no reason to
+        // wait, since where all is well there is always something to look at.
         let target = Target::Accounting(resource);
-        let is_taken = plan.steps.iter().any(|step| step.call.target() == Some(target));
+        let is_taken = plan.steps.iter().any(|step| {
+            let is_one = matches!(step.call, Call::Identify { .. });
+            step.call.target() == Some(target) && (is_one || !step.call.only_asks())
+        });
         let waits = memory.strangers.get(id).map_or(i64::MIN, |tries| tries.not_before);
         if waits > *now {
             plan.again(waits);
