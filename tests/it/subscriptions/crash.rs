@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use tributary::model::GapState;
-use tributary::simulator::accounting::WebhookState;
+use tributary::simulator::accounting::{WebhookState, WebhookTruth};
 use tributary::simulator::settings::Settings;
 use tributary::webhooks::subscriptions::Ledger;
 
@@ -212,7 +212,7 @@ impl Stage {
         Ok(())
     }
 
-    fn ours(&self) -> Vec<tributary::simulator::accounting::WebhookTruth> {
+    fn ours(&self) -> Vec<WebhookTruth> {
         self.scene.webhooks()
     }
 
@@ -229,6 +229,13 @@ impl Stage {
                 || living.len() != 2
                 || living.iter().any(|one| one.state != WebhookState::Active)
             {
+                return false;
+            }
+            // A move that was cut off is seen, or done, after a look.
+            let is_known = |one: &WebhookTruth| {
+                ledger.by_id(&one.id.to_string()).is_some_and(|known| known.url == one.url)
+            };
+            if !living.iter().all(is_known) {
                 return false;
             }
             let current = ledger.subscriptions.values().filter(|one| one.phase.may_live());
