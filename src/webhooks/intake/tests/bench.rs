@@ -149,6 +149,11 @@ impl Broker {
         self.lock().tries
     }
 
+    /// Waits until it was tried so often.
+    pub(super) async fn was_tried(&self, count: u64) {
+        self.until(|inner| inner.tries >= count).await;
+    }
+
     /// Waits until so many records wait for an answer.
     pub(super) async fn waits_for(&self, count: usize) {
         self.until(|inner| inner.waiting.len() >= count).await;
@@ -242,6 +247,7 @@ impl Sinks for Broker {
     fn build(&self) -> Result<Producer, kafka::Error> {
         let mut inner = self.lock();
         inner.tries += 1;
+        self.1.send_replace(());
         if inner.unbuildable {
             return Err(samples::queue_full());
         }
