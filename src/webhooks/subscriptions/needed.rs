@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     Call, Change, Plan, Situation, Wanted, gaps,
     plan::{Misfit, is_due, may_ask, misfit, spread},
+    settle::MOVED,
 };
 use crate::model::{Fingerprint, Heard, Phase, Subscription, Target};
 
@@ -60,7 +61,7 @@ pub(super) fn needed(
     {
         let mut moved = (*one).clone();
         moved.url.clone_from(&wanted.url);
-        moved.enter(Phase::Awaiting, now, "moved to another address");
+        moved.enter(Phase::Awaiting, now, MOVED);
         let mut before = vec![Change::Put(Box::new(moved.clone()))];
         before.extend(gaps::open_moved(situation, one));
         plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());

@@ -14,6 +14,8 @@ mod state {
 
 /// The line of history of one that has become active.
 const ACTIVE: &str = "active";
+/// And of one that is asked to be somewhere else, which only one is that has been active.
+pub(super) const MOVED: &str = "moved to another address";
 
 /// What is to be written after a call, and what this process remembers of it. The situation is that of now, with what the step
 /// has written before the call in its ledger.
@@ -191,7 +193,8 @@ fn take_over(one: &mut Subscription, seen: &Seen, acknowledged: Option<i64>) {
     // not asked again and again.
     let elsewhere = seen.url.as_ref().filter(|url| !is_same_address(url, &one.url));
     // One that has been active before was moved by somebody, or not moved after all.
-    let was_active = one.history.iter().any(|note| note.what == ACTIVE);
+    let was_active = matches!(one.phase, Phase::Active | Phase::Disabled)
+        || one.history.iter().any(|note| note.what == ACTIVE || note.what == MOVED);
     match elsewhere {
         None => one.spelled = None,
         Some(url) if one.spelled.as_ref() == Some(url) => {}

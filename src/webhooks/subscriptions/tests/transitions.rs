@@ -166,6 +166,22 @@ fn an_answer_that_nobody_heard_is_found_by_the_acknowledge_and_not_made_twice() 
 }
 
 #[test]
+fn one_that_was_found_by_its_acknowledge_and_whose_move_never_arrived_is_moved_again() {
+    let mut scene = Scene::new(&[CUSTOMERS]);
+    scene.provider.faults.push(Fault::AnswerLost);
+    scene.converge();
+    let id = scene.only(CUSTOMERS).id.clone();
+    scene.rules.move_in_place = true;
+    scene.provider.faults.push(Fault::RequestLost);
+    scene.wanted.get_mut(&CUSTOMERS).unwrap().url = "https://hooks.example.com/b".to_owned();
+
+    scene.pass(90);
+
+    assert_eq!(scene.only(CUSTOMERS).id, id);
+    scene.check();
+}
+
+#[test]
 fn a_hook_whose_answer_nobody_heard_is_found_in_the_list() {
     let mut scene = Scene::new(&[CREATED]);
     scene.provider.faults.push(Fault::AnswerLost);
