@@ -131,6 +131,11 @@ impl Stage {
         ]
     }
 
+    /// What the receivers are called now.
+    fn host(&self) -> String {
+        if self.moves % 2 == 0 { HOST.to_owned() } else { format!("other.{HOST}") }
+    }
+
     async fn wish(&self, what: &str) -> Result<()> {
         let path = format!("/connectors/{CONNECTOR}/subscriptions/{what}");
         let (status, answer) = self.scene.ask(0, "POST", &path, None).await?;
@@ -149,8 +154,7 @@ impl Stage {
         match cause {
             Cause::Move => {
                 self.moves += 1;
-                let names = [HOST.to_owned(), format!("other.{HOST}")];
-                self.scene.rename(&names[(self.moves % 2) as usize])?;
+                self.scene.rename(&self.host())?;
             }
             Cause::Orphan => {
                 self.scene.workers[0].start_again_to_die("subscriptions.subscribe.called").await?;
@@ -231,9 +235,11 @@ impl Stage {
             {
                 return false;
             }
-            // A move that was cut off is seen, or done, after a look.
+            // A move that was cut off is done once it is seen.
+            let there = format!("https://{}/", self.host());
             let is_known = |one: &WebhookTruth| {
-                ledger.by_id(&one.id.to_string()).is_some_and(|known| known.url == one.url)
+                one.url.starts_with(&there)
+                    && ledger.by_id(&one.id.to_string()).is_some_and(|known| known.url == one.url)
             };
             if !living.iter().all(is_known) {
                 return false;
