@@ -126,6 +126,12 @@ impl Task {
     pub fn rests(&self) {
         self.rest.tell();
     }
+
+    /// Waits while it shall wait, and tells that it does; `false` if it shall end instead. `paused` is a clone of
+    /// [`Task::paused`], of which everything has been seen then.
+    pub async fn resumed(&self, paused: &mut watch::Receiver<bool>) -> bool {
+        self.rest.lasts(paused, &self.cancel).await
+    }
 }
 
 /// Tells that a task waits, each time anew.
@@ -143,6 +149,19 @@ impl Rest {
     /// Tells it.
     pub fn tell(&self) {
         self.0.send_replace(());
+    }
+
+    /// Tells it and waits, as long as `paused` says so; `false` if it is cancelled before.
+    async fn lasts(&self, paused: &mut watch::Receiver<bool>, cancel: &CancellationToken) -> bool {
+        while *paused.borrow_and_update() {
+            self.tell();
+            tokio::select! {
+                () = cancel.cancelled() => return false,
+                // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
+                changed = paused.changed() => if changed.is_err() { return false },
+            }
+        }
+        true
     }
 }
 
@@ -280,6 +299,37 @@ mod tests {
         }
         assert!(Plugins::of(&worker, false).find("TestSource").is_none());
         assert!(Plugins::of(&worker, true).find("TestSource").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_rest_is_told_and_lasts_until_it_is_resumed_cancelled_or_nobody_can_resume_it() {
+        type End = fn(&mut Option<watch::Sender<bool>>, &CancellationToken);
+        let ends: [(&str, End, bool); 3] = [
+            ("resumed", |pause, _| pause.iter().for_each(|pause| pause.send(false).unwrap()), true),
+            ("cancelled", |_, cancel| cancel.cancel(), false),
+            ("alone", |pause, _| drop(pause.take()), false),
+        ];
+        for (name, end, goes_on) in ends {
+            let ((rest, mut told), cancel) = (Rest::new(), CancellationToken::new());
+            let (pause, mut paused) = watch::channel(true);
+            let mut pause = Some(pause);
+
+            let (lasted, ()) = tokio::join!(rest.lasts(&mut paused, &cancel), async {
+                told.changed().await.unwrap();
+                end(&mut pause, &cancel);
+            });
+
+            assert_eq!(lasted, goes_on, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_not_paused_goes_on_at_once_although_nobody_could_pause_it_any_more() {
+        let ((rest, told), cancel) = (Rest::new(), CancellationToken::new());
+        let mut paused = watch::channel(false).1;
+
+        assert!(rest.lasts(&mut paused, &cancel).await);
+        assert!(!told.has_changed().unwrap(), "it has not rested");
     }
 
     #[test]

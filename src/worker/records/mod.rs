@@ -97,30 +97,18 @@ struct Shared {
 pub(super) async fn run(task: Task, source: RecordSource, tasks: u32) -> Result<(), Failure> {
     let mut paused = task.paused.clone();
     let task = Arc::new(task);
-    loop {
-        if *paused.borrow_and_update() {
-            task.rests();
-            tokio::select! {
-                () = task.cancel.cancelled() => return Ok(()),
-                // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
-                changed = paused.changed() => if changed.is_err() { return Ok(()) },
-            }
-            continue;
-        }
+    while task.resumed(&mut paused).await {
         let stop = task.cancel.child_token();
         let mut working = pin!(work(&task, &source, tasks, &stop));
         tokio::select! {
             ended = &mut working => return ended,
-            changed = paused.changed() => {
-                if changed.is_err() {
-                    task.cancel.cancelled().await;
-                }
-                stop.cancel();
-            }
+            // Where the supervisor is gone nobody pauses it any more, and it works on.
+            Ok(()) = paused.changed() => stop.cancel(),
         }
         // What is being committed ends; nothing else begins.
         working.await?;
     }
+    Ok(())
 }
 
 async fn work(

@@ -185,18 +185,14 @@ impl Counter {
         let mut written_since = 0;
         loop {
             if *paused.borrow_and_update() {
-                task.rests();
-                tokio::select! {
-                    () = task.cancel.cancelled() => return Ok(()),
-                    // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
-                    changed = paused.changed() => if changed.is_err() { return Ok(()) },
+                if !task.resumed(&mut paused).await {
+                    return Ok(());
                 }
                 (since, written_since) = (Instant::now(), 0);
-                continue;
             }
             tokio::select! {
                 () = task.cancel.cancelled() => return Ok(()),
-                _ = paused.changed() => continue,
+                Ok(()) = paused.changed() => continue,
                 _ = ticks.tick() => {}
             }
             self.fail_on_request().inspect_err(|_| recorder.failed())?;
