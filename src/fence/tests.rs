@@ -17,7 +17,7 @@ use crate::{
     kafka::{Producer, ProducerOptions, embedded::Cluster},
     model::{AccountingResource, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic},
     retry::Retry,
-    store::{self, Change, Database, Visitor},
+    store::{self, Change, Database, Visitor, image},
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -123,19 +123,6 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 % bound
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for file in fs::read_dir(from).unwrap() {
-        let file = file.unwrap();
-        let target = to.join(file.file_name());
-        if file.file_type().unwrap().is_dir() {
-            copy(&file.path(), &target);
-        } else {
-            fs::copy(file.path(), target).unwrap();
-        }
     }
 }
 
@@ -640,7 +627,7 @@ async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
                         put.await.unwrap();
                     }
                     let image = bench.home.path().join(step.to_string());
-                    copy(&directory, &image);
+                    image::copy(&directory, &image);
                     drop(shelf);
                     directory = image;
                     fences = Fences::new(directory.clone());

@@ -4,6 +4,8 @@
 //! slow: they wrap it.
 
 mod fjall;
+#[cfg(test)]
+pub(crate) mod image;
 
 use std::{error, fmt, io, ops::ControlFlow, path::Path};
 

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 
 use super::{Entry, Error, Lane, Opened, Options, Spool, fault::Faulty};
+use crate::store::image;
 
 /// Long enough for a loaded machine, short enough for a hang to be found.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -104,19 +105,7 @@ async fn eventually(what: &str, mut done: impl AsyncFnMut() -> bool) {
 /// What a crash at this moment would leave: the files as they are, unlocked. For a spool whose background threads have
 /// nothing to do, since files are copied one after the other.
 fn copy_of(home: &Path) -> TempDir {
-    fn copy(from: &Path, to: &Path) {
-        fs::create_dir_all(to).unwrap();
-        for file in fs::read_dir(from).unwrap() {
-            let file = file.unwrap();
-            let target = to.join(file.file_name());
-            if file.file_type().unwrap().is_dir() {
-                copy(&file.path(), &target);
-            } else {
-                fs::copy(file.path(), target).unwrap();
-            }
-        }
-    }
     let target = tempfile::tempdir().unwrap();
-    copy(home, target.path());
+    image::copy(home, target.path());
     target
 }
