@@ -76,7 +76,8 @@ impl<'a> Call<'a> {
 
     /// An error of this call before or instead of an answer.
     pub(super) fn failed(&self, cause: Cause, acted: Acted) -> Error {
-        Error { endpoint: self.endpoint(), status: None, cause, excerpt: None, acted }
+        let in_company = self.company().is_some();
+        Error { endpoint: self.endpoint(), status: None, cause, excerpt: None, acted, in_company }
     }
 
     /// What is called, with names for its ids.

@@ -24,6 +24,8 @@ pub struct Error {
     /// Whether the provider may have done what it was asked for. Where that is not [`Acted::No`], whoever wants to know asks
     /// for the thing itself.
     pub acted: Acted,
+    /// Whether it was asked for in the context of one company.
+    pub in_company: bool,
 }
 
 /// A method and a path, with names where a request has ids.
@@ -243,13 +245,20 @@ impl Error {
         self.cause.retry()
     }
 
-    /// What else would fail as well.
+    /// What else would fail as well. Whoever has to choose between giving up one record, leaving a company for later and
+    /// failing as a whole chooses by this and [`Self::retry`].
     #[must_use]
     pub fn reach(&self) -> Reach {
-        match self.status {
+        match (self.status, &self.cause) {
             // It may be about one record; a host that fails as a whole says so by 502 to 504, or nothing.
-            Some(500) => Reach::Record,
-            _ => self.cause.reach(),
+            (Some(500), _) => Reach::Record,
+            // A rate is refused to a company as well as to all; who else is refused says so itself.
+            (_, Cause::Throttled { .. } | Cause::Waited { what: ApiWait::Throttled, .. })
+                if self.in_company =>
+            {
+                Reach::Company
+            }
+            (_, cause) => cause.reach(),
         }
     }
 }
@@ -291,10 +300,8 @@ impl Cause {
         }
     }
 
-    /// What else would fail as well. Whoever has to choose between giving up one record, leaving a company for later and
-    /// failing as a whole chooses by this and [`Self::retry`].
-    #[must_use]
-    pub fn reach(&self) -> Reach {
+    /// What else would fail as well, whoever asked: see [`Error::reach`].
+    pub(super) fn reach(&self) -> Reach {
         match self {
             Self::Refused
             | Self::NotFound { .. }
@@ -386,5 +393,50 @@ struct Remedy<'a>(Option<&'a str>);
 impl fmt::Display for Remedy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |remedy| write!(f, " of {remedy}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(status: Option<u16>, cause: Cause, in_company: bool) -> Error {
+        let endpoint = Endpoint { method: "GET", path: "x".into() };
+        Error { endpoint, status, cause, excerpt: None, acted: Acted::No, in_company }
+    }
+
+    #[test]
+    fn a_rate_is_refused_to_the_company_that_was_asked_for_and_otherwise_to_everything() {
+        for (status, cause) in [
+            (Some(429), (|| Cause::Throttled { again: None }) as fn() -> Cause),
+            (None, || Cause::Waited { what: ApiWait::Throttled, left: None }),
+        ] {
+            assert_eq!(error(status, cause(), true).reach(), Reach::Company, "{status:?}");
+            assert_eq!(error(status, cause(), false).reach(), Reach::Everything, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_reaches_less_far_because_a_company_was_asked_for() {
+        let waited = |what| Cause::Waited { what, left: None };
+        for in_company in [true, false] {
+            for (status, cause, reach) in [
+                (Some(400), Cause::Refused, Reach::Record),
+                (Some(500), Cause::Server { again: None }, Reach::Record),
+                (Some(403), Cause::Forbidden { by: By::Api }, Reach::Company),
+                (None, waited(ApiWait::Company), Reach::Company),
+                (Some(401), Cause::Token { remedy: None }, Reach::Grant),
+                (None, waited(ApiWait::Token), Reach::Grant),
+                (Some(401), Cause::Key, Reach::Everything),
+                (Some(403), Cause::Quota { again: None }, Reach::Everything),
+                (Some(503), Cause::Server { again: None }, Reach::Everything),
+                (None, waited(ApiWait::Budget), Reach::Everything),
+                (None, waited(ApiWait::Circuit), Reach::Everything),
+            ] {
+                let error = error(status, cause, in_company);
+
+                assert_eq!(error.reach(), reach, "{error:?}");
+            }
+        }
     }
 }

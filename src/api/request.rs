@@ -281,11 +281,9 @@ impl Core {
         let headers = response.headers().clone();
         self.clock.observe(&headers);
         let failed = |cause, excerpt| Error {
-            endpoint: call.endpoint(),
             status: Some(status),
-            cause,
             excerpt,
-            acted: verdict::acted(status),
+            ..call.failed(cause, verdict::acted(status))
         };
         let own = [Some(&self.key), access.map(|access| &access.header)];
         let secrets: Vec<_> = own.into_iter().flatten().chain(call.hide.iter().copied()).collect();

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use super::{Cause, Outcome, Rules, Subject, work::Work};
 use crate::{
     api::{self, By, Reach},
-    metrics::ApiWait,
     model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version},
     retry::{Chain, Retry},
 };
@@ -157,13 +156,7 @@ fn failed(
         Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
         Retry::Later | Retry::Never => None,
     };
-    // A rate is refused to a company as well as to all; who else is refused says so itself.
-    let is_rate = matches!(
-        error.cause,
-        api::Cause::Throttled { .. } | api::Cause::Waited { what: ApiWait::Throttled | ApiWait::Company, .. }
-    );
     match (error.reach(), error.retry()) {
-        _ if is_rate && subject.in_company => Verdict::Company { why, wait },
         (Reach::Record, _) => Verdict::Again(Cause::Unreadable, why),
         (Reach::Company, _) => Verdict::Company { why, wait },
         (Reach::Grant | Reach::Everything, Retry::Never) => Verdict::Stop(Box::new(error)),

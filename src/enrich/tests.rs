@@ -98,7 +98,7 @@ fn json(id: &str, number: u64) -> Bytes {
 
 fn error(status: u16, cause: api::Cause) -> api::Error {
     let endpoint = Endpoint { method: "GET", path: "accounting/api/charges/{id}".into() };
-    api::Error { endpoint, status: Some(status), cause, excerpt: None, acted: Acted::No }
+    api::Error { endpoint, status: Some(status), cause, excerpt: None, acted: Acted::No, in_company: true }
 }
 
 fn gone() -> api::Error {

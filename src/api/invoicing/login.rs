@@ -257,6 +257,7 @@ impl Way for Password {
             cause,
             excerpt: None,
             acted: Acted::Yes,
+            in_company: false,
         })?;
         door.select(&session, company, ask).await
     }
@@ -301,7 +302,8 @@ mod tests {
             tokio::task::yield_now().await;
             if let Some(cause) = self.1() {
                 let endpoint = Endpoint { method: "POST", path: "login".into() };
-                return Err(Error { endpoint, status: None, cause, excerpt: None, acted: Acted::No });
+                let acted = Acted::No;
+                return Err(Error { endpoint, status: None, cause, excerpt: None, acted, in_company: false });
             }
             let header = Secret::new(format!("Bearer {number}"));
             Ok(Session { header, refresh: Secret::new("refresh"), companies: Vec::new() })

@@ -288,7 +288,7 @@ mod tests {
 
     fn error(cause: Cause, acted: Acted) -> Error {
         let endpoint = Endpoint { method: "POST", path: "x".into() };
-        Error { endpoint, status: None, cause, excerpt: None, acted }
+        Error { endpoint, status: None, cause, excerpt: None, acted, in_company: false }
     }
 
     #[test]
