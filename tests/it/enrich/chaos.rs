@@ -116,15 +116,15 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
 /// A worker dies or stands still until the other has all its tasks, and comes back.
 async fn strike(scene: &mut Scene, disaster: Disaster, victim: usize) -> Result<()> {
     let other = 1 - victim;
-    scene.reach(other)?;
+    scene.stage.reach(other)?;
     if disaster == Disaster::Kill {
-        scene.workers[victim].kill();
+        scene.stage.workers[victim].kill();
         scene.until_taken_over(&[other]).await?;
-        return scene.workers[victim].start_again().await;
+        return scene.stage.workers[victim].start_again().await;
     }
-    scene.workers[victim].pause()?;
+    scene.stage.workers[victim].pause()?;
     let taken = scene.until_taken_over(&[other]).await;
-    scene.workers[victim].resume()?;
+    scene.stage.workers[victim].resume()?;
     taken
 }
 

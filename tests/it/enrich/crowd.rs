@@ -34,10 +34,10 @@ async fn no_key_has_two_writers_while_workers_come_and_go_under_load(shared: &'s
     for cycle in 0..cycles(CYCLES) as usize {
         let dies = cycle % WORKERS;
         let others: Vec<usize> = (0..WORKERS).filter(|worker| *worker != dies).collect();
-        scene.reach(others[0])?;
-        scene.workers[dies].kill();
+        scene.stage.reach(others[0])?;
+        scene.stage.workers[dies].kill();
         scene.until_taken_over(&others).await?;
-        scene.workers[dies].start_again().await?;
+        scene.stage.workers[dies].start_again().await?;
     }
     let changes = load.stop();
     scene.quiesce().await?;

@@ -239,7 +239,7 @@ async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Trut
         .filter_map(|event| Some((event.resource, event.key.clone()?)))
         .chain(evidence.last().into_keys())
         .collect();
-    let client = Client::accounting(&scene.simulator);
+    let client = Client::accounting(&scene.stage.simulator);
     let records: Vec<(Resource, RecordTruth)> = scene
         .resources
         .iter()

@@ -3,7 +3,6 @@
 //! Seen from outside alone: by REST, topics, and the provider's own books and control.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -56,26 +55,12 @@ const SHORT: [(&str, &str); 9] = [
 
 /// Two connectors of one prefix, and what they work on.
 pub(super) struct Scene {
-    stage: Stage,
+    pub(super) stage: Stage,
     pub(super) ground: Ground,
     pub(super) prefix: TopicPrefix,
     /// What is subscribed to and fetched.
     pub(super) resources: Vec<Resource>,
     producer: FutureProducer,
-}
-
-impl Deref for Scene {
-    type Target = Stage;
-
-    fn deref(&self) -> &Stage {
-        &self.stage
-    }
-}
-
-impl DerefMut for Scene {
-    fn deref_mut(&mut self) -> &mut Stage {
-        &mut self.stage
-    }
 }
 
 /// How a scene differs from the plain one.
@@ -122,22 +107,22 @@ impl Scene {
             .create()
             .map_err(|error| Error(format!("make a producer: {error}")))?;
         let scene = Self { stage, ground, prefix, resources: options.resources.to_vec(), producer };
-        scene.configure(HOOKS, &scene.receiving()).await?;
-        scene.login(HOOKS).await?;
-        scene.configure(RECORDS, &scene.fetching(options.settings)).await?;
+        scene.stage.configure(HOOKS, &scene.receiving()).await?;
+        scene.stage.login(HOOKS).await?;
+        scene.stage.configure(RECORDS, &scene.fetching(options.settings)).await?;
         scene
             .until("every subscription active", async || {
-                let webhooks = scene.simulator.provider().accounting.webhooks();
+                let webhooks = scene.stage.simulator.provider().accounting.webhooks();
                 let active = webhooks.iter().filter(|one| one.state == WebhookState::Active);
                 Ok(active.count() == scene.resources.len())
             })
             .await?;
-        scene.until_taken_over(&(0..scene.workers.len()).collect::<Vec<_>>()).await?;
+        scene.until_taken_over(&(0..scene.stage.workers.len()).collect::<Vec<_>>()).await?;
         Ok(scene)
     }
 
     fn common(&self, class: &str, resources: &str) -> Value {
-        let address = self.simulator.base_url().to_string();
+        let address = self.stage.simulator.base_url().to_string();
         let names: Vec<&str> = self.resources.iter().map(|one| ours(*one).name()).collect();
         json!({
             "connector.class": class,
@@ -187,7 +172,7 @@ impl Scene {
     }
 
     pub(super) fn provider(&self) -> &Arc<Provider> {
-        self.simulator.provider()
+        self.stage.simulator.provider()
     }
 
     pub(super) fn kafka(&self) -> config::Kafka {
@@ -304,10 +289,10 @@ impl Scene {
     /// Waits until everything that was told is delivered and its offset settled; it may be parked.
     pub(super) async fn settle(&self) -> Result<()> {
         let idle = timeout(LIMIT, self.provider().deliveries.idle()).await;
-        idle.map_err(|_| self.error("deliveries never end"))?;
-        for worker in 0..self.workers.len() {
+        idle.map_err(|_| self.stage.error("deliveries never end"))?;
+        for worker in 0..self.stage.workers.len() {
             let empty = async || {
-                let spooled = self.metric(worker, "tributary_spool_entries").await?;
+                let spooled = self.stage.metric(worker, "tributary_spool_entries").await?;
                 Ok(spooled.iter().all(|(_, count)| *count == 0.0))
             };
             self.until("empty spools", empty).await?;
@@ -336,7 +321,7 @@ impl Scene {
     pub(super) async fn offsets(&self) -> Result<BTreeMap<(String, i32), i64>> {
         let asked = self.running()?;
         let (status, answer) =
-            self.ask(asked, "GET", &format!("/connectors/{RECORDS}/offsets"), None).await?;
+            self.stage.ask(asked, "GET", &format!("/connectors/{RECORDS}/offsets"), None).await?;
         if status != 200 {
             return Err(Error(format!("offsets: {status} {answer}")));
         }
@@ -350,15 +335,15 @@ impl Scene {
 
     /// A worker that runs.
     fn running(&self) -> Result<usize> {
-        let runs = self.workers.iter().position(|worker| worker.runs());
-        runs.ok_or_else(|| self.error("no worker runs"))
+        let runs = self.stage.workers.iter().position(|worker| worker.runs());
+        runs.ok_or_else(|| self.stage.error("no worker runs"))
     }
 
     /// Waits until every task that fetches runs on one of these workers.
     pub(super) async fn until_taken_over(&self, workers: &[usize]) -> Result<()> {
         let asked = *workers.first().ok_or_else(|| Error("nobody is left".to_owned()))?;
         let all = async || {
-            let tasks = self.runs_on(asked, RECORDS).await?;
+            let tasks = self.stage.runs_on(asked, RECORDS).await?;
             Ok(!tasks.is_empty() && tasks.iter().all(|task| task.is_some_and(|one| workers.contains(&one))))
         };
         self.until(&format!("every task on {workers:?}"), all).await
@@ -367,13 +352,13 @@ impl Scene {
     /// The connector that fetches is stopped, and none of its tasks is left.
     pub(super) async fn stop(&self) -> Result<()> {
         self.command("PUT", "stop", None, &[204]).await?;
-        self.until("no task left", async || Ok(self.runs_on(0, RECORDS).await?.is_empty())).await
+        self.until("no task left", async || Ok(self.stage.runs_on(0, RECORDS).await?.is_empty())).await
     }
 
     /// It runs again.
     pub(super) async fn resume(&self) -> Result<()> {
         self.command("PUT", "resume", None, &[202]).await?;
-        self.until_taken_over(&(0..self.workers.len()).collect::<Vec<_>>()).await
+        self.until_taken_over(&(0..self.stage.workers.len()).collect::<Vec<_>>()).await
     }
 
     /// Tells the connector that fetches something, until a worker takes it.
@@ -386,7 +371,7 @@ impl Scene {
     ) -> Result<()> {
         let path = format!("/connectors/{RECORDS}/{what}");
         self.until(&format!("{method} {path} taken"), async || {
-            let (status, answer) = self.ask(0, method, &path, body).await?;
+            let (status, answer) = self.stage.ask(0, method, &path, body).await?;
             match status {
                 status if taken.contains(&status) => Ok(true),
                 // Somebody else is writing, or tasks are still stopping.
@@ -449,8 +434,8 @@ impl Scene {
     /// Events by what became of them, all workers together since each was last started.
     pub(super) async fn outcomes(&self) -> Result<BTreeMap<String, u64>> {
         let mut outcomes = BTreeMap::new();
-        for worker in 0..self.workers.len() {
-            for (labels, count) in self.metric(worker, "tributary_enrich_events_total").await? {
+        for worker in 0..self.stage.workers.len() {
+            for (labels, count) in self.stage.metric(worker, "tributary_enrich_events_total").await? {
                 let outcome = labels.split("outcome=\"").nth(1).and_then(|rest| rest.split('"').next());
                 *outcomes.entry(outcome.unwrap_or_default().to_owned()).or_default() += count as u64;
             }
@@ -468,7 +453,7 @@ impl Scene {
             }
             if Instant::now() > end {
                 let offsets = self.offsets().await;
-                return Err(self.error(&format!("not {what}: {looked:?}, offsets {offsets:?}")));
+                return Err(self.stage.error(&format!("not {what}: {looked:?}, offsets {offsets:?}")));
             }
             sleep(2 * STEP).await;
         }

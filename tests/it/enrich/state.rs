@@ -21,11 +21,11 @@ async fn a_worker_without_its_state_directory_publishes_nothing_that_has_not_cha
     }
     let before = scene.evidence().await?;
 
-    scene.workers[0].stop().await?;
-    let state = scene.workers[0].state();
+    scene.stage.workers[0].stop().await?;
+    let state = scene.stage.workers[0].state();
     fs::remove_dir_all(&state).map_err(|error| Error(format!("remove {}: {error}", state.display())))?;
-    scene.workers[0].start_again().await?;
-    scene.reach(0)?;
+    scene.stage.workers[0].start_again().await?;
+    scene.stage.reach(0)?;
     scene.until_taken_over(&[0]).await?;
     // What was told before comes again: without what the fence knows all of it would be new.
     let repeated = scene.repeat_events().await?;

@@ -48,7 +48,7 @@ async fn a_revoked_login_fails_the_task_and_no_delivery_until_somebody_logs_in(
     assert_eq!(code, Some(0), "{told}");
 
     // The provider ends it.
-    let provider = scene.simulator.provider();
+    let provider = scene.stage.simulator.provider();
     provider.identity.revoke_all(provider.clock.now());
     let trace = until_task(&scene, "FAILED").await?;
     assert!(trace.contains("LoginNeeded") && trace.contains("invalid_grant"), "{trace}");
@@ -57,7 +57,7 @@ async fn a_revoked_login_fails_the_task_and_no_delivery_until_somebody_logs_in(
     assert_eq!(code, Some(1), "{told}");
     assert!(told.contains("lost") && told.contains("log in again"), "{told}");
     assert_eq!(deliver(&scene, "after the loss").await, 200);
-    let said = scene.workers[0].said();
+    let said = scene.stage.workers[0].said();
     assert_eq!(said.matches("the grant is lost").count(), 1, "{said}");
 
     // A person does what they are told, and nothing else.
@@ -73,13 +73,13 @@ async fn a_revoked_login_fails_the_task_and_no_delivery_until_somebody_logs_in(
 async fn until_task(scene: &Scene, state: &str) -> Result<String> {
     let (path, end) = (format!("/connectors/{CONNECTOR}/status"), Instant::now() + LIMIT);
     loop {
-        let status = scene.ask(0, "GET", &path, None).await;
+        let status = scene.stage.ask(0, "GET", &path, None).await;
         let task = status.as_ref().map(|(_, status)| status["tasks"][0].clone()).unwrap_or_default();
         if task["state"] == state {
             return Ok(task["trace"].as_str().unwrap_or_default().to_owned());
         }
-        if Instant::now() > end || !scene.workers[0].runs() {
-            return Err(scene.workers[0].error(&format!("the task is not {state}: {status:?}")));
+        if Instant::now() > end || !scene.stage.workers[0].runs() {
+            return Err(scene.stage.workers[0].error(&format!("the task is not {state}: {status:?}")));
         }
         sleep(STEP).await;
     }
@@ -87,7 +87,7 @@ async fn until_task(scene: &Scene, state: &str) -> Result<String> {
 
 /// The status that a signed delivery is answered with, once the connector is received at all.
 async fn deliver(scene: &Scene, id: &str) -> u16 {
-    let said = scene.workers[0].said();
+    let said = scene.stage.workers[0].said();
     let (_, address) = said.lines().find_map(|line| line.split_once(" receives deliveries on ")).unwrap();
     let url = format!("http://{address}/webhooks/accounting/{CONNECTOR}/customers");
     let body = Delivery::change(id, "company-1", 1).body();

@@ -60,7 +60,7 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
         fault(Effect::Html { status: page }),
         fault(Effect::Throttle { seconds: 1, tells: Tells::default() }),
     ];
-    let provider = scene.simulator.provider();
+    let provider = scene.stage.simulator.provider();
     provider.turn(|knobs| knobs.identity.faults = faults);
     let serial = scene.standing(0).await?[CONNECTOR].serial;
     scene.until(0, "refreshed in spite of faults", LONG, refreshed(serial + 2)).await?;
@@ -78,7 +78,7 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
     ] {
         said.push((path.to_owned(), scene.text(0, path).await?.into_bytes()));
     }
-    let worker = config::Worker::load(Some(scene.workers[0].config()), []).unwrap().config;
+    let worker = config::Worker::load(Some(scene.stage.workers[0].config()), []).unwrap().config;
     let topics = [&worker.topics.grant, &worker.topics.config, &worker.topics.status];
     for topic in topics {
         let mut bytes = Vec::new();
@@ -92,8 +92,8 @@ async fn no_token_or_key_is_in_what_a_worker_says_or_keeps(shared: &'static Shar
         read_to_end(&worker.kafka, &topic.name, &partitions, LIMIT, each).await.unwrap();
         said.push((topic.name.clone(), bytes));
     }
-    scene.workers[0].stop().await?;
-    let log = scene.workers[0].said();
+    scene.stage.workers[0].stop().await?;
+    let log = scene.stage.workers[0].said();
     // One that is not meant would hold nothing either.
     assert!(log.contains("TRACE") && log.contains("the grant is lost"), "{}", log.len());
     said.push(("the log".to_owned(), log.into_bytes()));

@@ -83,9 +83,9 @@ async fn a_grant_outlives_every_kill_but_one_between_rotation_and_commit(
         |standing: &BTreeMap<String, Standing>| GRANTS.iter().all(|name| standing[*name].state == "ready");
     scene.until(0, "ready after the logins", LIMIT, is_ready).await?;
     // In order: what is under way is ended first, and nothing is cut.
-    scene.workers[0].stop().await?;
+    scene.stage.workers[0].stop().await?;
 
-    let identity = &scene.simulator.provider().identity;
+    let identity = &scene.stage.simulator.provider().identity;
     let (issued, exchanges, written) = (identity.issued(), scene.exchanges(), scene.written().await);
     let books = Books { issued: &issued, exchanges: &exchanges, kills: &kills };
     let mut verdict = Verdict::default();
@@ -108,14 +108,14 @@ async fn a_grant_outlives_every_kill_but_one_between_rotation_and_commit(
 async fn kill(scene: &mut Scene, kills: &mut Vec<(i64, i64)>, after_ms: u64) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(after_ms)).await;
     let begun = now_ms();
-    scene.workers[0].kill();
+    scene.stage.workers[0].kill();
     kills.push((begun, now_ms()));
-    scene.workers[0].start_again().await
+    scene.stage.workers[0].start_again().await
 }
 
 /// Answers that the worker of now has found on its disk and written to the topic.
 fn salvaged_by(scene: &Scene) -> usize {
-    scene.workers[0].said().matches("found an answer of the provider").count()
+    scene.stage.workers[0].said().matches("found an answer of the provider").count()
 }
 
 /// Waits until each grant has been refreshed once more by the worker that runs now, or is lost.
@@ -135,7 +135,7 @@ async fn refreshed(scene: &Scene) -> Result<BTreeMap<String, Standing>> {
 
 /// Waits until the provider is shown another token.
 async fn presented(scene: &Scene) {
-    let identity = &scene.simulator.provider().identity;
+    let identity = &scene.stage.simulator.provider().identity;
     let before = identity.exchange_count();
     while identity.exchange_count() == before {
         tokio::time::sleep(Duration::from_millis(1)).await;

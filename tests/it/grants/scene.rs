@@ -2,7 +2,6 @@
 //! in the topic.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -12,27 +11,20 @@ use tributary::auth::grant::Grant;
 use tributary::auth::seal::{Envelope, Keyring};
 use tributary::config;
 use tributary::kafka::{Received, read_to_end};
-use tributary::simulator::Simulator;
 use tributary::simulator::identity::{Exchange, Kind};
 use tributary::simulator::settings::Settings;
 
 use super::ground::{KEY as ENCRYPTION_KEY, LIMIT};
 use crate::simulator::{KEY, start};
 use crate::support::command::{stdout, tributary};
-use crate::support::login::{Login, http, parameter};
+use crate::support::login::{http, parameter};
+use crate::support::stage::{STEP, Stage};
 use crate::support::tributary::Tributary;
-use crate::support::{Error, Result, Shared, prefix, run_directory};
-
-/// How often a condition is looked at that gives no sign.
-const STEP: Duration = Duration::from_millis(50);
+use crate::support::{Result, Shared, prefix};
 
 /// A provider whose clock runs, and workers of one group.
 pub(super) struct Scene {
-    pub(super) simulator: Simulator,
-    pub(super) workers: Vec<Tributary>,
-    /// The group, and the beginning of its topics' names.
-    group: String,
-    http: reqwest::Client,
+    pub(super) stage: Stage,
 }
 
 /// One record of a grant in the topic.
@@ -76,15 +68,16 @@ impl Scene {
         ];
         let lines = [&needed[..], properties].concat();
         let workers = (0..count).map(|_| Tributary::start_in(&group, shared.bootstrap(), name, &lines));
-        Ok(Self { simulator, workers: try_join_all(workers).await?, group, http: http() })
+        let workers = try_join_all(workers).await?;
+        Ok(Self { stage: Stage { simulator, workers, group, http: http() } })
     }
 
     /// Has a connector, with a grant of the same name, that receives customers and has these settings too.
     pub(super) async fn connect(&self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
-        let address = self.simulator.base_url().to_string();
+        let address = self.stage.simulator.base_url().to_string();
         let mut config = json!({
             "connector.class": "WebhookSource",
-            "topic.prefix": format!("{}-{name}", self.group),
+            "topic.prefix": format!("{}-{name}", self.stage.group),
             "topic.creation.default.partitions": "1",
             "topic.creation.default.replication.factor": "1",
             "accounting.resources": "customers",
@@ -100,26 +93,12 @@ impl Scene {
         for (key, value) in settings {
             config[*key] = json!(value);
         }
-        let (path, end) = (format!("/connectors/{name}/config"), Instant::now() + 2 * LIMIT);
-        loop {
-            let answer = self.ask(0, "PUT", &path, Some(&config)).await;
-            // 200 if it was there after all, though the answer was that Kafka took too long.
-            if answer.as_ref().is_ok_and(|(status, _)| matches!(status, 200 | 201)) {
-                return Ok(());
-            }
-            let passes = !matches!(answer, Ok((status, _)) if status != 503);
-            if !passes || Instant::now() > end {
-                return Err(Error(format!("connect {name}: {answer:?}")));
-            }
-            sleep(STEP).await;
-        }
+        self.stage.configure(name, &config).await
     }
 
     /// A person logs in for a connector; the provider's number of the grant.
     pub(super) async fn log_in(&self, connector: &str) -> Result<u64> {
-        let log = run_directory::create("login")?.join("log");
-        let login = Login::begin(Path::new(connector), self.workers[0].config(), &log, &[])?;
-        let code = parameter(&login.finish(&self.http).await?, "code");
+        let code = parameter(&self.stage.login(connector).await?, "code");
         let mut exchanges = self.exchanges().into_iter();
         let redeemed =
             exchanges.find(|exchange| exchange.kind == Kind::Code && exchange.token == code).unwrap();
@@ -133,30 +112,18 @@ impl Scene {
 
     /// What the provider was shown, in order.
     pub(super) fn exchanges(&self) -> Vec<Exchange> {
-        let exchanges = self.simulator.provider().identity.exchanges(0, usize::MAX);
+        let exchanges = self.stage.simulator.provider().identity.exchanges(0, usize::MAX);
         exchanges.into_iter().map(|(_, exchange)| exchange).collect()
     }
 
-    /// Asks a worker over its REST API.
-    pub(super) async fn ask(
-        &self,
-        worker: usize,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(u16, Value)> {
-        let (status, text) = self.workers[worker].ask(&self.http, method, path, body).await?;
-        Ok((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
-    }
-
-    /// What it answers there, to the letter.
+    /// What a worker answers there, to the letter.
     pub(super) async fn text(&self, worker: usize, path: &str) -> Result<String> {
-        self.workers[worker].ask(&self.http, "GET", path, None).await.map(|(_, text)| text)
+        self.stage.workers[worker].ask(&self.stage.http, "GET", path, None).await.map(|(_, text)| text)
     }
 
     /// How the grants stand that anybody has logged in for, as a worker says.
     pub(super) async fn standing(&self, worker: usize) -> Result<BTreeMap<String, Standing>> {
-        let (_, health) = self.ask(worker, "GET", "/health", None).await?;
+        let (_, health) = self.stage.ask(worker, "GET", "/health", None).await?;
         let grants = health["grants"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let one = |grant: &Value| {
@@ -183,8 +150,8 @@ impl Scene {
                 Ok(standing) if so(&standing) => return Ok(standing),
                 standing => standing,
             };
-            if Instant::now() > end || !self.workers[worker].runs() {
-                return Err(self.workers[worker].error(&format!("not {what}: {standing:?}")));
+            if Instant::now() > end || !self.stage.workers[worker].runs() {
+                return Err(self.stage.workers[worker].error(&format!("not {what}: {standing:?}")));
             }
             sleep(STEP).await;
         }
@@ -192,7 +159,7 @@ impl Scene {
 
     /// Everything that was ever committed of each grant, in order.
     pub(super) async fn written(&self) -> BTreeMap<String, Vec<Written>> {
-        let worker = config::Worker::load(Some(self.workers[0].config()), []).unwrap().config;
+        let worker = config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config;
         let (topic, keys) = (&worker.topics.grant, Keyring::new(&ENCRYPTION_KEY.into(), None).unwrap());
         let partitions: Vec<i32> = (0..topic.partitions).collect();
         let mut written: BTreeMap<String, Vec<Written>> = BTreeMap::new();
@@ -210,7 +177,7 @@ impl Scene {
 
     /// What `auth` says with these arguments: exit code and output.
     pub(super) async fn auth(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let config = self.workers[0].config().display().to_string();
+        let config = self.stage.workers[0].config().display().to_string();
         let output = tributary(&[&["auth"], arguments, &["--config", &config]].concat(), &[]).await;
         (output.status.code(), stdout(&output))
     }

@@ -55,21 +55,21 @@ async fn each_grant_is_refreshed_by_one_of_three_workers_and_by_another_when_tha
     let theirs: Vec<&str> = names.iter().copied().filter(|name| owners[*name].contains(&id)).collect();
     quiet(&scene, &theirs).await?;
     let died = now_ms();
-    scene.workers[victim].kill();
+    scene.stage.workers[victim].kill();
     let kills = [(died, now_ms())];
-    scene.workers.swap(0, 1);
+    scene.stage.workers.swap(0, 1);
     let begun = Instant::now();
     let after = refreshed(&scene, &names, 1).await?;
     let recovered = begun.elapsed();
 
     assert!(after.values().all(|one| one.state == "ready"), "{after:?}");
     for worker in [0, 2] {
-        scene.workers[worker].stop().await?;
+        scene.stage.workers[worker].stop().await?;
     }
     let written = scene.written().await;
     let heirs = self::owners(&written, |written, _| written.at_ms > kills[0].1);
     assert!(theirs.iter().all(|name| !heirs[*name].contains(&id)), "{id} is dead: {heirs:?}");
-    let identity = &scene.simulator.provider().identity;
+    let identity = &scene.stage.simulator.provider().identity;
     let (issued, exchanges) = (identity.issued(), scene.exchanges());
     let books = Books { issued: &issued, exchanges: &exchanges, kills: &kills };
     let mut verdict = Verdict::default();
@@ -146,9 +146,9 @@ fn owners(
 
 /// The name of a worker, as others know it.
 fn worker_id(scene: &Scene, worker: usize) -> Result<String> {
-    let said = scene.workers[worker].said();
+    let said = scene.stage.workers[worker].said();
     let line = said.lines().find_map(|line| line.split_once(" listens on "));
-    let (id, _) = line.ok_or_else(|| scene.workers[worker].error("it does not say who it is"))?;
+    let (id, _) = line.ok_or_else(|| scene.stage.workers[worker].error("it does not say who it is"))?;
     Ok(id.rsplit(' ').next().unwrap_or(id).to_owned())
 }
 

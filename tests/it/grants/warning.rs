@@ -50,7 +50,7 @@ async fn a_login_that_ends_within_a_week_is_told_in_log_metric_and_status(
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("short") && lines[0].contains("days=5"), "{lines:?}");
     assert!(lines[0].contains("tributary auth login accounting --connector short"), "{lines:?}");
-    let said = scene.workers[0].said();
+    let said = scene.stage.workers[0].said();
     assert_eq!(said.matches(told).count(), 1, "{said}");
     Ok(())
 }
@@ -59,20 +59,20 @@ async fn a_login_that_ends_within_a_week_is_told_in_log_metric_and_status(
 async fn until_said(scene: &Scene, what: &str) -> Result<Vec<String>> {
     let end = Instant::now() + LIMIT;
     loop {
-        let said = scene.workers[0].said();
+        let said = scene.stage.workers[0].said();
         let lines: Vec<String> = said.lines().filter(|line| line.contains(what)).map(str::to_owned).collect();
         if !lines.is_empty() {
             return Ok(lines);
         }
         if Instant::now() > end {
-            return Err(scene.workers[0].error(&format!("it does not say that {what}")));
+            return Err(scene.stage.workers[0].error(&format!("it does not say that {what}")));
         }
         sleep(STEP).await;
     }
 }
 
 async fn metrics(scene: &Scene) -> Result<String> {
-    let worker = &scene.workers[0];
+    let worker = &scene.stage.workers[0];
     let answer = reqwest::get(format!("{}/metrics", worker.url())).await;
     let answer = answer.map_err(|error| worker.error(&error.to_string()))?;
     answer.text().await.map_err(|error| worker.error(&error.to_string()))

@@ -138,7 +138,7 @@ impl Stage {
 
     async fn wish(&self, what: &str) -> Result<()> {
         let path = format!("/connectors/{CONNECTOR}/subscriptions/{what}");
-        let (status, answer) = self.scene.ask(0, "POST", &path, None).await?;
+        let (status, answer) = self.scene.stage.ask(0, "POST", &path, None).await?;
         assert_eq!(status, 202, "{answer}");
         Ok(())
     }
@@ -150,22 +150,22 @@ impl Stage {
             self.is_empty().await?;
         }
         // The provider does nothing of its own while nobody is there to notice it.
-        self.scene.workers[0].kill();
+        self.scene.stage.workers[0].kill();
         match cause {
             Cause::Move => {
                 self.moves += 1;
                 self.scene.rename(&self.host())?;
             }
             Cause::Orphan => {
-                self.scene.workers[0].start_again_to_die("subscriptions.subscribe.called").await?;
-                self.scene.reach(0)?;
+                self.scene.stage.workers[0].start_again_to_die("subscriptions.subscribe.called").await?;
+                self.scene.stage.reach(0)?;
                 self.rotate().await?;
-                self.scene.workers[0].dead().await?;
+                self.scene.stage.workers[0].dead().await?;
             }
             _ => {}
         }
         if cause == Cause::Lose || cause == Cause::Disable {
-            let provider = self.scene.simulator.provider();
+            let provider = self.scene.stage.simulator.provider();
             let webhook = self.scene.webhooks()[0].id;
             if cause == Cause::Disable {
                 assert!(provider.accounting.disable(provider, webhook));
@@ -174,22 +174,22 @@ impl Stage {
             }
         }
         if cause == Cause::Pause {
-            let provider = self.scene.simulator.provider();
+            let provider = self.scene.stage.simulator.provider();
             let hook = provider.invoicing.hooks()[0].id;
             assert!(provider.invoicing.pause(provider, hook, true));
         }
-        self.scene.workers[0].start_again_to_die(&at).await?;
-        self.scene.reach(0)?;
+        self.scene.stage.workers[0].start_again_to_die(&at).await?;
+        self.scene.stage.reach(0)?;
         match cause {
             Cause::Remove => self.wish("remove").await.ok(),
             Cause::Apply => self.wish("apply").await.ok(),
             Cause::Rotate => self.rotate().await.ok(),
             _ => None,
         };
-        self.scene.workers[0].dead().await?;
+        self.scene.stage.workers[0].dead().await?;
 
-        self.scene.workers[0].start_again().await?;
-        self.scene.reach(0)?;
+        self.scene.stage.workers[0].start_again().await?;
+        self.scene.stage.reach(0)?;
         match cause {
             Cause::Remove => {
                 self.wish("remove").await?;
@@ -226,7 +226,7 @@ impl Stage {
         let wanted = tributary::model::Fingerprint::of(secret);
         let done = |ledger: &Ledger| {
             // The ledger may say what stood before the worker died.
-            let hooks = self.scene.simulator.provider().invoicing.hooks();
+            let hooks = self.scene.stage.simulator.provider().invoicing.hooks();
             let living = self.scene.webhooks();
             // One that nobody knew of is found by its Acknowledge, and deleted.
             if hooks.iter().any(|hook| hook.paused)
@@ -264,7 +264,7 @@ impl Stage {
             let known = ledger.by_id(&one.id.to_string());
             assert!(known.is_some_and(|known| known.url == one.url), "{one:?}: {known:?}");
         }
-        let hooks = self.scene.simulator.provider().invoicing.hooks();
+        let hooks = self.scene.stage.simulator.provider().invoicing.hooks();
         assert_eq!(hooks.iter().filter(|hook| !hook.paused).count(), 1, "{hooks:?}");
         assert_eq!(hooks.len(), 1, "{hooks:?}");
         Ok(())

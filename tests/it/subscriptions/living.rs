@@ -54,12 +54,12 @@ async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothi
     let ids: Vec<String> = ours.iter().map(|one| one.id.to_string()).collect();
     assert!(accounting().all(|one| ids.contains(one.id.as_ref().unwrap())), "{ids:?}");
     assert_eq!((&others[0].url, others[0].state), (&foreign, WebhookState::AwaitingContract));
-    let made = scene.simulator.provider().invoicing.hooks();
+    let made = scene.stage.simulator.provider().invoicing.hooks();
     assert_eq!(made.iter().filter(|hook| hook.effective && !hook.paused).count(), hooks, "{made:?}");
     let entities: BTreeSet<String> = made.iter().map(|hook| format!("{:?}", hook.entity)).collect();
     assert_eq!(entities.len(), 18, "{entities:?}");
 
-    let shown = scene.metric(0, "tributary_subscriptions").await?;
+    let shown = scene.stage.metric(0, "tributary_subscriptions").await?;
     let active = shown.iter().filter(|(labels, _)| labels.contains("phase=\"active\""));
     assert_eq!(active.map(|(_, count)| count).sum::<f64>(), (19 + hooks) as f64, "{shown:?}");
     Ok(())
@@ -67,7 +67,7 @@ async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothi
 
 /// A webhook of somebody else, at an address of theirs.
 async fn subscribe_foreign(scene: &Scene) -> String {
-    let client = Client::accounting(&scene.simulator).context("none");
+    let client = Client::accounting(&scene.stage.simulator).context("none");
     let url = "https://others.example.com/hooks".to_owned();
     let names = client.get("/accounting/api/customers/webhooks/events").await.ok();
     let body = serde_json::json!({
@@ -85,8 +85,8 @@ async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<In
         Ok((socket.local_addr()?, socket))
     });
     let (address, _held) = nobody.map_err(|error| Error(format!("bind: {error}")))?;
-    let provider = scene.simulator.provider();
-    scene.resolve(address);
+    let provider = scene.stage.simulator.provider();
+    scene.stage.resolve(address);
     provider.change(|world, clock| {
         let place = Place { resource: Resource::Customers, company: Some(0), index: 0 };
         let change = world.act(place, Kind::Updated, clock).unwrap();
@@ -101,7 +101,7 @@ async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<In
         Instant::now()
     };
     let at = timeout(LIMIT, is_disabled).await.map_err(|_| Error("it is never disabled".into()))?;
-    scene.reach(0)?;
+    scene.stage.reach(0)?;
     Ok(at)
 }
 
@@ -152,7 +152,7 @@ async fn one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_
     let other: Vec<&Target> = repaired.gaps.values().filter_map(|gap| gap.target.as_ref()).collect();
     assert_eq!(other, [&target]);
     assert!(repaired.living(target).all(|one| one.phase == Phase::Active));
-    let open = scene.metric(0, "tributary_gap_open_seconds").await?;
+    let open = scene.stage.metric(0, "tributary_gap_open_seconds").await?;
     let labels = format!("connector=\"{CONNECTOR}\",cause=\"disabled\"");
     assert!(open.iter().any(|(known, seconds)| *known == labels && *seconds > 0.0), "{open:?}");
     Ok(())

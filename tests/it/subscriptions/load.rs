@@ -37,7 +37,7 @@ async fn no_delivery_is_refused_or_missing_while_secret_and_address_change_under
     scene.connect(&[resources, OVERLAP]).await?;
     let ledger = scene.ledger().await?;
     ledger.until(&scene, "active", |ledger| active(ledger).len() == 1).await?;
-    let provider = std::sync::Arc::clone(scene.simulator.provider());
+    let provider = std::sync::Arc::clone(scene.stage.simulator.provider());
 
     provider.turn(|knobs| knobs.changes_per_second = RATE);
     let secrets = [("accounting.secret", SECOND_SECRET), ("accounting.secret.previous", SECRET)];
@@ -54,9 +54,9 @@ async fn no_delivery_is_refused_or_missing_while_secret_and_address_change_under
     // A worker learns its address when it starts, so they are restarted one after the other.
     scene.rename(&format!("other.{HOST}"))?;
     for (stops, receives) in [(0, 1), (1, 0)] {
-        scene.reach(receives)?;
-        scene.workers[stops].stop().await?;
-        scene.workers[stops].start_again().await?;
+        scene.stage.reach(receives)?;
+        scene.stage.workers[stops].stop().await?;
+        scene.stage.workers[stops].start_again().await?;
     }
     ledger.until(&scene, "moved", one(|one| one.url.contains("other."))).await?;
     provider.turn(|knobs| knobs.changes_per_second = 0.0);

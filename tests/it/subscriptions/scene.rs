@@ -1,7 +1,6 @@
 //! A [`Stage`] with one connector that subscribes, and both sides' books.
 
 use std::fs;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,22 +26,8 @@ pub(super) const SECRET: &str = "0123456789abcdef-first";
 
 /// A provider whose clock runs, workers of one group, and one connector.
 pub(super) struct Scene {
-    stage: Stage,
+    pub(super) stage: Stage,
     pub(super) prefix: String,
-}
-
-impl Deref for Scene {
-    type Target = Stage;
-
-    fn deref(&self) -> &Stage {
-        &self.stage
-    }
-}
-
-impl DerefMut for Scene {
-    fn deref_mut(&mut self) -> &mut Stage {
-        &mut self.stage
-    }
 }
 
 impl Scene {
@@ -70,7 +55,7 @@ impl Scene {
     /// The receivers have this name from their next life on.
     pub(super) fn rename(&self, host: &str) -> Result<()> {
         let failed = |error: std::io::Error| Error(format!("rename: {error}"));
-        for worker in &self.workers {
+        for worker in &self.stage.workers {
             let text = fs::read_to_string(worker.config()).map_err(failed)?;
             let line = |line: &str| match line.strip_prefix("webhook.advertised.url=") {
                 Some(_) => format!("webhook.advertised.url=https://{host}\n"),
@@ -84,7 +69,7 @@ impl Scene {
     /// Has the connector, with these settings over those it needs, and somebody logged in for it.
     pub(super) async fn connect(&self, settings: &[(&str, &str)]) -> Result<()> {
         self.configure(settings).await?;
-        self.stage.login(CONNECTOR).await
+        self.stage.login(CONNECTOR).await.map(drop)
     }
 
     /// Has the connector with these settings.
@@ -94,7 +79,7 @@ impl Scene {
 
     /// The connector's configuration with these settings over those it needs.
     pub(super) fn config(&self, settings: &[(&str, &str)]) -> Value {
-        let address = self.simulator.base_url().to_string();
+        let address = self.stage.simulator.base_url().to_string();
         let mut config = json!({
             "connector.class": "WebhookSource",
             "topic.prefix": self.prefix,
@@ -126,26 +111,26 @@ impl Scene {
     pub(super) async fn runs_on(&self) -> Result<usize> {
         let tasks = self.stage.runs_on(0, CONNECTOR).await?;
         let place = tasks.first().copied().flatten();
-        place.ok_or_else(|| self.error("the task is nowhere"))
+        place.ok_or_else(|| self.stage.error("the task is nowhere"))
     }
 
     /// The ledger, followed by this process.
     pub(super) async fn ledger(&self) -> Result<Watched> {
-        let worker = Arc::new(config::Worker::load(Some(self.workers[0].config()), []).unwrap().config);
+        let worker = Arc::new(config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config);
         let ledgers = Ledgers::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
         let (prefix, end) = (TopicPrefix::new(&*self.prefix).unwrap(), Instant::now() + LIMIT);
         loop {
             match ledgers.of(&prefix).await {
                 Ok(Some(handle)) => return Ok(Watched { handle, _ledgers: ledgers }),
                 _ if Instant::now() < end => sleep(STEP).await,
-                other => return Err(self.workers[0].error(&format!("no ledger: {other:?}"))),
+                other => return Err(self.stage.workers[0].error(&format!("no ledger: {other:?}"))),
             }
         }
     }
 
     /// Every webhook at the provider that has not ended.
     pub(super) fn webhooks(&self) -> Vec<WebhookTruth> {
-        let mut webhooks = self.simulator.provider().accounting.webhooks();
+        let mut webhooks = self.stage.simulator.provider().accounting.webhooks();
         webhooks.retain(|one| !matches!(one.state, WebhookState::Deleted | WebhookState::Unsubscribed));
         webhooks
     }
@@ -188,7 +173,7 @@ impl Watched {
             }
         };
         let said = timeout(LIMIT, waiting).await;
-        said.map_err(|_| scene.error(&format!("not {what}: {:#?}", short(&self.now()))))
+        said.map_err(|_| scene.stage.error(&format!("not {what}: {:#?}", short(&self.now()))))
     }
 }
 

@@ -31,10 +31,12 @@ async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twic
     let dies = scene.runs_on().await?;
     let lives = 1 - dies;
 
-    scene.reach(lives)?;
-    scene.workers[dies].kill();
+    scene.stage.reach(lives)?;
+    scene.stage.workers[dies].kill();
     let killed = Instant::now();
-    assert!(scene.simulator.provider().accounting.disable(scene.simulator.provider(), webhooks[0].id));
+    assert!(
+        scene.stage.simulator.provider().accounting.disable(scene.stage.simulator.provider(), webhooks[0].id)
+    );
     let gap = |ledger: &Ledger| ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled);
     ledger.until(&scene, "noticed by the other", gap).await?;
     let took = killed.elapsed();

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tributary::simulator::Simulator;
 use tributary::simulator::settings::Settings;
+use url::Url;
 
 use super::login::{Login, http};
 use super::tributary::Tributary;
@@ -93,11 +94,11 @@ impl Stage {
         });
     }
 
-    /// Somebody logs in for a connector that exists.
-    pub(crate) async fn login(&self, connector: &str) -> Result<()> {
+    /// Somebody logs in for a connector that exists; where the provider sent the browser back to.
+    pub(crate) async fn login(&self, connector: &str) -> Result<Url> {
         let log = run_directory::create("login")?.join("log");
         let login = Login::begin(Path::new(connector), self.workers[0].config(), &log, &[])?;
-        login.finish(&self.http).await.map(drop)
+        login.finish(&self.http).await
     }
 
     /// Has a connector with this configuration, as soon as a worker takes it.
