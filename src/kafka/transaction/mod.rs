@@ -22,6 +22,7 @@
 //! A transaction the broker itself aborted because it was open longer than `transaction.timeout.ms` (a frozen process) is
 //! reported as fencing too: librdkafka cannot tell the two apart, and ending the instance is right for both.
 
+mod tally;
 mod worker;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
