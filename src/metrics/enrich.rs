@@ -2,16 +2,107 @@
 
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Unit, counter, gauge, histogram};
 
-use super::names::{
-    END_TO_END, ENRICH_EVENTS, ENRICH_OPEN, ENRICH_OUTCOMES, ENRICH_PARKED, EPOCHS_RAISED, FENCE_ENTRIES,
-    FENCE_RESTORE, FENCE_RESTORED, STALE_READS, TOMBSTONES, TOMBSTONES_BRAKED,
+use super::{Kind, Metric};
+
+/// Beyond the minute there is what was parked.
+const END_TO_END_LATENCY: &[f64] =
+    &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 86_400.0];
+const OUTCOMES: &[&str] = &[
+    "published",
+    "deleted",
+    "duplicate",
+    "stale",
+    "coalesced",
+    "filtered",
+    "parked",
+    "foreign",
+    "unreadable",
+    "dead_lettered",
+];
+
+pub(super) const ENRICH_EVENTS: Metric = Metric {
+    name: "tributary_enrich_events_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Events that were followed, by what became of them; one that was parked counts once more by what becomes of it then.",
+    labels: &[("outcome", OUTCOMES)],
+};
+pub(super) const ENRICH_OPEN: Metric = Metric {
+    name: "tributary_enrich_open_records",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Records behind events that are to be read, or to be committed, without those that are parked.",
+    labels: &[],
+};
+pub(super) const ENRICH_PARKED: Metric = Metric {
+    name: "tributary_enrich_parked_records",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Records behind events that wait in the state topic until they can be read.",
+    labels: &[],
+};
+pub(super) const END_TO_END: Metric = Metric {
+    name: "tributary_end_to_end_latency_seconds",
+    kind: Kind::Histogram(END_TO_END_LATENCY),
+    unit: Unit::Seconds,
+    help: "Time from receiving a delivery to the commit of the record that follows from it.",
+    labels: &[],
+};
+pub(super) const STALE_READS: Metric = Metric {
+    name: "tributary_stale_reads_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Reads by id that showed less than the event had told of: a replica is behind.",
+    labels: &[],
+};
+pub(super) const TOMBSTONES: Metric = Metric {
+    name: "tributary_tombstones_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Deleted records, by what said so.",
+    labels: &[("cause", &["event"])],
+};
+pub(super) const TOMBSTONES_BRAKED: Metric = Metric {
+    name: "tributary_tombstones_braked_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Deletes that were held back because there were too many at once; one that is looked at again counts again. Alert on it.",
+    labels: &[],
+};
+pub(super) const FENCE_ENTRIES: Metric = Metric {
+    name: "tributary_fence_entries",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    help: "Records whose last published version this worker keeps, of the shards it has.",
+    labels: &[],
+};
+pub(super) const EPOCHS_RAISED: Metric = Metric {
+    name: "tributary_epochs_raised_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Records that were published again under the next epoch because the provider itself went back. Alert on it.",
+    labels: &[],
+};
+pub(super) const FENCE_RESTORE: Metric = Metric {
+    name: "tributary_fence_restore_seconds",
+    kind: Kind::Histogram(&[0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0]),
+    unit: Unit::Seconds,
+    help: "Time to read the fences of a shard when it was taken.",
+    labels: &[],
+};
+pub(super) const FENCE_RESTORED: Metric = Metric {
+    name: "tributary_fence_restored_records_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Fences that were read from Kafka when shards were taken.",
+    labels: &[],
 };
 
 /// An event was followed; `outcome` is one of the metric's.
 pub fn event_enriched(outcome: &'static str) {
-    debug_assert!(ENRICH_OUTCOMES.contains(&outcome), "{outcome}");
+    debug_assert!(OUTCOMES.contains(&outcome), "{outcome}");
     counter!(ENRICH_EVENTS.name, "outcome" => outcome).increment(1);
 }
 

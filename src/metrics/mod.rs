@@ -12,6 +12,7 @@ mod kept;
 mod labels;
 pub mod live;
 mod names;
+mod spool;
 
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub use self::{
     kept::keep,
     labels::{Client, DeliveryEnd, DeliveryFamily, Refusal, Registration, Stage, Transaction},
     names::ALL,
+    spool::{
+        spool_changed, spool_committed, spool_failed, spool_foreign, spool_holds, spool_leaves_out,
+        spool_takes, spool_unreadable,
+    },
 };
 use names::*;
 
@@ -178,50 +183,6 @@ pub fn client_statistics(client: Client, window: &ClientStatistics) {
     counter!(KAFKA_REQUEST_ERRORS.name, "client" => client).increment(window.request_errors);
     gauge!(KAFKA_BROKERS_UP.name, "client" => client).increment(window.brokers_up as f64);
     gauge!(KAFKA_ROUND_TRIP.name, "client" => client).set(window.round_trip.as_secs_f64());
-}
-
-/// The spool holds this much, the oldest of it for this long.
-pub fn spool_holds(entries: u64, bytes: u64, oldest: Duration) {
-    gauge!(SPOOL_ENTRIES.name).set(entries as f64);
-    gauge!(SPOOL_BYTES.name).set(bytes as f64);
-    gauge!(SPOOL_OLDEST.name).set(oldest.as_secs_f64());
-}
-
-/// The spool holds so many entries that this version cannot read.
-pub fn spool_foreign(entries: u64) {
-    gauge!(SPOOL_FOREIGN.name).set(entries as f64);
-}
-
-/// So many databases of the spool could not be opened, and so many lie aside.
-pub fn spool_leaves_out(unopened: usize, aside: usize) {
-    gauge!(SPOOL_UNOPENED.name).set(unopened as f64);
-    gauge!(SPOOL_ASIDE.name).set(aside as f64);
-}
-
-/// The spool takes this much disk.
-pub fn spool_takes(bytes: u64) {
-    gauge!(SPOOL_DISK_BYTES.name).set(bytes as f64);
-}
-
-/// So many entries came to the spool and left it.
-pub fn spool_changed(appended: u64, removed: u64) {
-    counter!(SPOOL_APPENDED.name).increment(appended);
-    counter!(SPOOL_REMOVED.name).increment(removed);
-}
-
-/// The spool wrote and synced a batch in this time.
-pub fn spool_committed(elapsed: Duration) {
-    histogram!(SPOOL_COMMIT_SECONDS.name).record(elapsed.as_secs_f64());
-}
-
-/// A database of the spool failed.
-pub fn spool_failed() {
-    counter!(SPOOL_FAILURES.name).increment(1);
-}
-
-/// So many stretches of the spool cannot be read.
-pub fn spool_unreadable(stretches: u64) {
-    counter!(SPOOL_UNREADABLE.name).increment(stretches);
 }
 
 /// A verified delivery was answered this long after the head of its request.

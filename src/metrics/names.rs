@@ -6,6 +6,14 @@ use super::access::{
     API_BUDGET_RATIO, API_CIRCUIT_OPEN, API_REQUEST_SECONDS, API_REQUESTS, API_WAIT_SECONDS,
     CLOCK_DIFFERENCE, PAGE_DRIFT, TOKEN_REFRESHES, TOKENS_CHECKED,
 };
+use super::enrich::{
+    END_TO_END, ENRICH_EVENTS, ENRICH_OPEN, ENRICH_PARKED, EPOCHS_RAISED, FENCE_ENTRIES, FENCE_RESTORE,
+    FENCE_RESTORED, STALE_READS, TOMBSTONES, TOMBSTONES_BRAKED,
+};
+use super::spool::{
+    SPOOL_APPENDED, SPOOL_ASIDE, SPOOL_BYTES, SPOOL_COMMIT_SECONDS, SPOOL_DISK_BYTES, SPOOL_ENTRIES,
+    SPOOL_FAILURES, SPOOL_FOREIGN, SPOOL_OLDEST, SPOOL_REMOVED, SPOOL_UNOPENED, SPOOL_UNREADABLE,
+};
 use super::{Kind, Metric};
 
 pub(super) const ORIGINS: &[&str] = &["webhook", "enrichment", "snapshot", "repair"];
@@ -104,22 +112,6 @@ pub(super) const REFUSALS: &[&str] = &[
 pub(super) const STATUSES: &[&str] = &["2xx", "4xx", "5xx"];
 pub(super) const LATENCY: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-
-/// Beyond the minute there is what was parked.
-pub(super) const END_TO_END_LATENCY: &[f64] =
-    &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 86_400.0];
-pub(super) const ENRICH_OUTCOMES: &[&str] = &[
-    "published",
-    "deleted",
-    "duplicate",
-    "stale",
-    "coalesced",
-    "filtered",
-    "parked",
-    "foreign",
-    "unreadable",
-    "dead_lettered",
-];
 
 pub(super) const BUILD_INFO: Metric = Metric {
     name: "tributary_build_info",
@@ -326,170 +318,6 @@ pub(super) const CERTIFICATES_LOADED: Metric = Metric {
     help: "Changed certificates that a listener took up, or refused and went on with the one before.",
     labels: &[("outcome", &["taken", "refused"])],
 };
-pub(super) const SPOOL_ENTRIES: Metric = Metric {
-    name: "tributary_spool_entries",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Entries in the spool: accepted and not in Kafka yet.",
-    labels: &[],
-};
-pub(super) const SPOOL_BYTES: Metric = Metric {
-    name: "tributary_spool_bytes",
-    kind: Kind::Gauge,
-    unit: Unit::Bytes,
-    help: "Bytes of the entries in the spool; `spool.limit.bytes` bounds it.",
-    labels: &[],
-};
-pub(super) const SPOOL_OLDEST: Metric = Metric {
-    name: "tributary_spool_oldest_seconds",
-    kind: Kind::Gauge,
-    unit: Unit::Seconds,
-    help: "How long the oldest entry has been in the spool; 0 when it is empty.",
-    labels: &[],
-};
-pub(super) const SPOOL_DISK_BYTES: Metric = Metric {
-    name: "tributary_spool_disk_bytes",
-    kind: Kind::Gauge,
-    unit: Unit::Bytes,
-    help: "Bytes the spool takes on disk, without databases that were moved aside.",
-    labels: &[],
-};
-pub(super) const SPOOL_APPENDED: Metric = Metric {
-    name: "tributary_spool_appended_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Entries written to the spool and synced.",
-    labels: &[],
-};
-pub(super) const SPOOL_REMOVED: Metric = Metric {
-    name: "tributary_spool_removed_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Entries removed from the spool because Kafka has them; its rate is the drain rate.",
-    labels: &[],
-};
-pub(super) const SPOOL_COMMIT_SECONDS: Metric = Metric {
-    name: "tributary_spool_commit_seconds",
-    kind: Kind::Histogram(LATENCY),
-    unit: Unit::Seconds,
-    help: "Time to write and sync one batch of the spool; its count is the number of commits.",
-    labels: &[],
-};
-pub(super) const SPOOL_FAILURES: Metric = Metric {
-    name: "tributary_spool_failures_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Databases of the spool that failed to write or to sync and were replaced by fresh ones.",
-    labels: &[],
-};
-pub(super) const SPOOL_UNREADABLE: Metric = Metric {
-    name: "tributary_spool_unreadable_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Stretches of the spool, of one entry or more, that cannot be read.",
-    labels: &[],
-};
-
-pub(super) const SPOOL_FOREIGN: Metric = Metric {
-    name: "tributary_spool_foreign_entries",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Entries of the spool that this version cannot read; they stay for one that can, and are counted nowhere else.",
-    labels: &[],
-};
-pub(super) const SPOOL_UNOPENED: Metric = Metric {
-    name: "tributary_spool_unopened_databases",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Databases of the spool that could not be opened: what they hold is counted nowhere, and a restart takes it up.",
-    labels: &[],
-};
-pub(super) const SPOOL_ASIDE: Metric = Metric {
-    name: "tributary_spool_aside_databases",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Broken databases that lie aside in the spool's directory, for people: what could be read of them is counted.",
-    labels: &[],
-};
-
-pub(super) const ENRICH_EVENTS: Metric = Metric {
-    name: "tributary_enrich_events_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Events that were followed, by what became of them; one that was parked counts once more by what becomes of it then.",
-    labels: &[("outcome", ENRICH_OUTCOMES)],
-};
-pub(super) const ENRICH_OPEN: Metric = Metric {
-    name: "tributary_enrich_open_records",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Records behind events that are to be read, or to be committed, without those that are parked.",
-    labels: &[],
-};
-pub(super) const ENRICH_PARKED: Metric = Metric {
-    name: "tributary_enrich_parked_records",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Records behind events that wait in the state topic until they can be read.",
-    labels: &[],
-};
-pub(super) const END_TO_END: Metric = Metric {
-    name: "tributary_end_to_end_latency_seconds",
-    kind: Kind::Histogram(END_TO_END_LATENCY),
-    unit: Unit::Seconds,
-    help: "Time from receiving a delivery to the commit of the record that follows from it.",
-    labels: &[],
-};
-pub(super) const STALE_READS: Metric = Metric {
-    name: "tributary_stale_reads_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Reads by id that showed less than the event had told of: a replica is behind.",
-    labels: &[],
-};
-pub(super) const TOMBSTONES: Metric = Metric {
-    name: "tributary_tombstones_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Deleted records, by what said so.",
-    labels: &[("cause", &["event"])],
-};
-pub(super) const TOMBSTONES_BRAKED: Metric = Metric {
-    name: "tributary_tombstones_braked_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Deletes that were held back because there were too many at once; one that is looked at again counts again. Alert on it.",
-    labels: &[],
-};
-pub(super) const FENCE_ENTRIES: Metric = Metric {
-    name: "tributary_fence_entries",
-    kind: Kind::Gauge,
-    unit: Unit::Count,
-    help: "Records whose last published version this worker keeps, of the shards it has.",
-    labels: &[],
-};
-pub(super) const EPOCHS_RAISED: Metric = Metric {
-    name: "tributary_epochs_raised_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Records that were published again under the next epoch because the provider itself went back. Alert on it.",
-    labels: &[],
-};
-pub(super) const FENCE_RESTORE: Metric = Metric {
-    name: "tributary_fence_restore_seconds",
-    kind: Kind::Histogram(&[0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0]),
-    unit: Unit::Seconds,
-    help: "Time to read the fences of a shard when it was taken.",
-    labels: &[],
-};
-pub(super) const FENCE_RESTORED: Metric = Metric {
-    name: "tributary_fence_restored_records_total",
-    kind: Kind::Counter,
-    unit: Unit::Count,
-    help: "Fences that were read from Kafka when shards were taken.",
-    labels: &[],
-};
-
 /// Every metric of the product that is kept, in the order the reference shows them.
 pub const ALL: &[Metric] = &[
     BUILD_INFO,
