@@ -1,5 +1,6 @@
 //! The intake on a real spool and a broker in memory whose every answer the test decides.
 
 mod bench;
+mod broker;
 mod order;
 mod outcome;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::bench::*;
+use super::{bench::*, broker::by_company};
 use crate::{
     spool::fault::Random,
     webhooks::intake::{Outcome, Times},
