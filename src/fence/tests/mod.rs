@@ -1,12 +1,9 @@
-//! Shelves against the in-process cluster, and against a model of what they must hold.
+//! Shelves against the in-process cluster.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    path::Path,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-    time::Duration,
-};
+mod disk;
+mod model;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -17,7 +14,6 @@ use crate::{
     kafka::{Producer, ProducerOptions, embedded::Cluster},
     model::{AccountingResource, CompanyId, EncodedRecord, Epoch, Key, Rank, RecordId, Stamp, Topic},
     retry::Retry,
-    store::{self, Change, Database, Visitor, image},
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -112,18 +108,6 @@ fn stamp(version: u64) -> Stamp {
 
 fn found(records: u64, from_start: bool, birth: &str) -> Restored {
     Restored { records, from_start, birth: Some(birth.to_owned()) }
-}
-
-/// Numbers drawn by xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
 }
 
 #[test]
@@ -389,178 +373,6 @@ async fn kafka_out_of_reach_is_an_error_that_passes_and_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_be_opened_is_made_anew() {
-    let bench = Bench::new();
-    bench.write_birth(0, "b").await;
-    bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
-    drop(shelf);
-    let mut broken = 0;
-    for file in fs::read_dir(bench.home.path().join("fence")).unwrap() {
-        let file = file.unwrap().path();
-        if file.is_file() && file.metadata().unwrap().len() > 0 {
-            fs::write(file, b"not what it was").unwrap();
-            broken += 1;
-        }
-    }
-    assert!(broken > 0);
-
-    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
-
-    assert_eq!(shelf.entries(), 0);
-    assert_eq!(bench.restore(&mut shelf).await, found(2, true, "b"));
-    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
-}
-
-#[tokio::test]
-async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
-    let home = TempDir::new().unwrap();
-    let in_the_way = home.path().join("fence");
-    fs::write(&in_the_way, b"a file").unwrap();
-
-    let error = Fences::new(in_the_way.clone()).shard(&prefix("p"), 0).await.unwrap_err();
-
-    let told = error.to_string();
-    assert!(told.contains(&*in_the_way.to_string_lossy()) && told.contains("delete the directory"), "{told}");
-    assert_eq!(fs::read(in_the_way).unwrap(), b"a file", "it is not ours to remove");
-}
-
-/// The product's store, which fails when told to.
-#[derive(Debug, Default)]
-struct Failing {
-    full: AtomicBool,
-    unreadable: AtomicBool,
-    refused: AtomicUsize,
-    opened: AtomicUsize,
-}
-
-struct Wrapped(Box<dyn Database>, Arc<Failing>);
-
-#[derive(Debug, Clone, Default)]
-struct Disk(Arc<Failing>);
-
-impl Storage for Disk {
-    fn open(&self, directory: &Path) -> Result<Box<dyn Database>, store::Error> {
-        if self.0.refused.load(Ordering::Acquire) > 0 {
-            self.0.refused.fetch_sub(1, Ordering::AcqRel);
-            return Err(store::Error::io("open the database", io::ErrorKind::PermissionDenied.into()));
-        }
-        self.0.opened.fetch_add(1, Ordering::AcqRel);
-        Ok(Box::new(Wrapped(Fjall.open(directory)?, Arc::clone(&self.0))))
-    }
-
-    fn salvage(&self, _: &Path, _: &Path) -> Result<Box<dyn Database>, store::Error> {
-        unreachable!("a cache is never salvaged")
-    }
-
-    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
-        Fjall.free_bytes(directory)
-    }
-}
-
-impl Database for Wrapped {
-    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), store::Error> {
-        assert!(!durable, "nothing is synced");
-        if self.1.full.swap(false, Ordering::AcqRel) {
-            return Err(store::Error::io("write", io::ErrorKind::StorageFull.into()));
-        }
-        self.0.commit(changes, durable)
-    }
-
-    fn size(&self, key: &[u8]) -> Result<Option<u64>, store::Error> {
-        self.0.size(key)
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
-        if self.1.unreadable.swap(false, Ordering::AcqRel) {
-            return Err(store::Error::io("read", io::Error::other("a damaged block")));
-        }
-        self.0.get(key)
-    }
-
-    fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), store::Error> {
-        self.0.visit(from, to, visit)
-    }
-
-    fn compact(&self) -> Result<(), store::Error> {
-        self.0.compact()
-    }
-}
-
-#[tokio::test]
-async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() {
-    let bench = Bench::new();
-    let disk = Disk::default();
-    let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    let idle = fences.shard(&prefix("p"), 1).await.unwrap();
-    bench.write_birth(0, "b").await;
-    bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    bench.restore(&mut shelf).await;
-    let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
-
-    disk.0.full.store(true, Ordering::Release);
-    let full = shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap_err();
-    let later = shelf.put(vec![(key(3), stamp(3))], Some(behind + 1)).await.unwrap_err();
-    drop(shelf);
-    // One that has nothing to do, and so has not noticed, is in nobody's way.
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-
-    assert!(matches!(full, Error::Store { .. }) && matches!(later, Error::Failed { .. }), "{full}, {later}");
-    assert_eq!((full.retry(), later.retry()), (Retry::Later, Retry::Later));
-    assert!(matches!(idle.get(&key(1)), Err(Error::Failed { .. })));
-    assert_eq!(bench.restore(&mut shelf).await, found(1, false, "b"));
-    assert_eq!((shelf.get(&key(2)).unwrap(), shelf.get(&key(3)).unwrap()), (Some(stamp(2)), None));
-}
-
-#[tokio::test]
-async fn a_database_that_cannot_be_read_is_made_anew() {
-    let bench = Bench::new();
-    let disk = Disk::default();
-    let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
-    bench.write_birth(0, "b").await;
-    bench.write_entries(0, &[(key(1), stamp(1))]).await;
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    bench.restore(&mut shelf).await;
-
-    disk.0.unreadable.store(true, Ordering::Release);
-    let error = shelf.get(&key(1)).unwrap_err();
-    drop(shelf);
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    let from_start = bench.restore(&mut shelf).await;
-    drop(shelf);
-    // What is known of the shard is read when it is taken.
-    disk.0.unreadable.store(true, Ordering::Release);
-    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-
-    assert_eq!(error.retry(), Retry::Later, "{error}");
-    assert_eq!(from_start, found(2, true, "b"));
-    assert_eq!(bench.restore(&mut shelf).await, found(2, true, "b"));
-    assert_eq!(disk.0.opened.load(Ordering::Acquire), 3);
-}
-
-#[tokio::test]
-async fn a_database_that_the_system_refuses_stays_as_it_is() {
-    let bench = Bench::new();
-    let disk = Disk::default();
-    let directory = bench.home.path().join("fence");
-    let shelf = Fences::new(directory.clone()).shard(&prefix("p"), 0).await.unwrap();
-    shelf.put(vec![(key(1), stamp(1))], None).await.unwrap();
-    drop(shelf);
-    let fences = Fences::with(directory.clone(), Arc::new(disk.clone()));
-
-    disk.0.refused.store(1, Ordering::Release);
-    let error = fences.shard(&prefix("p"), 0).await.unwrap_err();
-    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-
-    let told = error.to_string();
-    assert!(told.contains(&*directory.to_string_lossy()) && told.contains("let the worker write"), "{told}");
-    assert_eq!(error.retry(), Retry::Later);
-    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
-}
-
-#[tokio::test]
 async fn a_hundred_thousand_entries_are_restored_and_counted() {
     const COUNT: u64 = 100_000;
     let bench = Bench::new();
@@ -590,60 +402,5 @@ async fn a_hundred_thousand_entries_are_restored_and_counted() {
     for id in [0, 1, 10, 49_999, 50_000, COUNT - 1] {
         let version = if id.is_multiple_of(10) { id + 1 } else { id };
         assert_eq!(shelf.get(&key(id)).unwrap(), Some(stamp(version)), "{id}");
-    }
-}
-
-/// What the log says, and the steps that lead there: batches are written and then put, or a crash comes between. A crash is the
-/// directory as it stands at that moment, under a worker that goes on: nothing was closed.
-#[tokio::test]
-async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
-    for seed in 1..=4 {
-        let bench = Bench::new();
-        let mut random = Random(seed * 0x9e37_79b9);
-        let mut model: BTreeMap<String, Stamp> = BTreeMap::new();
-        let mut directory = bench.home.path().join("0");
-        let mut fences = Fences::new(directory.clone());
-        let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-        bench.write_birth(0, "b").await;
-        bench.restore(&mut shelf).await;
-
-        for step in 1..=40 {
-            let size = random.below(5) + 1;
-            let mut batch: Vec<(Key, Stamp)> =
-                (0..size).map(|_| (key(random.below(30)), stamp(random.below(1_000)))).collect();
-            // As in a transaction of ours, a key is in a batch once.
-            batch.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
-            batch.dedup_by(|one, other| one.0 == other.0);
-            let behind = bench.write_entries(0, &batch).await;
-            model.extend(batch.iter().map(|(key, stamp)| (key.as_str().to_owned(), stamp.clone())));
-            match random.below(6) {
-                // Put with its offset, or without: the outcome was unknown at first.
-                0..=2 => shelf.put(batch, Some(behind)).await.unwrap(),
-                3 => shelf.put(batch, None).await.unwrap(),
-                // A crash before, while or after it is put.
-                kind => {
-                    let put = shelf.put(if kind == 4 { batch } else { Vec::new() }, None);
-                    if random.below(2) == 0 {
-                        put.await.unwrap();
-                    }
-                    let image = bench.home.path().join(step.to_string());
-                    image::copy(&directory, &image);
-                    drop(shelf);
-                    directory = image;
-                    fences = Fences::new(directory.clone());
-                    shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-                    bench.restore(&mut shelf).await;
-                }
-            }
-        }
-
-        drop(shelf);
-        let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-        bench.restore(&mut shelf).await;
-        for id in 0..30 {
-            let key = key(id);
-            assert_eq!(shelf.get(&key).unwrap(), model.get(key.as_str()).cloned(), "seed {seed}, {key}");
-        }
-        assert_eq!(shelf.entries(), model.len() as u64, "seed {seed}");
     }
 }

@@ -1,0 +1,184 @@
+//! Databases that cannot be opened, read or written.
+
+use std::{
+    fs, io,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::store::{self, Change, Database, Visitor};
+
+#[tokio::test]
+async fn a_database_that_cannot_be_opened_is_made_anew() {
+    let bench = Bench::new();
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+    drop(shelf);
+    let mut broken = 0;
+    for file in fs::read_dir(bench.home.path().join("fence")).unwrap() {
+        let file = file.unwrap().path();
+        if file.is_file() && file.metadata().unwrap().len() > 0 {
+            fs::write(file, b"not what it was").unwrap();
+            broken += 1;
+        }
+    }
+    assert!(broken > 0);
+
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+
+    assert_eq!(shelf.entries(), 0);
+    assert_eq!(bench.restore(&mut shelf).await, found(2, true, "b"));
+    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
+    let home = TempDir::new().unwrap();
+    let in_the_way = home.path().join("fence");
+    fs::write(&in_the_way, b"a file").unwrap();
+
+    let error = Fences::new(in_the_way.clone()).shard(&prefix("p"), 0).await.unwrap_err();
+
+    let told = error.to_string();
+    assert!(told.contains(&*in_the_way.to_string_lossy()) && told.contains("delete the directory"), "{told}");
+    assert_eq!(fs::read(in_the_way).unwrap(), b"a file", "it is not ours to remove");
+}
+
+/// The product's store, which fails when told to.
+#[derive(Debug, Default)]
+struct Failing {
+    full: AtomicBool,
+    unreadable: AtomicBool,
+    refused: AtomicUsize,
+    opened: AtomicUsize,
+}
+
+struct Wrapped(Box<dyn Database>, Arc<Failing>);
+
+#[derive(Debug, Clone, Default)]
+struct Disk(Arc<Failing>);
+
+impl Storage for Disk {
+    fn open(&self, directory: &Path) -> Result<Box<dyn Database>, store::Error> {
+        if self.0.refused.load(Ordering::Acquire) > 0 {
+            self.0.refused.fetch_sub(1, Ordering::AcqRel);
+            return Err(store::Error::io("open the database", io::ErrorKind::PermissionDenied.into()));
+        }
+        self.0.opened.fetch_add(1, Ordering::AcqRel);
+        Ok(Box::new(Wrapped(Fjall.open(directory)?, Arc::clone(&self.0))))
+    }
+
+    fn salvage(&self, _: &Path, _: &Path) -> Result<Box<dyn Database>, store::Error> {
+        unreachable!("a cache is never salvaged")
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        Fjall.free_bytes(directory)
+    }
+}
+
+impl Database for Wrapped {
+    fn commit(&self, changes: Vec<Change>, durable: bool) -> Result<(), store::Error> {
+        assert!(!durable, "nothing is synced");
+        if self.1.full.swap(false, Ordering::AcqRel) {
+            return Err(store::Error::io("write", io::ErrorKind::StorageFull.into()));
+        }
+        self.0.commit(changes, durable)
+    }
+
+    fn size(&self, key: &[u8]) -> Result<Option<u64>, store::Error> {
+        self.0.size(key)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
+        if self.1.unreadable.swap(false, Ordering::AcqRel) {
+            return Err(store::Error::io("read", io::Error::other("a damaged block")));
+        }
+        self.0.get(key)
+    }
+
+    fn visit(&self, from: &[u8], to: &[u8], visit: &mut Visitor<'_>) -> Result<(), store::Error> {
+        self.0.visit(from, to, visit)
+    }
+
+    fn compact(&self) -> Result<(), store::Error> {
+        self.0.compact()
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_every_shelf_and_the_next_ones_go_on_where_they_were() {
+    let bench = Bench::new();
+    let disk = Disk::default();
+    let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let idle = fences.shard(&prefix("p"), 1).await.unwrap();
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    bench.restore(&mut shelf).await;
+    let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
+
+    disk.0.full.store(true, Ordering::Release);
+    let full = shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap_err();
+    let later = shelf.put(vec![(key(3), stamp(3))], Some(behind + 1)).await.unwrap_err();
+    drop(shelf);
+    // One that has nothing to do, and so has not noticed, is in nobody's way.
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    assert!(matches!(full, Error::Store { .. }) && matches!(later, Error::Failed { .. }), "{full}, {later}");
+    assert_eq!((full.retry(), later.retry()), (Retry::Later, Retry::Later));
+    assert!(matches!(idle.get(&key(1)), Err(Error::Failed { .. })));
+    assert_eq!(bench.restore(&mut shelf).await, found(1, false, "b"));
+    assert_eq!((shelf.get(&key(2)).unwrap(), shelf.get(&key(3)).unwrap()), (Some(stamp(2)), None));
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_read_is_made_anew() {
+    let bench = Bench::new();
+    let disk = Disk::default();
+    let fences = Fences::with(bench.home.path().join("fence"), Arc::new(disk.clone()));
+    bench.write_birth(0, "b").await;
+    bench.write_entries(0, &[(key(1), stamp(1))]).await;
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+
+    disk.0.unreadable.store(true, Ordering::Release);
+    let error = shelf.get(&key(1)).unwrap_err();
+    drop(shelf);
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+    let from_start = bench.restore(&mut shelf).await;
+    drop(shelf);
+    // What is known of the shard is read when it is taken.
+    disk.0.unreadable.store(true, Ordering::Release);
+    let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    assert_eq!(error.retry(), Retry::Later, "{error}");
+    assert_eq!(from_start, found(2, true, "b"));
+    assert_eq!(bench.restore(&mut shelf).await, found(2, true, "b"));
+    assert_eq!(disk.0.opened.load(Ordering::Acquire), 3);
+}
+
+#[tokio::test]
+async fn a_database_that_the_system_refuses_stays_as_it_is() {
+    let bench = Bench::new();
+    let disk = Disk::default();
+    let directory = bench.home.path().join("fence");
+    let shelf = Fences::new(directory.clone()).shard(&prefix("p"), 0).await.unwrap();
+    shelf.put(vec![(key(1), stamp(1))], None).await.unwrap();
+    drop(shelf);
+    let fences = Fences::with(directory.clone(), Arc::new(disk.clone()));
+
+    disk.0.refused.store(1, Ordering::Release);
+    let error = fences.shard(&prefix("p"), 0).await.unwrap_err();
+    let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+
+    let told = error.to_string();
+    assert!(told.contains(&*directory.to_string_lossy()) && told.contains("let the worker write"), "{told}");
+    assert_eq!(error.retry(), Retry::Later);
+    assert_eq!(shelf.get(&key(1)).unwrap(), Some(stamp(1)));
+}

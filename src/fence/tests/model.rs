@@ -1,0 +1,73 @@
+//! Shelves against a model of what they must hold.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::store::image;
+
+/// Numbers drawn by xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// What the log says, and the steps that lead there: batches are written and then put, or a crash comes between. A crash is the
+/// directory as it stands at that moment, under a worker that goes on: nothing was closed.
+#[tokio::test]
+async fn whatever_comes_between_a_restored_shelf_holds_what_the_log_says() {
+    for seed in 1..=4 {
+        let bench = Bench::new();
+        let mut random = Random(seed * 0x9e37_79b9);
+        let mut model: BTreeMap<String, Stamp> = BTreeMap::new();
+        let mut directory = bench.home.path().join("0");
+        let mut fences = Fences::new(directory.clone());
+        let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+        bench.write_birth(0, "b").await;
+        bench.restore(&mut shelf).await;
+
+        for step in 1..=40 {
+            let size = random.below(5) + 1;
+            let mut batch: Vec<(Key, Stamp)> =
+                (0..size).map(|_| (key(random.below(30)), stamp(random.below(1_000)))).collect();
+            // As in a transaction of ours, a key is in a batch once.
+            batch.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
+            batch.dedup_by(|one, other| one.0 == other.0);
+            let behind = bench.write_entries(0, &batch).await;
+            model.extend(batch.iter().map(|(key, stamp)| (key.as_str().to_owned(), stamp.clone())));
+            match random.below(6) {
+                // Put with its offset, or without: the outcome was unknown at first.
+                0..=2 => shelf.put(batch, Some(behind)).await.unwrap(),
+                3 => shelf.put(batch, None).await.unwrap(),
+                // A crash before, while or after it is put.
+                kind => {
+                    let put = shelf.put(if kind == 4 { batch } else { Vec::new() }, None);
+                    if random.below(2) == 0 {
+                        put.await.unwrap();
+                    }
+                    let image = bench.home.path().join(step.to_string());
+                    image::copy(&directory, &image);
+                    drop(shelf);
+                    directory = image;
+                    fences = Fences::new(directory.clone());
+                    shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+                    bench.restore(&mut shelf).await;
+                }
+            }
+        }
+
+        drop(shelf);
+        let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();
+        bench.restore(&mut shelf).await;
+        for id in 0..30 {
+            let key = key(id);
+            assert_eq!(shelf.get(&key).unwrap(), model.get(key.as_str()).cloned(), "seed {seed}, {key}");
+        }
+        assert_eq!(shelf.entries(), model.len() as u64, "seed {seed}");
+    }
+}
