@@ -11,7 +11,8 @@ use tributary::avro::embedded::Server;
 use tributary::simulator::catalog::Resource;
 use tributary::simulator::knobs::{Effect, Fault, Latency, Status, Target, Tells};
 
-use super::scene::{Mix, Options, Scene};
+use super::load::Mix;
+use super::scene::{Options, Scene};
 use crate::support::dice::{Dice, seed};
 use crate::support::harness::Test;
 use crate::support::stage::Ground;

@@ -5,7 +5,8 @@
 
 use tributary::simulator::catalog::Resource;
 
-use super::scene::{Mix, Options, Scene};
+use super::load::Mix;
+use super::scene::{Options, Scene};
 use crate::support::harness::Test;
 use crate::support::{Result, Shared, cycles};
 

@@ -15,6 +15,7 @@ mod deleting;
 mod evidence;
 mod histories;
 mod input;
+mod load;
 mod offsets;
 mod quiet;
 mod refusals;

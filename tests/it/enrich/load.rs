@@ -1,0 +1,115 @@
+//! Changes at the provider, one by one and many a second.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+use tributary::simulator::Provider;
+use tributary::simulator::catalog::{Kind, Resource};
+use tributary::simulator::world::{Change, CompanyNumber, Place, RecordState};
+
+use crate::support::dice::{Dice, seed};
+
+/// What a load consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Creates, updates, disables, deletes and writes that fail.
+    All,
+    /// Updates alone: what is lost of them, a later one makes up for.
+    Updates,
+}
+
+impl Mix {
+    /// Changes something; whether there was anything.
+    fn change(self, provider: &Provider, resources: &[Resource], dice: &mut Dice) -> bool {
+        let resource = resources[dice.below(resources.len() as u64) as usize];
+        let [_, _, end, _] = resource.kinds();
+        let kind = match dice.below(100) {
+            _ if self == Self::Updates => Kind::Updated,
+            0..15 => Kind::Created,
+            // A company would take all its records along, and nobody tells of those.
+            15..22 if resource != Resource::Companies => end,
+            22..25 => Kind::ErrorOccurred,
+            _ => Kind::Updated,
+        };
+        if kind == Kind::Created {
+            let company = {
+                let world = provider.world();
+                let companies = world.records(Resource::Companies).count() as u64;
+                let company = dice.below(companies) as CompanyNumber;
+                (!world.is_tenant_wide(resource)).then_some(company)
+            };
+            return create(provider, resource, company).is_some();
+        }
+        let places = living(provider, resource);
+        if places.is_empty() {
+            return false;
+        }
+        let place = places[dice.below(places.len() as u64) as usize];
+        act(provider, place, kind).is_some()
+    }
+}
+
+/// Changes on their way.
+pub(super) struct Load {
+    count: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+impl Load {
+    /// Changes begin, so many a second.
+    pub(super) fn begin(provider: Arc<Provider>, resources: Vec<Resource>, rate: f64, mix: Mix) -> Self {
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&count);
+        let changing = async move {
+            let mut dice = Dice(seed() ^ provider.world().changes());
+            let mut ticks = interval(Duration::from_secs_f64(1.0 / rate));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            loop {
+                ticks.tick().await;
+                counted.fetch_add(u64::from(mix.change(&provider, &resources, &mut dice)), Ordering::Relaxed);
+            }
+        };
+        Self { count, task: tokio::spawn(changing) }
+    }
+
+    /// Ends them; how many there were.
+    pub(super) fn stop(self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Records of a resource that are not deleted.
+pub(super) fn living(provider: &Provider, resource: Resource) -> Vec<Place> {
+    let world = provider.world();
+    let all = world.records(resource).filter(|(_, row)| row.state != RecordState::Deleted);
+    all.map(|(place, _)| place).collect()
+}
+
+/// Adds a record, if there can be one, and tells of it.
+pub(super) fn create(
+    provider: &Provider,
+    resource: Resource,
+    company: Option<CompanyNumber>,
+) -> Option<Place> {
+    provider.change(|world, clock| match world.create(resource, company, clock) {
+        Some(change) => (Some(change.place), vec![Change::Record(change)]),
+        None => (None, Vec::new()),
+    })
+}
+
+/// Does something to a record, if it can be, and tells of it; its version since.
+pub(super) fn act(provider: &Provider, place: Place, kind: Kind) -> Option<u64> {
+    provider.change(|world, clock| match world.act(place, kind, clock) {
+        Some(change) => (Some(change.row.sequence), vec![Change::Record(change)]),
+        None => (None, Vec::new()),
+    })
+}
