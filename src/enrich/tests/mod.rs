@@ -1,4 +1,8 @@
-//! Shards that live through crashes, lost and lagging reads, duplicated and reordered events, held against the provider's truth.
+//! What becomes of events, and of their offsets.
+
+mod companies;
+mod deleting;
+mod lives;
 
 use std::{
     cell::Cell,
@@ -7,7 +11,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use proptest::prelude::*;
 
 use super::*;
 use crate::{
@@ -43,18 +46,6 @@ struct Everybody(Cell<u32>);
 impl Companies for Everybody {
     fn standing(&self, _: &CompanyId) -> Standing {
         Standing::Known
-    }
-
-    fn ask(&self) {
-        self.0.set(self.0.get() + 1);
-    }
-}
-
-struct Nobody(Cell<u32>, Standing);
-
-impl Companies for Nobody {
-    fn standing(&self, _: &CompanyId) -> Standing {
-        self.1
     }
 
     fn ask(&self) {
@@ -287,82 +278,6 @@ fn what_is_never_reached_is_a_dead_letter_and_a_gap_at_the_horizon() {
 }
 
 #[test]
-fn a_delete_is_believed_after_two_answers_far_enough_apart_and_only_where_the_path_answers() {
-    for (knows_path, resource, tombstones) in
-        [(true, LANE, 1), (false, LANE, 0), (true, AccountingResource::Customers, 0)]
-    {
-        let mut life = Life::new();
-        life.fences.insert(subject_of(resource, "r"), stamp(0, 4, Rank::ById, false));
-        if knows_path {
-            life.paths.insert(resource);
-            life.crash();
-        }
-        life.take(1, wanted(subject_of(resource, "r"), 5, true), "e");
-        let (begun, end) = (life.now, life.now + 2 * rules().tombstone_confirm);
-
-        life.until(end, |_| Err(gone()));
-
-        let found: Vec<&Stamp> = life.published.iter().map(|(_, stamp)| stamp).collect();
-        assert_eq!(found.len(), tombstones, "{resource:?} {knows_path}");
-        if tombstones > 0 {
-            assert_eq!(found, [&stamp(0, 5, Rank::ById, true)]);
-            assert!(life.now >= begun + rules().tombstone_confirm);
-        } else {
-            assert_eq!(life.parked.len(), 1);
-        }
-    }
-}
-
-#[test]
-fn a_record_that_comes_back_before_the_second_answer_is_not_deleted() {
-    let mut life = Life::new();
-    life.paths.insert(LANE);
-    life.crash();
-    life.take(1, wanted(subject("r"), 5, true), "e");
-    let (begun, end) = (life.now, life.now + 2 * rules().tombstone_confirm);
-
-    life.until(end, |now| if now < begun + SECOND { Err(gone()) } else { Ok(json("r", 6)) });
-
-    assert_eq!(life.published, [(subject("r"), stamp(0, 6, Rank::ById, false))]);
-}
-
-#[test]
-fn neither_the_gateway_nor_an_event_of_another_kind_deletes_anything() {
-    let by_gateway = || error(404, api::Cause::NotFound { by: By::Gateway });
-    let unclear = || error(404, api::Cause::NotFound { by: By::Unknown });
-    let answers: [(bool, fn() -> api::Error); 2] = [(true, by_gateway), (true, unclear)];
-    for (is_delete, answer) in answers.into_iter().chain([(false, gone as fn() -> api::Error)]) {
-        let mut life = Life::new();
-        life.paths.insert(LANE);
-        life.crash();
-        life.take(1, wanted(subject("r"), 5, is_delete), "e");
-        let end = life.now + 2 * rules().horizon;
-
-        life.until(end, |_| Err(answer()));
-
-        assert!(life.published.is_empty(), "{:?}", life.published);
-        assert_eq!((life.letters.len(), life.gaps.len()), (1, 1));
-    }
-}
-
-#[test]
-fn too_many_deletes_in_a_day_wait_for_a_person() {
-    let mut life = Life::new();
-    life.paths.insert(LANE);
-    life.crash();
-    for number in 0..60 {
-        life.take(number + 1, wanted(subject(&format!("r{number}")), 5, true), "e");
-    }
-    let end = life.now + 3 * rules().tombstone_confirm;
-
-    life.until(end, |_| Err(gone()));
-
-    assert_eq!((life.published.len(), life.parked.len()), (50, 10));
-    assert!(life.parked.values().all(|parked| parked.cause == Cause::Braked));
-    assert_eq!(life.offset, 60);
-}
-
-#[test]
 fn a_provider_that_went_back_is_believed_once_nothing_else_was_read_for_long_enough() {
     let mut life = Life::new();
     life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
@@ -409,27 +324,6 @@ fn an_old_event_is_looked_into_once_and_then_only_counted() {
 }
 
 #[test]
-fn a_company_that_is_not_listed_is_asked_for_and_foreign_only_after_a_later_list() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 1, false), "e");
-    for standing in [Standing::Unread, Standing::Absent { since: life.now - 1 }] {
-        let nobody = Nobody(Cell::new(0), standing);
-        assert!(life.desk.next_read(&nobody, life.now).is_none());
-        assert_eq!(nobody.0.get(), 1);
-        assert!(!life.desk.has_batch());
-        life.now += SECOND;
-    }
-
-    life.now += SECOND;
-    let since = life.now;
-    assert!(life.desk.next_read(&Nobody(Cell::new(0), Standing::Absent { since }), life.now).is_none());
-    life.commit();
-
-    assert_eq!(life.letters, [("e".to_owned(), "enrich::Foreign")]);
-    assert_eq!((life.offset, &life.outcomes[..]), (1, &[Outcome::Foreign][..]));
-}
-
-#[test]
 fn what_concerns_everything_holds_everything_back_and_gives_nothing_up() {
     let mut life = Life::new();
     for number in 0..5 {
@@ -460,32 +354,6 @@ fn what_needs_a_person_stops_the_shard_and_loses_nothing() {
 
     assert!(stopped.is_err() && !life.desk.has_batch());
     assert!(life.ask().is_some(), "it is there for whoever goes on");
-}
-
-#[test]
-fn a_company_that_fails_leaves_the_turns_to_others() {
-    let mut life = Life::new();
-    let other = Subject { company: CompanyId::new("d").unwrap(), ..subject("r") };
-    for number in 0..50 {
-        life.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
-    }
-    life.take(51, wanted(other.clone(), 1, false), "e");
-
-    let first: Vec<Ask> = std::iter::from_fn(|| life.ask()).collect();
-
-    assert_eq!(first.len(), 5, "four of the one, and the other");
-    assert!(first.iter().position(|ask| ask.subject == other).unwrap() <= 1);
-    for ask in &first {
-        let answer = if ask.subject == other {
-            Ok(json("r", 1))
-        } else {
-            Err(error(403, api::Cause::Forbidden { by: By::Api }))
-        };
-        life.read(&ask.subject, answer).unwrap();
-    }
-    assert!(life.ask().is_none(), "the company is left alone for a while");
-    life.commit();
-    assert_eq!(life.published.len(), 1);
 }
 
 #[test]
@@ -541,60 +409,6 @@ fn an_event_of_a_record_that_is_parked_holds_back_its_offset_no_longer_than_any_
 }
 
 #[test]
-fn events_of_a_company_that_turns_out_foreign_are_all_settled() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 1, false), "e");
-    life.now += SECOND;
-    let since = life.now;
-    let nobody = Nobody(Cell::new(0), Standing::Absent { since });
-    assert!(life.desk.next_read(&nobody, life.now).is_none());
-
-    life.take(2, wanted(subject("r"), 2, false), "e");
-    life.commit();
-    life.now += SECOND;
-    let nobody = Nobody(Cell::new(0), Standing::Absent { since: life.now });
-    assert!(life.desk.next_read(&nobody, life.now).is_none());
-    life.commit();
-
-    assert_eq!((life.offset, life.letters.len()), (2, 2));
-}
-
-#[test]
-fn what_is_told_after_a_delete_is_waited_for_and_no_delete_stands_for_it() {
-    let mut life = Life::new();
-    life.paths.insert(LANE);
-    life.crash();
-    life.take(1, wanted(subject("r"), 6, false), "again there");
-    life.take(2, wanted(subject("r"), 5, true), "deleted");
-    let (begun, end) = (life.now, life.now + 5 * rules().tombstone_confirm);
-
-    // A replica that lags longer than two answers are apart.
-    life.until(
-        end,
-        |now| {
-            if now < begun + 3 * rules().tombstone_confirm { Err(gone()) } else { Ok(json("r", 6)) }
-        },
-    );
-
-    assert_eq!(life.published, [(subject("r"), stamp(0, 6, Rank::ById, false))]);
-}
-
-#[test]
-fn one_company_leaves_room_for_what_others_park() {
-    let mut life = Life::new();
-    for number in 0..600 {
-        life.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
-    }
-    let end = life.now + 100 * SECOND;
-
-    life.until(end, |_| Err(error(400, api::Cause::Refused)));
-
-    assert_eq!((life.parked.len(), life.letters.len(), life.gaps.len()), (500, 100, 100));
-    assert_eq!(life.offset, 600);
-    assert!(!life.desk.is_full());
-}
-
-#[test]
 fn events_that_wait_for_their_turn_too_long_are_parked() {
     let mut life = Life::new();
     for number in 0..50 {
@@ -614,230 +428,4 @@ fn events_that_wait_for_their_turn_too_long_are_parked() {
     }
     life.commit();
     assert_eq!(life.offset, 50);
-}
-
-/// The provider: what is true, and when each version came to be.
-#[derive(Debug, Clone, Default)]
-struct Truth {
-    /// By record: versions with their moments; the last may be its end.
-    records: BTreeMap<u8, Vec<(i64, u64, bool)>>,
-}
-
-impl Truth {
-    fn as_of(&self, record: u8, at: i64) -> Option<(u64, bool)> {
-        let all = self.records.get(&record)?;
-        all.iter().rev().find(|(since, _, _)| *since <= at).map(|(_, version, deleted)| (*version, *deleted))
-    }
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Change(u8),
-    Delete(u8),
-    Repeat(u8),
-    Feed,
-    Begin,
-    /// Which of those under way, and how it ends.
-    End(u8, Answer),
-    Commit,
-    Wait(u32),
-    Crash,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Answer {
-    True,
-    /// As it was so many milliseconds ago.
-    Behind(u32),
-    Throttled,
-    Broken,
-    Lost,
-}
-
-fn answer() -> impl Strategy<Value = Answer> {
-    prop_oneof![
-        6 => Just(Answer::True),
-        3 => (0_u32..5_000).prop_map(Answer::Behind),
-        1 => Just(Answer::Throttled),
-        1 => Just(Answer::Broken),
-        1 => Just(Answer::Lost),
-    ]
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        4 => (0_u8..6).prop_map(Step::Change),
-        1 => (0_u8..6).prop_map(Step::Delete),
-        2 => any::<u8>().prop_map(Step::Repeat),
-        8 => Just(Step::Feed),
-        8 => Just(Step::Begin),
-        8 => (any::<u8>(), answer()).prop_map(|(which, answer)| Step::End(which, answer)),
-        6 => Just(Step::Commit),
-        4 => (0_u32..3_000).prop_map(Step::Wait),
-        1 => Just(Step::Crash),
-    ]
-}
-
-/// A shard, the provider, and the topic between them.
-struct Stage {
-    life: Life,
-    truth: Truth,
-    /// Record, version, whether it ends it.
-    events: Vec<(u8, u64, bool)>,
-    fed: usize,
-    reading: Vec<Subject>,
-}
-
-fn name(record: u8) -> String {
-    format!("r{record}")
-}
-
-impl Stage {
-    fn new() -> Self {
-        let mut life = Life::new();
-        life.paths.insert(LANE);
-        life.crash();
-        Self { life, truth: Truth::default(), events: Vec::new(), fed: 0, reading: Vec::new() }
-    }
-
-    fn change(&mut self, record: u8, deletes: bool) {
-        let last = self.truth.records.get(&record).and_then(|all| all.last().copied());
-        if deletes && last.is_none_or(|(_, _, deleted)| deleted) {
-            return;
-        }
-        let version = last.map_or(1, |(_, version, _)| version + 1);
-        self.truth.records.entry(record).or_default().push((self.life.now, version, deletes));
-        // Now and then an event overtakes the one before it.
-        let at = if version.is_multiple_of(5) {
-            self.events.len().saturating_sub(1).max(self.fed)
-        } else {
-            self.events.len()
-        };
-        self.events.insert(at, (record, version, deletes));
-    }
-
-    fn feed(&mut self) {
-        let Some((record, version, deletes)) = self.events.get(self.fed).copied() else { return };
-        if self.life.desk.is_full() {
-            return;
-        }
-        self.fed += 1;
-        let next = i64::try_from(self.fed).unwrap();
-        self.life.take(
-            next,
-            wanted(subject(&name(record)), version, deletes),
-            &format!("{record}/{version}"),
-        );
-    }
-
-    fn end(&mut self, which: usize, answer: Answer) {
-        if self.reading.is_empty() {
-            return;
-        }
-        let subject = self.reading.swap_remove(which % self.reading.len());
-        let record: u8 = subject.id.as_str()[1..].parse().unwrap();
-        let found = |at: i64| match self.truth.as_of(record, at) {
-            Some((version, false)) => Ok(json(&name(record), version)),
-            _ => Err(gone()),
-        };
-        let reading = match answer {
-            Answer::True => found(self.life.now),
-            Answer::Behind(lag) => found(self.life.now - i64::from(lag) * 1_000),
-            Answer::Throttled => Err(error(429, api::Cause::Throttled { again: None })),
-            Answer::Broken => Err(error(500, api::Cause::Server { again: None })),
-            Answer::Lost => Err(error(403, api::Cause::Forbidden { by: By::Api })),
-        };
-        self.life.read(&subject, reading).unwrap();
-    }
-
-    fn go(&mut self, step: &Step) {
-        match step {
-            Step::Change(record) => self.change(*record, false),
-            Step::Delete(record) => self.change(*record, true),
-            Step::Repeat(which) => {
-                if let Some(event) = self.events.get(usize::from(*which) % self.events.len().max(1)).copied()
-                {
-                    self.events.push(event);
-                }
-            }
-            Step::Feed => self.feed(),
-            Step::Begin => self.reading.extend(self.life.ask().map(|ask| ask.subject)),
-            Step::End(which, answer) => self.end(usize::from(*which), *answer),
-            Step::Commit => self.life.commit(),
-            Step::Wait(time) => self.life.now += i64::from(*time) * 1_000,
-            Step::Crash => {
-                self.life.crash();
-                self.reading.clear();
-                self.fed = usize::try_from(self.life.offset).unwrap();
-            }
-        }
-    }
-
-    /// The provider is well, and time passes until nothing is left to do.
-    fn quiesce(&mut self) {
-        for _ in 0..20_000 {
-            self.feed();
-            while let Some(ask) = self.life.ask() {
-                self.reading.push(ask.subject);
-            }
-            while !self.reading.is_empty() {
-                self.end(0, Answer::True);
-            }
-            while self.life.desk.has_batch() {
-                self.life.commit();
-            }
-            if self.fed == self.events.len() && !self.life.desk.has_reads(self.life.now) {
-                match self.life.desk.wake_at() {
-                    Some(at) => self.life.now = at.max(self.life.now + 1),
-                    None => return,
-                }
-            }
-        }
-        panic!("it never comes to rest: {:?}", self.life.desk);
-    }
-
-    fn check(&self) {
-        let mut last: BTreeMap<&Subject, &Stamp> = BTreeMap::new();
-        for (subject, stamp) in &self.life.published {
-            if let Some(before) = last.insert(subject, stamp) {
-                assert!(stamp.against(Some(before)).publishes(), "{subject:?}: {stamp:?} after {before:?}");
-            }
-            assert_eq!(stamp.epoch, Epoch(0), "the provider never went back");
-        }
-        assert_eq!(self.life.offset, i64::try_from(self.events.len()).unwrap());
-        assert!(self.life.parked.is_empty(), "{:?}", self.life.parked);
-        for (record, all) in &self.truth.records {
-            let (_, version, deleted) = *all.last().unwrap();
-            let subject = subject(&name(*record));
-            let found = last.get(&subject).copied();
-            if deleted && found.is_none() {
-                // It was gone before anybody could read it, which is as good.
-                continue;
-            }
-            assert_eq!(found, Some(&stamp(0, version, Rank::ById, deleted)), "{subject:?}");
-        }
-        assert!(self.life.letters.is_empty(), "{:?}", self.life.letters);
-    }
-}
-
-/// How many shards live.
-fn lives() -> u32 {
-    std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: lives(), failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn whatever_happens_versions_never_go_back_and_in_the_end_the_topic_is_the_truth(
-        steps in proptest::collection::vec(step(), 1..250),
-    ) {
-        let mut stage = Stage::new();
-        for step in &steps {
-            stage.go(step);
-        }
-        stage.quiesce();
-
-        stage.check();
-    }
 }

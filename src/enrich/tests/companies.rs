@@ -1,0 +1,96 @@
+//! Companies that are not known, that fail, and that leave room for others.
+
+use super::*;
+
+struct Nobody(Cell<u32>, Standing);
+
+impl Companies for Nobody {
+    fn standing(&self, _: &CompanyId) -> Standing {
+        self.1
+    }
+
+    fn ask(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn a_company_that_is_not_listed_is_asked_for_and_foreign_only_after_a_later_list() {
+    let mut life = Life::new();
+    life.take(1, wanted(subject("r"), 1, false), "e");
+    for standing in [Standing::Unread, Standing::Absent { since: life.now - 1 }] {
+        let nobody = Nobody(Cell::new(0), standing);
+        assert!(life.desk.next_read(&nobody, life.now).is_none());
+        assert_eq!(nobody.0.get(), 1);
+        assert!(!life.desk.has_batch());
+        life.now += SECOND;
+    }
+
+    life.now += SECOND;
+    let since = life.now;
+    assert!(life.desk.next_read(&Nobody(Cell::new(0), Standing::Absent { since }), life.now).is_none());
+    life.commit();
+
+    assert_eq!(life.letters, [("e".to_owned(), "enrich::Foreign")]);
+    assert_eq!((life.offset, &life.outcomes[..]), (1, &[Outcome::Foreign][..]));
+}
+
+#[test]
+fn a_company_that_fails_leaves_the_turns_to_others() {
+    let mut life = Life::new();
+    let other = Subject { company: CompanyId::new("d").unwrap(), ..subject("r") };
+    for number in 0..50 {
+        life.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
+    }
+    life.take(51, wanted(other.clone(), 1, false), "e");
+
+    let first: Vec<Ask> = std::iter::from_fn(|| life.ask()).collect();
+
+    assert_eq!(first.len(), 5, "four of the one, and the other");
+    assert!(first.iter().position(|ask| ask.subject == other).unwrap() <= 1);
+    for ask in &first {
+        let answer = if ask.subject == other {
+            Ok(json("r", 1))
+        } else {
+            Err(error(403, api::Cause::Forbidden { by: By::Api }))
+        };
+        life.read(&ask.subject, answer).unwrap();
+    }
+    assert!(life.ask().is_none(), "the company is left alone for a while");
+    life.commit();
+    assert_eq!(life.published.len(), 1);
+}
+
+#[test]
+fn events_of_a_company_that_turns_out_foreign_are_all_settled() {
+    let mut life = Life::new();
+    life.take(1, wanted(subject("r"), 1, false), "e");
+    life.now += SECOND;
+    let since = life.now;
+    let nobody = Nobody(Cell::new(0), Standing::Absent { since });
+    assert!(life.desk.next_read(&nobody, life.now).is_none());
+
+    life.take(2, wanted(subject("r"), 2, false), "e");
+    life.commit();
+    life.now += SECOND;
+    let nobody = Nobody(Cell::new(0), Standing::Absent { since: life.now });
+    assert!(life.desk.next_read(&nobody, life.now).is_none());
+    life.commit();
+
+    assert_eq!((life.offset, life.letters.len()), (2, 2));
+}
+
+#[test]
+fn one_company_leaves_room_for_what_others_park() {
+    let mut life = Life::new();
+    for number in 0..600 {
+        life.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
+    }
+    let end = life.now + 100 * SECOND;
+
+    life.until(end, |_| Err(error(400, api::Cause::Refused)));
+
+    assert_eq!((life.parked.len(), life.letters.len(), life.gaps.len()), (500, 100, 100));
+    assert_eq!(life.offset, 600);
+    assert!(!life.desk.is_full());
+}
