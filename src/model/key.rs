@@ -65,12 +65,16 @@ impl Key {
     /// partition of the record.
     #[must_use]
     pub fn fence(topic: Topic, record: &Self) -> Self {
-        let lead = format!("{}/", topic.suffix());
+        let mut text = topic.suffix();
+        text.reserve_exact(1 + record.text.len());
+        text.push('/');
+        let lead = text.len();
+        text.push_str(&record.text);
         let placement = match &record.placement {
-            Placement::Hashed(range) => Placement::Hashed(range.start + lead.len()..range.end + lead.len()),
+            Placement::Hashed(range) => Placement::Hashed(range.start + lead..range.end + lead),
             Placement::Shard(shard) => Placement::Shard(*shard),
         };
-        Self { text: lead + &record.text, placement }
+        Self { text, placement }
     }
 
     /// Of what is known about one company's list: `company/list`.
@@ -82,7 +86,9 @@ impl Key {
     /// Of what one shard knows about a list that spans companies: `~shard/list`, in that shard's partition.
     #[must_use]
     pub fn shard_list(shard: i32, list: &str) -> Self {
-        Self { text: format!("~{shard}/{}", encode(list)), placement: Placement::Shard(shard) }
+        let mut text = format!("~{shard}/");
+        encode(&mut text, list);
+        Self { text, placement: Placement::Shard(shard) }
     }
 
     /// Of what is known about a shard itself: `~shard/3`, in that shard's partition.
@@ -130,8 +136,10 @@ impl Key {
     }
 
     fn hashed_by_first(parts: &[&str]) -> Self {
-        let first = parts.first().map_or(0, |part| encode(part).len());
-        Self { text: join(parts.iter().copied()), placement: Placement::Hashed(0..first) }
+        let text = join(parts.iter().copied());
+        // Within a part it is encoded.
+        let first = text.find('/').unwrap_or(text.len());
+        Self { text, placement: Placement::Hashed(0..first) }
     }
 }
 
@@ -141,27 +149,36 @@ impl fmt::Display for Key {
     }
 }
 
-fn join<'a>(parts: impl Iterator<Item = &'a str>) -> String {
-    parts.map(encode).collect::<Vec<_>>().join("/")
+/// In one piece of memory: a key is made several times for every event.
+fn join<'a>(parts: impl Iterator<Item = &'a str> + Clone) -> String {
+    // As long as it gets where nothing has to be encoded.
+    let mut text = String::with_capacity(parts.clone().map(|part| part.len() + 1).sum());
+    for (place, part) in parts.enumerate() {
+        if place > 0 {
+            text.push('/');
+        }
+        encode(&mut text, part);
+    }
+    text
 }
 
-fn encode(part: &str) -> String {
-    let mut encoded = String::with_capacity(part.len());
+fn encode(text: &mut String, part: &str) {
+    // Up to here it is written.
+    let mut written = 0;
     for (place, character) in part.char_indices() {
         let special =
             matches!(character, '%' | '/') || character.is_control() || (character == '~' && place == 0);
         if special {
-            let mut bytes = [0; 4];
-            for byte in character.encode_utf8(&mut bytes).bytes() {
-                encoded.push('%');
-                encoded.push(hexadecimal(byte >> 4));
-                encoded.push(hexadecimal(byte & 0xF));
+            text.push_str(&part[written..place]);
+            written = place + character.len_utf8();
+            for byte in part[place..written].bytes() {
+                text.push('%');
+                text.push(hexadecimal(byte >> 4));
+                text.push(hexadecimal(byte & 0xF));
             }
-        } else {
-            encoded.push(character);
         }
     }
-    encoded
+    text.push_str(&part[written..]);
 }
 
 fn hexadecimal(half: u8) -> char {
