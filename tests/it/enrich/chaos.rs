@@ -5,7 +5,7 @@
 //! told by a later change, and the checker judges. `TRIBUTARY_TEST_CYCLES` and `TRIBUTARY_TEST_SEED` say how often, and what is
 //! drawn.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tributary::avro::embedded::Server;
 use tributary::simulator::catalog::Resource;
@@ -22,8 +22,8 @@ use crate::support::{Error, Result, breakable, cycles};
 const CYCLES: u32 = 3;
 /// Changes a second.
 const RATE: f64 = if cfg!(debug_assertions) { 20.0 } else { 100.0 };
-/// How long changes are told badly before something dies.
-const CALM: Duration = Duration::from_millis(1500);
+/// Changes that are told badly before something dies: what a second and a half brings.
+const BADLY: u64 = (1.5 * RATE) as u64;
 
 /// All tests of this module.
 pub(crate) fn tests() -> Vec<Test> {
@@ -84,9 +84,8 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
         let told =
             |error: Error| Error(format!("seed {seed}, cycle {cycle}, {disaster:?} of {victim}: {error}"));
         spoil(&scene);
-        let load = scene.load(RATE, Mix::All);
-        // No wait for something that happens: for so long changes are told badly.
-        tokio::time::sleep(CALM).await;
+        let mut load = scene.load(RATE, Mix::All);
+        load.reaches(BADLY).await.map_err(told)?;
         match disaster {
             Disaster::Broker => broker.restart().await.map_err(told)?,
             Disaster::Kill | Disaster::Freeze => strike(&mut scene, disaster, victim).await.map_err(told)?,
@@ -94,8 +93,8 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
         changes += load.stop();
         // Only changes that a later one makes up for are lost: of a delete nobody would ever hear again.
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.2);
-        let load = scene.load(RATE, Mix::Updates);
-        tokio::time::sleep(CALM / 2).await;
+        let mut load = scene.load(RATE, Mix::Updates);
+        load.reaches(BADLY / 2).await.map_err(told)?;
         changes += load.stop();
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
     }

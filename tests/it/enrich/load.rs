@@ -1,16 +1,18 @@
 //! Changes at the provider, one by one and many a second.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tributary::simulator::Provider;
 use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::world::{Change, CompanyNumber, Place, RecordState};
 
 use crate::support::dice::{Dice, seed};
+use crate::support::stage::LIMIT;
+use crate::support::{Error, Result};
 
 /// What a load consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,30 +56,40 @@ impl Mix {
 
 /// Changes on their way.
 pub(super) struct Load {
-    count: Arc<AtomicU64>,
+    count: watch::Receiver<u64>,
     task: JoinHandle<()>,
 }
 
 impl Load {
     /// Changes begin, so many a second.
     pub(super) fn begin(provider: Arc<Provider>, resources: Vec<Resource>, rate: f64, mix: Mix) -> Self {
-        let count = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&count);
+        let (counted, count) = watch::channel(0);
         let changing = async move {
             let mut dice = Dice(seed() ^ provider.world().changes());
             let mut ticks = interval(Duration::from_secs_f64(1.0 / rate));
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             loop {
                 ticks.tick().await;
-                counted.fetch_add(u64::from(mix.change(&provider, &resources, &mut dice)), Ordering::Relaxed);
+                if mix.change(&provider, &resources, &mut dice) {
+                    counted.send_modify(|count| *count += 1);
+                }
             }
         };
         Self { count, task: tokio::spawn(changing) }
     }
 
+    /// Waits until there were so many.
+    pub(super) async fn reaches(&mut self, count: u64) -> Result<()> {
+        let reached = timeout(LIMIT, self.count.wait_for(|made| *made >= count)).await;
+        let is_reached = matches!(reached, Ok(Ok(_)));
+        drop(reached);
+        let made = *self.count.borrow();
+        if is_reached { Ok(()) } else { Err(Error(format!("{made} changes instead of {count}"))) }
+    }
+
     /// Ends them; how many there were.
     pub(super) fn stop(self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        *self.count.borrow()
     }
 }
 
