@@ -114,6 +114,10 @@ pub struct Certificate {
     pub unreadable: i64,
     /// Who or what asked for the run.
     pub requested_by: Option<String>,
+    /// `verified` where every change after the reading began was heard of, else `unverified`.
+    pub stream: Option<String>,
+    /// Only what this filter lets through was read.
+    pub filter: Option<String>,
 }
 
 impl Certificate {
@@ -160,6 +164,8 @@ impl Certificate {
             unlisted: 0,
             unreadable: 0,
             requested_by: None,
+            stream: None,
+            filter: None,
         }
     }
 }

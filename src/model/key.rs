@@ -77,6 +77,17 @@ impl Key {
         Self { text, placement }
     }
 
+    /// What the keys of all fence entries of a topic begin with, or of those of one company.
+    #[must_use]
+    pub fn fences_of(topic: Topic, company: Option<&CompanyId>) -> String {
+        let mut lead = topic.suffix() + "/";
+        if let Some(company) = company {
+            encode(&mut lead, company.as_str());
+            lead.push('/');
+        }
+        lead
+    }
+
     /// Of what is known about one company's list: `company/list`.
     #[must_use]
     pub fn company_list(company: &CompanyId, list: &str) -> Self {

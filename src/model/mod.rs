@@ -24,6 +24,7 @@ mod ids;
 mod invoicing;
 mod key;
 mod ledger;
+mod list;
 mod members;
 mod outgoing;
 mod record;
@@ -52,9 +53,11 @@ pub use ids::{
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
 pub use ledger::{
-    Accepted, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, Nonce, Note, Pace, Paces,
-    Phase, Repair, RepairState, Start, Started, Subscription, Target, Traffic, Wish,
+    Accepted, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, ListProgress, Nonce, Note,
+    Order, Pace, Paces, Phase, Progress, Repair, RepairState, Run, RunKind, ShardState, Start, Started,
+    Subscription, Target, Traffic, Wanted, Wish,
 };
+pub use list::List;
 pub use members::Extra;
 pub use outgoing::{Meta, Origin, Outgoing};
 pub use record::{Account, Company, Customer, PayrollCompany, Record};

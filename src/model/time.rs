@@ -81,6 +81,12 @@ impl Moment {
     pub fn micros(self) -> i64 {
         self.seconds * 1_000_000 + i64::from(self.nanoseconds / 1_000)
     }
+
+    /// Year, month and day.
+    #[must_use]
+    pub fn date(self) -> (i64, i64, i64) {
+        date(self.seconds.div_euclid(86_400))
+    }
 }
 
 impl From<SystemTime> for Moment {

@@ -119,6 +119,20 @@ impl Value {
         }
     }
 
+    /// The id of a record within its company, as text; `None` where it has none, or the value is no record.
+    #[must_use]
+    pub fn record_id(&self) -> Option<String> {
+        let id = match self {
+            Self::Company(company) => company.correlation_id.clone(),
+            Self::Customer(customer) => customer.correlation_id.clone(),
+            Self::Account(account) => account.correlation_id.clone(),
+            Self::Record(record) => record.correlation_id.clone(),
+            Self::PayrollCompany(company) => company.company_code.map(|code| code.to_string()),
+            Self::AccountingEvent(_) | Self::InvoicingEvent(_) | Self::Certificate(_) => None,
+        };
+        id.filter(|id| !id.is_empty())
+    }
+
     /// Version it is fenced by and that its header shows; `None` where the provider sent none or the kind has
     /// none.
     ///

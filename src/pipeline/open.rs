@@ -15,10 +15,10 @@ use crate::{
     avro,
     config::{
         self, Connector,
-        connector::{List, RecordSource, WebhookSource},
+        connector::{RecordSource, WebhookSource},
     },
     kafka,
-    model::{AccountingResource, Cleanup, Topic, TopicPrefix},
+    model::{Cleanup, Topic, TopicPrefix},
 };
 
 /// Partitions of a new prefix where nothing is set.
@@ -245,12 +245,7 @@ fn webhook_topics(source: &WebhookSource) -> Vec<Topic> {
 
 /// Events too: enrichment reads them, and must not wait for the receiver to create them.
 fn record_topics(source: &RecordSource) -> Vec<Topic> {
-    let listed = source.snapshot.lists.iter().map(|list| match list {
-        List::Companies => Topic::AccountingRecords(AccountingResource::Companies),
-        List::Customers => Topic::AccountingRecords(AccountingResource::Customers),
-        List::Accounts => Topic::AccountingRecords(AccountingResource::Accounts),
-        List::Payroll => Topic::PayrollCompanies,
-    });
+    let listed = source.snapshot.lists.iter().map(|list| list.topic());
     let enriched = source.enrich_resources.iter();
     enriched
         .flat_map(|resource| [Topic::AccountingEvents(*resource), Topic::AccountingRecords(*resource)])

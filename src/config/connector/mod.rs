@@ -13,7 +13,7 @@ pub use self::{
     directory::{FILE_COUNT_LIMIT, declared_twice, files},
     document::{Document, coerce},
     provider::{OAuth, Provider, Transport},
-    record::{List, Mode, RecordSource, Rows, Snapshot},
+    record::{Mode, RecordSource, Rows, Snapshot},
     together::{Sole, conflicts},
     validate::{definitions, validate},
     webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},

@@ -13,7 +13,7 @@ use crate::{
         reader::Reader,
         unknown,
     },
-    model::{AccountingResource, CompanyId},
+    model::{AccountingResource, CompanyId, List},
 };
 
 pub(crate) mod keys;
@@ -93,19 +93,6 @@ pub struct Snapshot {
     pub payroll_filter: Option<String>,
     /// `payroll.order.by`.
     pub payroll_order_by: String,
-}
-
-/// A list of the provider that can be read in full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum List {
-    /// Accounting companies.
-    Companies,
-    /// Customers of a company.
-    Customers,
-    /// Accounts of a company.
-    Accounts,
-    /// Payroll companies.
-    Payroll,
 }
 
 /// When lists are read, in Debezium's words.
@@ -235,7 +222,7 @@ fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
         reader.refuse(&keys::SNAPSHOT_COMPANIES, "names all and others", "write all alone, or ids alone");
     }
     Snapshot {
-        lists: reader.list(&keys::SNAPSHOT_LISTS).iter().filter_map(|name| list(name)).collect(),
+        lists: reader.list(&keys::SNAPSHOT_LISTS).iter().filter_map(|name| name.parse().ok()).collect(),
         mode,
         schedule,
         companies: (!every).then(|| companies.into_iter().filter_map(|id| CompanyId::new(id).ok()).collect()),
@@ -248,16 +235,6 @@ fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
         page_size: reader.number(&keys::PAGE_SIZE),
         payroll_filter: reader.text(&keys::PAYROLL_FILTER),
         payroll_order_by: reader.word(&keys::PAYROLL_ORDER),
-    }
-}
-
-fn list(name: &str) -> Option<List> {
-    match name {
-        "companies" => Some(List::Companies),
-        "customers" => Some(List::Customers),
-        "accounts" => Some(List::Accounts),
-        "payroll" => Some(List::Payroll),
-        _ => None,
     }
 }
 
