@@ -49,6 +49,7 @@ pub mod secret;
 pub mod server;
 #[cfg(feature = "simulator")]
 pub mod simulator;
+pub mod snapshot;
 pub mod spool;
 pub mod store;
 pub mod telemetry;

@@ -1,0 +1,215 @@
+//! When a run begins: cron expressions of five fields, in UTC.
+//!
+//! Minute, hour, day of month, month, day of week. A field is a list of `*`, `n` and `n-m`, each with an optional `/step`; `n/step`
+//! goes on to the highest. Months and days of the week may be named by their first three letters; 0 and 7 are Sunday. Where both
+//! days are restricted, either will do; where one of them begins with `*`, both must fit. This is what cron does, and whatever the
+//! settings accept is understood here.
+//!
+//! On failure: an expression that cannot be read has no next time, and neither has one that never comes, such as 30 February.
+
+use crate::model::Moment;
+
+const MINUTE: i64 = 60_000_000;
+const DAY: i64 = 86_400_000_000;
+/// In so many days every date has fallen on every day of the week that it ever falls on: 29 February needs 40 years where a century
+/// has none.
+const MOST_DAYS: i64 = 366 * 41;
+
+const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+/// The first moment after this one that an expression names. Both are microseconds since 1970.
+#[must_use]
+pub fn next(expression: &str, after_micros: i64) -> Option<i64> {
+    let schedule = Schedule::parse(expression)?;
+    let first = after_micros.div_euclid(MINUTE).checked_add(1)?.checked_mul(MINUTE)?;
+    let today = first.div_euclid(DAY);
+    (today..today.checked_add(MOST_DAYS)?).find_map(|day| {
+        if !schedule.has_day(day) {
+            return None;
+        }
+        let begin = day.checked_mul(DAY)?;
+        let from = (first - begin).max(0) / MINUTE;
+        let minute = (from..24 * 60)
+            .find(|minute| has(schedule.hours, minute / 60) && has(schedule.minutes, minute % 60))?;
+        begin.checked_add(minute * MINUTE)
+    })
+}
+
+/// What fits, a bit each.
+struct Schedule {
+    minutes: u64,
+    hours: u64,
+    days: u64,
+    months: u64,
+    weekdays: u64,
+    /// Whether a day that fits one of the two is enough.
+    either: bool,
+}
+
+impl Schedule {
+    fn parse(expression: &str) -> Option<Self> {
+        let fields: Vec<&str> = expression.split_whitespace().collect();
+        let &[minutes, hours, days, months, weekdays] = fields.as_slice() else { return None };
+        let sundays = field(weekdays, 0, 7, WEEKDAYS, 0)?;
+        Some(Self {
+            minutes: field(minutes, 0, 59, &[], 0)?,
+            hours: field(hours, 0, 23, &[], 0)?,
+            days: field(days, 1, 31, &[], 0)?,
+            months: field(months, 1, 12, MONTHS, 1)?,
+            // 7 is 0.
+            weekdays: sundays | sundays >> 7 & 1,
+            either: !days.starts_with('*') && !weekdays.starts_with('*'),
+        })
+    }
+
+    /// Whether it names a day, counted from 1970.
+    fn has_day(&self, day: i64) -> bool {
+        let (_, month, of_month) = Moment::from_micros(day.saturating_mul(DAY)).date();
+        // The first day of 1970 was a Thursday.
+        let (of_month, of_week) = (has(self.days, of_month), has(self.weekdays, (day + 4).rem_euclid(7)));
+        let fits = if self.either { of_month || of_week } else { of_month && of_week };
+        fits && has(self.months, month)
+    }
+}
+
+fn has(set: u64, number: i64) -> bool {
+    set >> number & 1 == 1
+}
+
+/// One field: from `low` to `high`, with names that begin at `base`.
+fn field(text: &str, low: u32, high: u32, names: &[&str], base: u32) -> Option<u64> {
+    let number = |text: &str| {
+        let named = (base..).zip(names).find(|(_, name)| name.eq_ignore_ascii_case(text));
+        let number = named.map(|(number, _)| number).or_else(|| text.parse().ok())?;
+        (low..=high).contains(&number).then_some(number)
+    };
+    text.split(',').try_fold(0, |set, part| {
+        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        let (from, to) = match range.split_once('-') {
+            Some((from, to)) => (number(from)?, number(to)?),
+            None if range == "*" => (low, high),
+            None => (number(range)?, if step.is_some() { high } else { number(range)? }),
+        };
+        let step = step.map_or(Some(1), |step| step.parse().ok().filter(|step| (1..=high).contains(step)))?;
+        (from <= to).then(|| (from..=to).step_by(step as usize).fold(set, |set, number| set | 1 << number))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(text: &str) -> i64 {
+        Moment::parse(text).unwrap().micros()
+    }
+
+    fn next_text(expression: &str, after: &str) -> Option<String> {
+        next(expression, at(after)).map(|micros| Moment::from_micros(micros).to_string())
+    }
+
+    #[test]
+    fn the_next_time_is_the_first_that_fits() {
+        // 2024-05-06 is a Monday.
+        for (expression, after, expected) in [
+            ("* * * * *", "2024-05-06T07:08:09Z", "2024-05-06T07:09:00.000Z"),
+            ("* * * * *", "2024-05-06T07:08:00Z", "2024-05-06T07:09:00.000Z"),
+            ("30 3 * * 0", "2024-05-06T07:08:09Z", "2024-05-12T03:30:00.000Z"),
+            ("30 3 * * 7", "2024-05-06T07:08:09Z", "2024-05-12T03:30:00.000Z"),
+            ("30 3 * * Sun", "2024-05-06T07:08:09Z", "2024-05-12T03:30:00.000Z"),
+            ("30 3 * * 0", "2024-05-12T03:29:59.999Z", "2024-05-12T03:30:00.000Z"),
+            ("30 3 * * 0", "2024-05-12T03:30:00Z", "2024-05-19T03:30:00.000Z"),
+            ("*/15 * * * *", "2024-05-06T23:45:00Z", "2024-05-07T00:00:00.000Z"),
+            ("7/20 * * * *", "2024-05-06T07:08:09Z", "2024-05-06T07:27:00.000Z"),
+            ("10-20/5,50 * * * *", "2024-05-06T07:20:00Z", "2024-05-06T07:50:00.000Z"),
+            ("0 0 1 1 *", "2024-05-06T07:08:09Z", "2025-01-01T00:00:00.000Z"),
+            ("0 0 1 jan-mar *", "2024-05-06T07:08:09Z", "2025-01-01T00:00:00.000Z"),
+            ("0 0 31 * *", "2024-05-31T00:00:00Z", "2024-07-31T00:00:00.000Z"),
+            ("0 12 * * mon-fri", "2024-05-10T12:00:00Z", "2024-05-13T12:00:00.000Z"),
+            ("0 12 * * 5-7", "2024-05-11T12:00:00Z", "2024-05-12T12:00:00.000Z"),
+            ("0 0 29 2 *", "2024-02-29T00:00:00Z", "2028-02-29T00:00:00.000Z"),
+            ("0 0 29 2 *", "2096-02-29T00:00:00Z", "2104-02-29T00:00:00.000Z"),
+            ("59 23 31 12 *", "1969-12-31T23:58:00Z", "1969-12-31T23:59:00.000Z"),
+        ] {
+            assert_eq!(next_text(expression, after).as_deref(), Some(expected), "{expression} after {after}");
+        }
+    }
+
+    #[test]
+    fn of_two_restricted_days_either_will_do_and_with_a_star_both_must_fit() {
+        let after = "2024-05-06T07:08:09Z";
+
+        assert_eq!(next_text("0 0 13 * 5", after).as_deref(), Some("2024-05-10T00:00:00.000Z"));
+        assert_eq!(next_text("0 0 8 * 5", after).as_deref(), Some("2024-05-08T00:00:00.000Z"));
+        assert_eq!(next_text("0 0 */2 * 5", after).as_deref(), Some("2024-05-17T00:00:00.000Z"));
+        assert_eq!(next_text("0 0 13 * *", after).as_deref(), Some("2024-05-13T00:00:00.000Z"));
+    }
+
+    #[test]
+    fn what_never_comes_or_cannot_be_read_has_no_next_time() {
+        for expression in [
+            "0 0 30 2 *",
+            "0 0 31 4,6,9,11 *",
+            "",
+            "* * * *",
+            "* * * * * *",
+            "60 * * * *",
+            "* 24 * * *",
+            "* * 0 * *",
+            "* * * 13 *",
+            "* * * * 8",
+            "5-1 * * * *",
+            "*/0 * * * *",
+            "*/60 * * * *",
+            "x * * * *",
+            "mon * * * *",
+            "1- * * * *",
+            "-1 * * * *",
+            ", * * * *",
+        ] {
+            assert_eq!(next_text(expression, "2024-05-06T07:08:09Z"), None, "{expression}");
+        }
+    }
+
+    #[test]
+    fn what_the_settings_show_as_good_is_understood() {
+        for expression in ["* * * * *", "30 3 * * 0", "*/15 0-6,12 1 1,7 1-5"] {
+            assert!(next(expression, 0).is_some(), "{expression}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_time_is_no_reason_to_fail() {
+        for after in [i64::MIN, i64::MAX, i64::MAX - DAY] {
+            let found = next("0 0 29 2 *", after);
+            assert!(found.is_none_or(|found| found > after), "{found:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(expression in "[-*/,0-9 a-z]{0,30}", after: i64) {
+            let found = next(&expression, after);
+            prop_assert!(found.is_none_or(|found| found > after));
+        }
+
+        #[test]
+        fn between_a_moment_and_the_next_time_no_minute_fits(
+            minutes in proptest::collection::btree_set(0_i64..60, 1..4),
+            hours in proptest::collection::btree_set(0_i64..24, 1..4),
+            after in 0_i64..4_000_000_000_000_000,
+        ) {
+            let list = |set: &std::collections::BTreeSet<i64>| set.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+            let found = next(&format!("{} {} * * *", list(&minutes), list(&hours)), after).unwrap();
+
+            let fits = |micros: i64| {
+                let minute = micros / MINUTE;
+                minutes.contains(&(minute % 60)) && hours.contains(&(minute / 60 % 24))
+            };
+            let expected = (after / MINUTE + 1..).map(|minute| minute * MINUTE).find(|micros| fits(*micros));
+            prop_assert_eq!(Some(found), expected);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What is kept of a page: enough to judge its list again, and small enough for one record.
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a packed row: id, version, time.
+const PACKED: usize = 32;
+/// A row without a time, packed.
+const NEVER: i64 = i64::MIN;
+
+/// What is kept of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Its id, by [`row_hash`](crate::api::row_hash).
+    pub id: u128,
+    /// Hash of its version, as it is written.
+    pub version: u64,
+    /// When it last changed, in microseconds on the provider's clock.
+    pub changed_at: Option<i64>,
+}
+
+/// Keys of a page that is read by key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keys {
+    /// Of the first row.
+    pub first: String,
+    /// Of the last row.
+    pub last: String,
+    /// Whether each is above the one before.
+    pub ascending: bool,
+}
+
+/// What is kept of a page. Times are in microseconds; all but `date` are of one clock of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Rows asked for.
+    pub asked: u32,
+    /// Rows that came.
+    #[serde(with = "packed")]
+    pub rows: Vec<Row>,
+    /// Why it cannot be used: a row without an id, an answer that is not a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Keys of its rows, where it was read by key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Keys>,
+    /// Rows of the whole list, as the provider tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Hash of the rows as they were written.
+    #[serde(with = "hash")]
+    pub content: u128,
+    /// When its request was sent.
+    pub sent: i64,
+    /// When the last byte of its answer was read.
+    pub answered: i64,
+    /// `Date` of its answer, on the provider's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<i64>,
+    /// Whether it lay in a cache on the way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
+}
+
+impl Seen {
+    /// The mark of a page that cannot be read for good. Kept and replayed like any other, it voids its pass again.
+    #[must_use]
+    pub fn unreadable(number: u32, asked: u32, why: &str, at: i64) -> Self {
+        Self {
+            number,
+            asked,
+            rows: Vec::new(),
+            problem: Some(why.to_owned()),
+            keys: None,
+            total: None,
+            content: 0,
+            sent: at,
+            answered: at,
+            date: None,
+            cached: false,
+        }
+    }
+
+    /// As JSON, with 43 characters for each row.
+    #[must_use]
+    pub fn to_json(&self) -> Bytes {
+        // Numbers and texts alone: there is nothing that JSON has no way to write.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(json: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(json).map_err(|error| error.to_string())
+    }
+}
+
+/// Rows as one base64 text.
+mod packed {
+    use serde::{Deserializer, Serializer, de::Error};
+
+    use super::{BASE64, Deserialize, Engine, NEVER, PACKED, Row};
+
+    pub(super) fn serialize<S: Serializer>(rows: &[Row], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut bytes = Vec::with_capacity(rows.len() * PACKED);
+        for row in rows {
+            bytes.extend_from_slice(&row.id.to_be_bytes());
+            bytes.extend_from_slice(&row.version.to_be_bytes());
+            bytes.extend_from_slice(&row.changed_at.unwrap_or(NEVER).to_be_bytes());
+        }
+        serializer.serialize_str(&BASE64.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Row>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = BASE64.decode(text).map_err(|error| D::Error::custom(format!("rows: {error}")))?;
+        let (rows, rest) = bytes.as_chunks::<PACKED>();
+        if !rest.is_empty() {
+            return Err(D::Error::custom("rows: the last one is cut off"));
+        }
+        Ok(rows.iter().map(row).collect())
+    }
+
+    fn row(bytes: &[u8; PACKED]) -> Row {
+        let number = |from: usize, to: usize| {
+            bytes[from..to].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte))
+        };
+        let (version, time) = (number(16, 24) as u64, number(24, 32) as u64);
+        let time = time.cast_signed();
+        Row { id: number(0, 16), version, changed_at: (time != NEVER).then_some(time) }
+    }
+}
+
+/// A hash as hexadecimal digits: 128 bits are no number of JSON.
+mod hash {
+    use serde::{Deserializer, Serializer, de::Error};
+
+    use super::Deserialize;
+
+    pub(super) fn serialize<S: Serializer>(hash: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{hash:032x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u128::from_str_radix(&text, 16).map_err(|error| D::Error::custom(format!("content: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_row() -> impl Strategy<Value = Row> {
+        // The one time that stands for none is before the earth was made.
+        (any::<u128>(), any::<u64>(), proptest::option::of(NEVER + 1..))
+            .prop_map(|(id, version, changed_at)| Row { id, version, changed_at })
+    }
+
+    fn any_keys() -> impl Strategy<Value = Keys> {
+        (".*", ".*", any::<bool>()).prop_map(|(first, last, ascending)| Keys { first, last, ascending })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_as_the_same(
+            (number, asked, content) in (any::<u32>(), any::<u32>(), any::<u128>()),
+            rows in proptest::collection::vec(any_row(), 0..20),
+            (problem, keys) in (proptest::option::of(".*"), proptest::option::of(any_keys())),
+            (total, date, cached) in (any::<Option<u64>>(), any::<Option<i64>>(), any::<bool>()),
+            (sent, answered) in (any::<i64>(), any::<i64>()),
+        ) {
+            let seen =
+                Seen { number, asked, rows, problem, keys, total, content, sent, answered, date, cached };
+
+            prop_assert_eq!(Seen::parse(&seen.to_json()), Ok(seen));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            drop(Seen::parse(&bytes));
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_hundred_rows_fits_into_five_kilobytes() {
+        let row = Row { id: u128::MAX, version: u64::MAX, changed_at: Some(i64::MAX) };
+        let seen = Seen { rows: vec![row; 100], problem: None, ..Seen::unreadable(1, 100, "", 1) };
+
+        assert!(seen.to_json().len() < 5_000, "{}", seen.to_json().len());
+    }
+
+    #[test]
+    fn what_is_cut_off_or_no_base64_is_refused() {
+        let json = |rows: &str| {
+            format!(r#"{{"number":1,"asked":1,"rows":"{rows}","content":"00","sent":1,"answered":1}}"#)
+        };
+
+        assert_eq!(Seen::parse(json("").as_bytes()).unwrap().rows, []);
+        for (rows, expected) in [("AAAA", "cut off"), ("~", "rows")] {
+            let error = Seen::parse(json(rows).as_bytes()).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

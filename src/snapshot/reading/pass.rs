@@ -1,0 +1,74 @@
+//! One pass over a list, as far as it has come.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+
+use super::{
+    counting::Looked,
+    page::{Row, Seen},
+};
+use crate::api::{Cut, Page, Pagination, Total, Walk};
+
+/// The pass that goes on.
+#[derive(Debug, Clone)]
+pub(super) struct Pass {
+    pub(super) walk: Walk,
+    /// Its distinct ids.
+    pub(super) ids: HashSet<u128>,
+    pub(super) looked: Vec<Looked>,
+    pub(super) step: Step,
+    pub(super) fruitless: u32,
+    pub(super) rows: u64,
+    pub(super) total: Option<u64>,
+}
+
+/// What its next page is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is read by page.
+    Page(u32),
+    /// Page 1 was short: is there anything behind so many rows?
+    Behind(u32),
+    /// It is read by key, behind this one; true once a page was empty.
+    Key(Option<String>, bool),
+}
+
+impl Pass {
+    /// Before its first page.
+    pub(super) fn new(by_key: bool) -> Self {
+        Self {
+            walk: Walk::new(),
+            ids: HashSet::new(),
+            looked: Vec::new(),
+            step: if by_key { Step::Key(None, false) } else { Step::Page(1) },
+            fruitless: 0,
+            rows: 0,
+            total: None,
+        }
+    }
+}
+
+/// A page as a [`Walk`] looks at it.
+pub(super) fn shown(seen: &Seen) -> Page<Row> {
+    let at = |micros: i64| {
+        UNIX_EPOCH
+            .checked_add(Duration::from_micros(u64::try_from(micros).unwrap_or_default()))
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    };
+    let content = Bytes::copy_from_slice(&seen.content.to_be_bytes());
+    Page {
+        number: seen.number,
+        asked: seen.asked,
+        rows: seen.rows.clone(),
+        // One for all of them: a walk compares pages, and an empty one has none.
+        raw: if seen.rows.is_empty() { Vec::new() } else { vec![content] },
+        total: seen.total.map_or(Total::Absent, |total_count| {
+            Total::Told(Pagination { current_page: u64::from(seen.number), total_pages: 0, total_count })
+        }),
+        cut: Cut { sent: at(seen.sent), answered: at(seen.answered), date: seen.date.map(at), age: None },
+    }
+}

@@ -1,0 +1,140 @@
+//! Anything may happen to a list: what is certified has been seen.
+
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+
+fn any_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        Just(Change::Head),
+        Just(Change::Tail),
+        any::<usize>().prop_map(Change::Insert),
+        any::<usize>().prop_map(Change::Delete),
+        any::<usize>().prop_map(Change::Delete),
+        (any::<usize>(), any::<usize>()).prop_map(|(from, to)| Change::Move(from, to)),
+        any::<usize>().prop_map(Change::Update),
+    ]
+}
+
+/// What happens between pages, and before and behind their cuts. Most pages are quiet, or nothing would be proved.
+fn any_history() -> impl Strategy<Value = Vec<[Vec<Change>; 3]>> {
+    let some = || prop_oneof![6 => Just(Vec::new()), 2 => vec(any_change(), 1..3)];
+    vec([some(), some(), some()], 0..60)
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    world: World,
+    settings: Settings,
+    times_known: bool,
+    pause: i64,
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let world = (0_usize..40, -3_600 * SECOND..3_600 * SECOND, any::<bool>(), any::<bool>(), 1_usize..60);
+    let reading = (1_u32..12, 1_u32..7, any::<bool>(), prop_oneof![Just(0), Just(400 * SECOND)]);
+    (world, reading).prop_map(|((rows, ahead, dates, totals, clamp), (size, passes, times_known, pause))| {
+        let mut world = World::of(rows);
+        // Without `Date` the provider's clock must be as near as the settings say.
+        let ahead = if dates { ahead } else { ahead % (300 * SECOND) };
+        for row in &mut world.list {
+            row.changed_at = row.changed_at.map(|at| at + ahead);
+        }
+        let clamp = if clamp < 15 { clamp } else { usize::MAX };
+        (world.ahead, world.dates, world.totals, world.clamp) = (ahead, dates, totals, clamp);
+        Case { world, settings: settings(size, passes), times_known, pause }
+    })
+}
+
+fn run(case: Case, history: Vec<[Vec<Change>; 3]>) -> (World, Reading, Vec<Seen>) {
+    let Case { mut world, settings, times_known, pause } = case;
+    // A clamped size is found out unless the list shrinks just then, which nothing can tell from a list of one page.
+    let clamped = world.clamp < settings.page_size as usize;
+    let allowed = |change| match change {
+        Change::Delete(place) if clamped => Change::Update(place),
+        other => other,
+    };
+    let mut history = history.into_iter();
+    let next = || {
+        let changes = history.next().unwrap_or_default();
+        changes.map(|changes| changes.into_iter().map(allowed).collect())
+    };
+    let (reading, marks) = read(&mut world, settings, times_known, pause, next);
+    (world, reading, marks)
+}
+
+fn cases() -> u32 {
+    std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn what_is_certified_has_been_seen(case in any_case(), history in any_history()) {
+        let (world, reading, marks) = run(case, history);
+        let verdict = reading.verdict().unwrap();
+
+        if verdict.certified {
+            prop_assert_eq!(world.missed(&marks, &reading), 0);
+            prop_assert_eq!(verdict.missing_at_most, Some(0));
+        }
+    }
+
+    #[test]
+    fn the_bound_of_what_is_not_certified_holds_too(case in any_case(), history in any_history()) {
+        let (world, reading, marks) = run(case, history);
+
+        if let Some(most) = reading.verdict().unwrap().missing_at_most {
+            prop_assert!(world.missed(&marks, &reading) as i64 <= most);
+        }
+    }
+
+    #[test]
+    fn a_reading_that_is_restored_at_any_page_comes_to_the_same_verdict(
+        case in any_case(), history in any_history(), at: prop::sample::Index,
+    ) {
+        let settings = case.settings.clone();
+        let (world, reading, marks) = run(Case { times_known: false, ..case }, history);
+        let (before, behind) = marks.split_at(at.index(marks.len() + 1));
+
+        let kept = before.iter().map(|seen| Seen::parse(&seen.to_json()).unwrap());
+        let mut restored = Reading::restore(settings, kept).unwrap();
+        behind.iter().for_each(|seen| restored.look(seen).unwrap());
+
+        prop_assert_eq!(restored.verdict(), reading.verdict());
+        prop_assert_eq!(restored.progress(), reading.progress());
+        for id in 1..=world.next_id {
+            prop_assert_eq!(restored.has_shown(id), reading.has_shown(id));
+        }
+    }
+
+    #[test]
+    fn a_list_that_keeps_still_is_certified_in_two_passes(
+        rows in 0_usize..60, size in 1_u32..20, dates: bool, totals: bool,
+    ) {
+        let mut world = World { dates, totals, ..World::of(rows) };
+        let (reading, _) = read(&mut world, settings(size, 4), false, 0, nothing);
+
+        let verdict = reading.verdict().unwrap();
+        prop_assert!(verdict.certified, "{verdict:?}");
+        prop_assert!(verdict.passes <= 2);
+        prop_assert_eq!(verdict.listed, Some(rows as i64));
+        prop_assert_eq!(verdict.method, if rows < size as usize { Method::Single } else { Method::Counting });
+    }
+}
+
+#[test]
+fn most_of_the_quiet_half_of_these_cases_is_certified() {
+    use proptest::{strategy::ValueTree, test_runner::TestRunner};
+
+    // Otherwise the properties above would say nothing.
+    let mut runner = TestRunner::deterministic();
+    let mut certified = 0;
+    for _ in 0..200 {
+        let tree = (any_case(), any_history()).new_tree(&mut runner).unwrap();
+        let (case, history) = tree.current();
+        certified += usize::from(run(case, history).1.verdict().unwrap().certified);
+    }
+    assert!(certified > 60, "{certified} of 200");
+}

@@ -1,0 +1,419 @@
+//! What each rule says, one list at a time.
+
+use super::*;
+
+fn row(id: u128) -> Row {
+    Row { id, version: 1, changed_at: Some(1) }
+}
+
+/// The page that is wanted, with these rows.
+fn wanted(reading: &Reading, rows: Vec<Row>) -> Seen {
+    let Want::Page { number, size, sent_after, .. } = reading.want() else { panic!("nothing is wanted") };
+    let sent = sent_after.max(1_000 * SECOND) + 1;
+    let content = rows.iter().fold(u128::from(number), |hash, row| hash.wrapping_mul(31) ^ row.id);
+    let empty = Seen::unreadable(number, size, "", sent);
+    Seen { rows, problem: None, content, answered: sent + 10, ..empty }
+}
+
+fn rows(from: u128, to: u128) -> Vec<Row> {
+    (from..=to).map(row).collect()
+}
+
+fn number_and_size(reading: &Reading) -> (u32, u32) {
+    let Want::Page { number, size, .. } = reading.want() else { return (0, 0) };
+    (number, size)
+}
+
+/// Shows pages with these rows, each as the one that is wanted.
+fn show(reading: &mut Reading, pages: &[Vec<Row>]) {
+    for rows in pages {
+        let seen = wanted(reading, rows.clone());
+        reading.look(&seen).unwrap();
+    }
+}
+
+fn reason(reading: &Reading) -> &str {
+    reading.verdict().unwrap().reason.as_deref().unwrap()
+}
+
+#[test]
+fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty() {
+    let mut reading = Reading::new(settings(10, 4));
+    show(&mut reading, &[rows(1, 3)]);
+    assert_eq!(number_and_size(&reading), (2, 3));
+    show(&mut reading, &[vec![]]);
+
+    let verdict = reading.verdict().unwrap();
+    assert_eq!((verdict.certified, verdict.method, verdict.listed), (true, Method::Single, Some(3)));
+    assert_eq!((verdict.passes, verdict.pages, verdict.rows), (1, 2, 3));
+    assert_eq!(reading.want(), Want::Over);
+}
+
+#[test]
+fn an_empty_list_is_asked_twice() {
+    let mut reading = Reading::new(settings(10, 4));
+    show(&mut reading, &[vec![]]);
+    assert_eq!(number_and_size(&reading), (1, 10));
+
+    let mut filled = reading.clone();
+    show(&mut filled, &[rows(1, 2)]);
+    assert_eq!(number_and_size(&filled), (2, 2));
+    show(&mut filled, &[vec![]]);
+    assert_eq!(filled.verdict().unwrap().listed, Some(2));
+
+    show(&mut reading, &[vec![]]);
+    let verdict = reading.verdict().unwrap();
+    assert_eq!((verdict.certified, verdict.method, verdict.listed), (true, Method::Single, Some(0)));
+}
+
+#[test]
+fn a_clamped_size_restarts_the_list_with_what_the_provider_gives() {
+    let mut reading = Reading::new(settings(10, 2));
+    show(&mut reading, &[rows(1, 4), rows(5, 8)]);
+    assert_eq!(number_and_size(&reading), (1, 4));
+    show(&mut reading, &[rows(1, 4), rows(5, 6), vec![], rows(1, 4)]);
+
+    let verdict = reading.verdict().unwrap();
+    assert_eq!((verdict.certified, verdict.page_size, verdict.listed), (true, 4, Some(6)));
+    assert_eq!(verdict.passes, 3, "the one that found it out is counted, and takes none away");
+}
+
+#[test]
+fn a_provider_that_always_gives_less_is_given_up() {
+    let mut reading = Reading::new(settings(1_000, 2));
+    let mut pages = 0;
+    while let Want::Page { number, size, .. } = reading.want() {
+        let given = u128::from(size / 2);
+        show(&mut reading, &[rows(u128::from(number) * 1_000, u128::from(number) * 1_000 + given - 1)]);
+        pages += 1;
+    }
+    assert!(pages <= 2 * (2 + MOST_RESTARTS), "{pages}");
+    assert!(reason(&reading).contains("gives"), "{}", reason(&reading));
+}
+
+#[test]
+fn a_short_page_with_rows_behind_it_is_read_again() {
+    let mut reading = Reading::new(settings(2, 4));
+    show(&mut reading, &[rows(1, 2), rows(3, 3), rows(5, 5)]);
+    assert_eq!(number_and_size(&reading), (2, 2));
+
+    let mut full = reading.clone();
+    show(&mut full, &[rows(3, 4)]);
+    assert_eq!(number_and_size(&full), (4, 2));
+    show(&mut full, &[vec![]]);
+    let (pass, .., listed) = full.progress();
+    assert_eq!((pass, listed), (2, Some(5)), "the page counts as it was last read");
+
+    show(&mut reading, &[rows(3, 3)]);
+    assert_eq!(reading.progress(), (2, 0, 0, None), "short again voids the pass");
+}
+
+#[test]
+fn what_was_read_after_the_cut_is_not_counted_as_read() {
+    let mut reading = Reading::new(settings(2, 4));
+    show(&mut reading, &[rows(1, 2), rows(3, 3), rows(5, 5), rows(3, 4), vec![]]);
+
+    // Record 4 is old, and was shown after the cut, which is that of page 3.
+    assert_eq!(reading.counts[0].numbers(), (4, 2, 1));
+    assert_eq!(reading.counts[0].missing(), Some(2));
+}
+
+#[test]
+fn each_thing_that_voids_a_pass_is_told() {
+    let mut reading = Reading::new(settings(2, 1));
+    let first = wanted(&reading, rows(1, 2));
+    reading.look(&first).unwrap();
+    let second = wanted(&reading, rows(3, 4));
+    let voids: [(Seen, &str); 7] = [
+        (
+            Seen { answered: second.sent - 1, ..second.clone() },
+            "page 2: our clock went back while it was read",
+        ),
+        (Seen { problem: Some("row 2 has no id".into()), ..second.clone() }, "page 2: row 2 has no id"),
+        (Seen { cached: true, ..second.clone() }, "page 2: it lay in a cache on the way"),
+        (Seen { rows: rows(3, 5), ..second.clone() }, "page 2: it has 3 rows, and 2 were asked for"),
+        (Seen { rows: vec![row(3), row(3)], ..second.clone() }, "page 2: row 2 has the id of an earlier one"),
+        (
+            Seen { rows: first.rows.clone(), content: first.content, ..second.clone() },
+            "page 2: it repeats the page before it",
+        ),
+        (Seen::unreadable(2, 2, "500 for an hour", second.sent), "page 2: 500 for an hour"),
+    ];
+    for (seen, expected) in voids {
+        let mut reading = reading.clone();
+        reading.look(&seen).unwrap();
+
+        assert_eq!(reason(&reading), expected);
+        let verdict = reading.verdict().unwrap();
+        assert_eq!((verdict.certified, verdict.method, verdict.failed_page), (false, Method::None, Some(2)));
+    }
+
+    reading.unreadable(2, "404");
+    assert_eq!(reason(&reading), "page 2: 404");
+}
+
+#[test]
+fn a_total_that_is_not_what_the_pages_have_voids_the_pass() {
+    for (total, last, good) in [
+        (Some(3), rows(3, 3), true),
+        (Some(4), rows(3, 3), false),
+        (Some(2), rows(3, 3), false),
+        (Some(2), vec![], true),
+        (Some(1), vec![], true),
+        (Some(3), vec![], false),
+        (None, vec![], true),
+    ] {
+        let mut reading = Reading::new(settings(2, 1));
+        // Totals of other pages are of other moments, and do not matter.
+        let first = Seen { total: Some(77), ..wanted(&reading, rows(1, 2)) };
+        reading.look(&first).unwrap();
+        let seen = Seen { total, ..wanted(&reading, last) };
+        reading.look(&seen).unwrap();
+        show(&mut reading, &[vec![]]);
+
+        assert_eq!(reading.counts.len(), usize::from(good), "{total:?}");
+        assert_eq!(reason(&reading).contains("counts"), !good, "{}", reason(&reading));
+    }
+}
+
+#[test]
+fn a_page_that_is_not_wanted_or_was_sent_too_early_changes_nothing() {
+    let mut reading = Reading::new(settings(2, 4));
+    let first = wanted(&reading, rows(1, 2));
+    reading.look(&first).unwrap();
+    let second = wanted(&reading, rows(3, 4));
+    let before = reading.progress();
+
+    let early = Seen { sent: first.answered - 1, ..second.clone() };
+    assert!(matches!(reading.look(&early), Err(Unfit::Early { number: 2, .. })));
+    let other = Seen { number: 3, ..second.clone() };
+    assert!(matches!(reading.look(&other), Err(Unfit::Other { number: 2, given: 3, .. })));
+    assert_eq!(reading.progress(), before);
+    assert!(!reading.has_shown(3));
+
+    reading.look(&second).unwrap();
+    reading.end("stopped");
+    assert_eq!(reading.look(&second), Err(Unfit::Over));
+    assert_eq!(reason(&reading), "stopped");
+    assert!(Reading::restore(settings(2, 4), [second]).unwrap_err().starts_with("mark 1"));
+}
+
+#[test]
+fn the_first_page_of_a_pass_is_sent_after_the_end_of_the_one_before() {
+    let mut reading = Reading::new(settings(2, 4));
+    show(&mut reading, &[rows(1, 2), rows(3, 3)]);
+    let last = wanted(&reading, vec![]);
+    reading.look(&last).unwrap();
+
+    let Want::Page { number, sent_after, .. } = reading.want() else { panic!() };
+    assert_eq!((number, sent_after), (1, last.answered));
+}
+
+#[test]
+fn a_deletion_later_than_the_cut_completes_the_proof_and_an_earlier_one_does_not() {
+    let mut reading = Reading::new(settings(2, 4));
+    show(&mut reading, &[rows(1, 2), rows(3, 3), vec![], rows(2, 3)]);
+    assert_eq!(reading.verdict(), None, "nothing has shown record 1 since");
+
+    let cut = reading.counts[0].cut;
+    let mut earlier = reading.clone();
+    earlier.left_after(1, cut.1);
+    assert_eq!(earlier.verdict(), None);
+
+    reading.left_after(1, cut.1 + 10 * SECOND);
+    let verdict = reading.verdict().unwrap();
+    assert_eq!((verdict.certified, verdict.gone, verdict.found), (true, Some(0), Some(0)));
+    assert_eq!((verdict.cut_after, verdict.cut_before), (Some(cut.0), Some(cut.1)));
+}
+
+#[test]
+fn only_what_is_older_than_the_cut_by_the_provider_s_clock_is_found() {
+    let hour = 3_600 * SECOND;
+    // The provider is an hour ahead; with `Date` that is known, without it the skew must cover it.
+    for (date, changed_at, found) in [
+        (Some(hour), 1_000 * SECOND + hour - 10 * SECOND, 1),
+        (Some(hour), 1_000 * SECOND + hour, 0),
+        (None, 1_000 * SECOND - 301 * SECOND, 1),
+        (None, 1_000 * SECOND - 299 * SECOND, 0),
+    ] {
+        let mut reading = Reading::new(settings(2, 4));
+        show(&mut reading, &[rows(1, 2)]);
+        let cut = wanted(&reading, rows(3, 3));
+        let date = date.map(|ahead| (cut.sent + ahead) / SECOND * SECOND);
+        reading.look(&Seen { date, ..cut }).unwrap();
+        show(&mut reading, &[vec![], vec![row(1), Row { changed_at: Some(changed_at), ..row(9) }]]);
+
+        assert_eq!(reading.counts[0].numbers().2, found, "{date:?} {changed_at}");
+    }
+}
+
+#[test]
+fn more_than_there_were_places_for_proves_nothing() {
+    let mut reading = Reading::new(settings(2, 2));
+    show(&mut reading, &[rows(1, 2), rows(3, 4), rows(5, 5), vec![]]);
+    let new = Row { changed_at: None, ..row(7) };
+    // One hole is left, and two records that fill it.
+    show(&mut reading, &[vec![row(1), new], rows(2, 3)]);
+    assert_eq!(reading.counts[0].missing(), Some(1));
+    show(&mut reading, &[rows(8, 9)]);
+
+    assert_eq!(reading.counts[0].missing(), None);
+    assert_eq!(reading.verdict(), None);
+    show(&mut reading, &[vec![], vec![]]);
+    let verdict = reading.verdict().unwrap();
+    assert!(!verdict.certified && verdict.missing_at_most > Some(0), "{verdict:?}");
+}
+
+fn by_key(keys: &[&str], reading: &Reading) -> Seen {
+    let Want::Page { size, .. } = reading.want() else { panic!("nothing is wanted") };
+    let rows: Vec<Row> = keys.iter().map(|key| row(crate::api::row_hash(key))).collect();
+    let described = keys.first().zip(keys.last()).map(|(first, last)| Keys {
+        first: (*first).to_owned(),
+        last: (*last).to_owned(),
+        ascending: keys.is_sorted_by(|one, other| one < other),
+    });
+    Seen { keys: described, asked: size, ..wanted(reading, rows) }
+}
+
+fn keyset() -> Reading {
+    Reading::new(Settings { method: Wish::Keyset, ..settings(2, 1) })
+}
+
+#[test]
+fn a_list_is_read_by_key_until_a_page_is_empty() {
+    let mut reading = keyset();
+    for (keys, after) in
+        [(&["a", "b"][..], None), (&["c"][..], Some("b")), (&["d"][..], Some("c")), (&[][..], Some("d"))]
+    {
+        let Want::Page { number, after: wanted, .. } = reading.want() else { panic!() };
+        assert_eq!((number, wanted.as_deref()), (1, after));
+        let seen = by_key(keys, &reading);
+        reading.look(&seen).unwrap();
+    }
+    let verdict = reading.verdict().unwrap();
+    assert_eq!((verdict.certified, verdict.method, verdict.distinct), (true, Method::Keyset, Some(4)));
+    assert!(verdict.cut_after < verdict.cut_before);
+}
+
+#[test]
+fn keys_that_are_numbers_ascend_as_numbers() {
+    let mut reading = keyset();
+    for keys in [&["9"][..], &["10"], &["100"], &["1000"], &[]] {
+        let seen = by_key(keys, &reading);
+        reading.look(&seen).unwrap();
+    }
+    assert_eq!(reading.verdict().unwrap().method, Method::Keyset);
+}
+
+#[test]
+fn an_empty_list_is_asked_twice_by_key_too() {
+    let mut reading = keyset();
+    let seen = by_key(&[], &reading);
+    reading.look(&seen).unwrap();
+    assert_eq!(reading.verdict(), None);
+    let seen = by_key(&[], &reading);
+    reading.look(&seen).unwrap();
+    assert!(reading.verdict().unwrap().certified);
+}
+
+#[test]
+fn keys_that_do_not_ascend_or_a_filter_that_is_not_heeded_lead_to_counting() {
+    for second in [&["d", "c"][..], &["b", "c"][..], &["a", "b"][..]] {
+        let mut reading = keyset();
+        for keys in [&["a", "b"][..], second] {
+            let seen = by_key(keys, &reading);
+            reading.look(&seen).unwrap();
+        }
+        assert_eq!(number_and_size(&reading), (1, 2));
+
+        let mut proved = reading.clone();
+        show(&mut proved, &[rows(1, 1), vec![]]);
+        let verdict = proved.verdict().unwrap();
+        assert_eq!((verdict.certified, &verdict.reason), (true, &None), "what is proved needs no excuse");
+
+        reading.unreadable(1, "500");
+        assert!(reason(&reading).starts_with("by key, page 2: "), "{}", reason(&reading));
+        assert!(reason(&reading).ends_with("page 1: 500"), "{}", reason(&reading));
+    }
+}
+
+/// Pages until there is a verdict.
+fn length(mut reading: Reading, mut page: impl FnMut(u128, u32, u32) -> Vec<Row>) -> (u64, Reading) {
+    let mut pages = 0;
+    while let Want::Page { number, size, .. } = reading.want() {
+        pages += 1;
+        assert!(pages < 20_000, "it does not end");
+        let rows = page(u128::from(pages), number, size);
+        let mut seen = wanted(&reading, rows);
+        // What is the same is the same, whatever its number.
+        seen.content = seen.rows.iter().fold(7, |hash: u128, row| hash.wrapping_mul(31).wrapping_add(row.id));
+        reading.look(&seen).unwrap();
+    }
+    (pages, reading)
+}
+
+#[test]
+fn no_list_is_read_for_ever() {
+    let bounded = |size: u32| Reading { most_pages: 1_000, ..Reading::new(settings(size, 4)) };
+
+    let (pages, same) = length(bounded(2), |_, _, _| rows(1, 2));
+    assert_eq!((pages, reason(&same)), (8, "page 2: it repeats the page before it"));
+
+    // A size that is not heeded either.
+    let (pages, _) = length(bounded(10), |_, _, _| rows(1, 5));
+    assert!(pages <= 2 + 2 * (4 + u64::from(MOST_RESTARTS)), "{pages}");
+
+    // Its head, whatever is asked for, and that changes all the time.
+    let (pages, ignored) = length(bounded(3), |turn, _, _| vec![row(turn % 2), row(2 + turn % 3), row(9)]);
+    assert!(pages <= 4 * u64::from(MOST_FRUITLESS + 6), "{pages}");
+    assert!(reason(&ignored).contains("nothing new"), "{}", reason(&ignored));
+
+    let (pages, growing) = length(bounded(3), |turn, _, _| rows(turn * 3, turn * 3 + 2));
+    assert_eq!(pages, 1_001);
+    assert_eq!(reason(&growing), "page 1001: it does not end within 1000 pages");
+
+    // Every other page is short when it is first read.
+    let (pages, _) = length(bounded(3), |turn, number, _| {
+        rows(turn * 3, turn * 3 + if number % 2 == 0 && turn % 3 != 1 { 1 } else { 2 })
+    });
+    assert!(pages <= 4 * 2 * 1_000, "{pages}");
+
+    let (pages, _) =
+        length(Reading { most_pages: 1_000, ..keyset() }, |turn, _, _| rows(turn * 2, turn * 2 + 1));
+    assert!(pages <= 2_000, "{pages}");
+}
+
+#[test]
+fn a_verdict_fills_a_certificate() {
+    use crate::model::{Certificate, CompanyId, RunId};
+
+    let mut reading = Reading::new(settings(10, 4));
+    let page = Seen { total: Some(3), ..wanted(&reading, rows(1, 3)) };
+    reading.look(&page).unwrap();
+    show(&mut reading, &[vec![]]);
+    let (run, company) = (RunId::new("run").unwrap(), CompanyId::new("c").unwrap());
+    let mut certificate = Certificate::of_company("connector", run, "customers", company, 5);
+    let open = certificate.clone();
+
+    reading.verdict().unwrap().fill(&mut certificate);
+
+    let expected = Certificate {
+        certified: true,
+        method: Method::Single,
+        passes: 1,
+        page_size: 10,
+        pages: 2,
+        rows: 3,
+        listed: Some(3),
+        distinct: Some(3),
+        gone: Some(0),
+        found: Some(0),
+        missing_at_most: Some(0),
+        reported_total: Some(3),
+        cut_after: certificate.cut_after,
+        cut_before: certificate.cut_before,
+        ..open
+    };
+    assert_eq!(certificate, expected);
+    assert!(certificate.cut_after < certificate.cut_before);
+}

@@ -1,0 +1,363 @@
+//! What the state topic says of one connector's runs, and how each of them stands by it.
+//!
+//! ```text
+//! Run (the request) + Order (what people want) + Progress of each shard ──▶ Standing
+//! ```
+//!
+//! - A run is over once every shard has said so; nobody writes it, so nobody can write it too early.
+//! - Numbers are sums over shards. Progress of a shard that the topic does not have is left out.
+//! - Proved is a run that has ended and all of whose lists are; one that was stopped is not, whatever it had read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{ListProgress, Order, Progress, Run, RunId, ShardState, Wanted};
+
+/// Reasons that are told; there are rarely two that differ.
+const REASONS: usize = 3;
+
+/// What the state topic says of one connector's runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// What was asked for.
+    pub runs: BTreeMap<RunId, Run>,
+    /// What shall become of it, where anybody has said.
+    pub orders: BTreeMap<RunId, Order>,
+    /// How far each shard is.
+    pub progress: BTreeMap<(RunId, i32), Progress>,
+}
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// No shard has begun.
+    Waiting,
+    /// Lists are read.
+    Running,
+    /// Every shard that has begun and is not over waits.
+    Paused,
+    /// Over, and at least one shard ended where it was.
+    Stopped,
+    /// Over, and every list was read.
+    Ended,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Waiting, Self::Running, Self::Paused, Self::Stopped, Self::Ended];
+
+    /// Its name, for people and programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// Whether nothing more comes.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Stopped | Self::Ended)
+    }
+}
+
+/// How a run stands, over all shards. Times are microseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// In one word.
+    pub state: State,
+    /// Why it waits or has stopped, where that needs words.
+    pub reason: Option<String>,
+    /// When the first shard began.
+    pub started_at: Option<i64>,
+    /// When the last shard wrote how far it is.
+    pub updated_at: Option<i64>,
+    /// When the last shard ended, once all have.
+    pub ended_at: Option<i64>,
+    /// Shards there are.
+    pub shards: i32,
+    /// Those of them that are over.
+    pub shards_ended: i32,
+    /// Lists, as far as they are known.
+    pub lists: u64,
+    /// Those of them that are over.
+    pub lists_ended: u64,
+    /// Those of them that are proved complete.
+    pub lists_certified: u64,
+    /// Pages that were read.
+    pub pages: u64,
+    /// Rows on them.
+    pub rows: u64,
+    /// Records that were written.
+    pub published: u64,
+    /// Known records that no list shows and that are not there by id.
+    pub vanished: u64,
+    /// By kind, what differs between source and topic.
+    pub differences: BTreeMap<String, u64>,
+    /// Whether every list is proved complete; `None` until the run is over.
+    pub certified: Option<bool>,
+    /// Lists that are being read, the first of each shard.
+    pub current: Vec<ListProgress>,
+}
+
+impl Runs {
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.orders.is_empty() && self.progress.is_empty()
+    }
+
+    /// What shall become of a run.
+    #[must_use]
+    pub fn wanted(&self, id: &RunId) -> Wanted {
+        self.orders.get(id).map(|order| order.wanted).unwrap_or_default()
+    }
+
+    /// How a run stands, where the state topic has so many shards.
+    #[must_use]
+    pub fn standing(&self, id: &RunId, shards: i32) -> Standing {
+        let all: Vec<&Progress> = self.of(id, shards).collect();
+        let over = all.iter().filter(|one| one.state.is_over()).count();
+        let shards_ended = i32::try_from(over).unwrap_or(i32::MAX);
+        let state = state(&all, shards_ended >= shards && shards > 0, self.wanted(id));
+        let sum =
+            |number: fn(&Progress) -> u64| all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)));
+        let (lists, lists_certified) = (sum(|one| one.lists), sum(|one| one.certified));
+        let mut differences = BTreeMap::<String, u64>::new();
+        for (kind, count) in all.iter().flat_map(|one| &one.differences) {
+            let total = differences.entry(kind.clone()).or_default();
+            *total = total.saturating_add(*count);
+        }
+        Standing {
+            state,
+            reason: reason(&all, state, self.wanted(id)),
+            started_at: all.iter().map(|one| one.started_at).min(),
+            updated_at: all.iter().map(|one| one.updated_at).max(),
+            ended_at: state
+                .is_over()
+                .then(|| all.iter().map(|one| one.ended_at.unwrap_or(one.updated_at)).max())
+                .flatten(),
+            shards,
+            shards_ended,
+            lists,
+            lists_ended: sum(|one| one.ended),
+            lists_certified,
+            pages: sum(|one| one.pages),
+            rows: sum(|one| one.rows),
+            published: sum(|one| one.published),
+            vanished: sum(|one| one.vanished),
+            differences,
+            certified: state.is_over().then_some(state == State::Ended && lists_certified == lists),
+            current: all
+                .iter()
+                .filter(|one| !one.state.is_over())
+                .flat_map(|one| one.current.clone())
+                .collect(),
+        }
+    }
+
+    /// Runs that are not over, the one that was asked for first first.
+    #[must_use]
+    pub fn open(&self, shards: i32) -> Vec<&Run> {
+        let is_open = |run: &&Run| {
+            let over = self.of(&run.id, shards).filter(|one| one.state.is_over()).count();
+            shards <= 0 || i32::try_from(over).unwrap_or(i32::MAX) < shards
+        };
+        let mut open: Vec<&Run> = self.runs.values().filter(is_open).collect();
+        open.sort_by_key(|run| (run.requested_at, &run.id));
+        open
+    }
+
+    /// What shards that there are say of a run.
+    fn of(&self, id: &RunId, shards: i32) -> impl Iterator<Item = &Progress> {
+        let all = self.progress.range((id.clone(), 0)..(id.clone(), shards.max(0)));
+        all.map(|(_, progress)| progress)
+    }
+}
+
+fn state(all: &[&Progress], is_over: bool, wanted: Wanted) -> State {
+    if is_over {
+        let stopped = all.iter().any(|one| one.state == ShardState::Stopped);
+        return if stopped { State::Stopped } else { State::Ended };
+    }
+    let mut begun = all.iter().filter(|one| !one.state.is_over()).peekable();
+    match (all.is_empty(), begun.peek().is_none()) {
+        (true, _) => State::Waiting,
+        // All that have begun are over; what the others do is what is wanted of them.
+        (false, true) if wanted == Wanted::Paused => State::Paused,
+        (false, true) => State::Running,
+        (false, false) if begun.all(|one| one.state == ShardState::Paused) => State::Paused,
+        (false, false) => State::Running,
+    }
+}
+
+/// What shards say, else what was ordered and is not yet done.
+fn reason(all: &[&Progress], state: State, wanted: Wanted) -> Option<String> {
+    let told: BTreeSet<&str> = all
+        .iter()
+        .filter(|one| matches!(one.state, ShardState::Paused | ShardState::Stopped))
+        .filter_map(|one| one.reason.as_deref())
+        .collect();
+    if !told.is_empty() {
+        return Some(told.into_iter().take(REASONS).collect::<Vec<_>>().join("; "));
+    }
+    match (wanted, state) {
+        (Wanted::Stopped, State::Waiting | State::Running | State::Paused) => {
+            Some("told to stop; not every shard has".to_owned())
+        }
+        (Wanted::Paused, State::Waiting | State::Running) => {
+            Some("told to pause; not every shard has".to_owned())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{List, RunKind};
+
+    fn id(text: &str) -> RunId {
+        RunId::new(text).unwrap()
+    }
+
+    fn run(name: &str, requested_at: i64) -> Run {
+        Run {
+            connector: "c".to_owned(),
+            id: id(name),
+            kind: RunKind::Snapshot,
+            lists: BTreeSet::from([List::Customers]),
+            companies: None,
+            known: std::collections::BTreeSet::new(),
+            incremental: false,
+            requested_by: "rest".to_owned(),
+            requested_at,
+        }
+    }
+
+    fn progress(shard: i32, state: ShardState) -> Progress {
+        Progress {
+            connector: "c".to_owned(),
+            run: id("r"),
+            shard,
+            state,
+            reason: None,
+            filter: None,
+            lists: 3,
+            ended: if state.is_over() { 3 } else { 1 },
+            certified: if state.is_over() { 3 } else { 1 },
+            pages: 10,
+            rows: 100,
+            published: 50,
+            vanished: 1,
+            differences: BTreeMap::from([("missing".to_owned(), 2)]),
+            current: vec![ListProgress {
+                company: None,
+                list: List::Customers,
+                pass: 1,
+                pages: 1,
+                rows: 7,
+                of: Some(9),
+            }],
+            started_at: 100 - i64::from(shard),
+            updated_at: 200 + i64::from(shard),
+            ended_at: state.is_over().then_some(300 + i64::from(shard)),
+        }
+    }
+
+    fn runs(wanted: Option<Wanted>, shards: &[(i32, ShardState)]) -> Runs {
+        let mut runs = Runs::default();
+        runs.runs.insert(id("r"), run("r", 5));
+        runs.orders.extend(wanted.map(|wanted| (id("r"), Order { wanted, at: 6 })));
+        runs.progress.extend(shards.iter().map(|&(shard, state)| ((id("r"), shard), progress(shard, state))));
+        runs
+    }
+
+    #[test]
+    fn the_state_of_a_run_follows_from_its_shards_and_what_is_wanted_of_those_that_have_not_begun() {
+        use ShardState::{Ended, Paused, Running, Stopped};
+        type Case<'a> = (Option<Wanted>, &'a [(i32, ShardState)], State);
+        let table: &[Case<'_>] = &[
+            (None, &[], State::Waiting),
+            (Some(Wanted::Paused), &[], State::Waiting),
+            (None, &[(0, Running)], State::Running),
+            (None, &[(0, Ended)], State::Running),
+            (Some(Wanted::Paused), &[(0, Ended)], State::Paused),
+            (Some(Wanted::Paused), &[(0, Paused), (1, Running)], State::Running),
+            (Some(Wanted::Paused), &[(0, Paused), (1, Ended)], State::Paused),
+            (None, &[(0, Paused), (1, Paused)], State::Paused),
+            (None, &[(0, Ended), (1, Ended)], State::Ended),
+            (None, &[(0, Ended), (1, Stopped)], State::Stopped),
+            (Some(Wanted::Stopped), &[(0, Stopped), (1, Running)], State::Running),
+            // A shard that there is not does not count.
+            (None, &[(0, Ended), (7, Ended)], State::Running),
+        ];
+
+        for (wanted, shards, expected) in table {
+            let standing = runs(*wanted, shards).standing(&id("r"), 2);
+            assert_eq!(standing.state, *expected, "{wanted:?} {shards:?}");
+            assert_eq!(standing.certified.is_some(), expected.is_over());
+            assert_eq!(standing.ended_at.is_some(), expected.is_over());
+        }
+    }
+
+    #[test]
+    fn numbers_are_sums_and_times_are_the_first_and_the_last() {
+        let runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
+
+        let standing = runs.standing(&id("r"), 2);
+
+        assert_eq!((standing.lists, standing.lists_ended, standing.lists_certified), (6, 6, 6));
+        assert_eq!((standing.pages, standing.rows, standing.published, standing.vanished), (20, 200, 100, 2));
+        assert_eq!(standing.differences, BTreeMap::from([("missing".to_owned(), 4)]));
+        assert_eq!(
+            (standing.started_at, standing.updated_at, standing.ended_at),
+            (Some(99), Some(201), Some(301))
+        );
+        assert_eq!((standing.shards, standing.shards_ended, standing.certified), (2, 2, Some(true)));
+        assert!(standing.current.is_empty(), "nothing is read any more");
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_or_has_an_unproved_list_is_not_certified() {
+        let stopped = runs(None, &[(0, ShardState::Ended), (1, ShardState::Stopped)]);
+        let mut unproved = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
+        unproved.progress.get_mut(&(id("r"), 1)).unwrap().certified = 2;
+
+        for runs in [stopped, unproved] {
+            assert_eq!(runs.standing(&id("r"), 2).certified, Some(false));
+        }
+    }
+
+    #[test]
+    fn a_reason_of_a_shard_is_told_else_the_order_that_is_not_done_yet() {
+        let mut brake = runs(None, &[(0, ShardState::Paused), (1, ShardState::Paused)]);
+        for shard in [0, 1] {
+            brake.progress.get_mut(&(id("r"), shard)).unwrap().reason = Some("the brake".to_owned());
+        }
+        let ordered = runs(Some(Wanted::Stopped), &[(0, ShardState::Running)]);
+        let done = runs(Some(Wanted::Paused), &[(0, ShardState::Paused), (1, ShardState::Paused)]);
+
+        assert_eq!(brake.standing(&id("r"), 2).reason.as_deref(), Some("the brake"));
+        assert_eq!(
+            ordered.standing(&id("r"), 2).reason.as_deref(),
+            Some("told to stop; not every shard has")
+        );
+        assert_eq!(done.standing(&id("r"), 2).reason, None);
+    }
+
+    #[test]
+    fn open_runs_come_in_the_order_they_were_asked_for() {
+        let mut runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
+        for (name, at) in [("z", 1), ("b", 3), ("a", 3)] {
+            runs.runs.insert(id(name), run(name, at));
+        }
+
+        let open: Vec<&str> = runs.open(2).iter().map(|run| run.id.as_str()).collect();
+
+        assert_eq!(open, ["z", "a", "b"]);
+    }
+}
