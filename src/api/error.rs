@@ -245,6 +245,12 @@ impl Error {
         self.cause.retry()
     }
 
+    /// Whether it is only too early: a rate, or our own share of it, is used up.
+    #[must_use]
+    pub fn is_rate(&self) -> bool {
+        matches!(self.cause, Cause::Throttled { .. } | Cause::Waited { .. })
+    }
+
     /// What else would fail as well. Whoever has to choose between giving up one record, leaving a company for later and
     /// failing as a whole chooses by this and [`Self::retry`].
     #[must_use]

@@ -43,7 +43,7 @@ pub use self::{
     budget::{Budget, Budgets, LaneLook, Look, Rates},
     error::{Acted, By, Cause, Endpoint, Error, Limit, Reach},
     invoicing::Invoicing,
-    paging::{Judged, Next, Oddities, Page, PageAsk, Pagination, Total, Walk, row_hash},
+    paging::{Judged, Next, Oddities, Page, PageAsk, Pagination, Total, Walk, page_hash, row_hash},
     payroll::{Payroll, PayrollAsk},
     webhooks::{Changed, EventType, Operation, Subscription, Webhook},
 };

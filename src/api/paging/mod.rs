@@ -241,7 +241,9 @@ pub fn row_hash(id: &str) -> u128 {
     first_half(Sha256::digest(id).into())
 }
 
-fn page_hash(rows: &[Bytes]) -> u128 {
+/// What a page is known by: the same for the same rows in the same order.
+#[must_use]
+pub fn page_hash(rows: &[Bytes]) -> u128 {
     let mut hasher = Sha256::new();
     for row in rows {
         // With its length, so that rows do not run into each other.
