@@ -76,6 +76,20 @@ impl Place {
         (self.of(ENTRY, &[]), self.of(META, &[]))
     }
 
+    /// All entries whose key begins so are from the first on and below the second; without those whose key is too long.
+    pub(super) fn entries_under(&self, lead: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let from = self.of(ENTRY, lead);
+        let mut to = from.clone();
+        // Keys are text, which has no such byte.
+        to.push(0xff);
+        (from, to)
+    }
+
+    /// The key of an entry.
+    pub(super) fn key_of<'a>(&self, entry: &'a [u8]) -> &'a [u8] {
+        entry.get(self.0.len() + 1..).unwrap_or_default()
+    }
+
     fn of(&self, kind: u8, rest: &[u8]) -> Vec<u8> {
         let mut key = Vec::with_capacity(self.0.len() + 1 + rest.len());
         key.extend(&self.0);
