@@ -1,8 +1,10 @@
 //! What is committed together.
 
+use bytes::Bytes;
+
 use super::{Event, Parked, Subject};
 use crate::{
-    model::{AccountingResource, CompanyId, GapCause, Stamp, Value},
+    model::{AccountingResource, Certificate, CompanyId, GapCause, Key, Origin, Stamp, Value},
     pipeline::Failure,
 };
 
@@ -75,6 +77,8 @@ pub enum Change {
         stamp: Stamp,
         /// Bytes it had as JSON.
         size: usize,
+        /// Under the next epoch: what stood there when that was decided.
+        over: Option<Box<Stamp>>,
     },
     /// The end of a record, and what guards it from then on.
     Tombstone {
@@ -158,11 +162,42 @@ impl Entry {
         !self.is_refused && self.changes.iter().any(is_large)
     }
 
+    /// What guards the record may have changed since this was decided, by a list that shows it. What is not newer any more is not
+    /// written.
+    pub fn compare_again(&mut self, stored: Option<&Stamp>) {
+        let is_overtaken = |change: &Change| match change {
+            // That the provider went back is true of what stood there then, and of nothing newer.
+            Change::Publish { over: Some(over), .. } if stored != Some(&**over) => true,
+            Change::Publish { stamp, .. } | Change::Tombstone { stamp } => !stamp.against(stored).publishes(),
+            _ => false,
+        };
+        if !self.changes.iter().any(is_overtaken) {
+            return;
+        }
+        self.changes.retain(|change| !is_overtaken(change));
+        for outcome in &mut self.outcomes {
+            if matches!(outcome, Outcome::Published | Outcome::Deleted) {
+                *outcome = Outcome::Stale;
+            }
+        }
+    }
+
+    /// The stamp that guards the record once this is written, if it does that.
+    #[must_use]
+    pub fn stamp(&self) -> Option<&Stamp> {
+        self.changes.iter().find_map(|change| match change {
+            Change::Publish { stamp, .. } | Change::Tombstone { stamp } => Some(stamp),
+            _ => None,
+        })
+    }
+
     /// The same record refused: its event goes to the dead letters instead of what was to be written, and a gap tells of it.
     #[must_use]
     pub fn refused(mut self, failure: Failure) -> Self {
         self.changes.retain(|change| !is_large(change) && !matches!(change, Change::Unpark));
-        if let Some(subject) = &self.subject {
+        // A list shows it again; whoever repairs a gap must not open the next by it.
+        let is_event = self.event.origin == Origin::Enrichment;
+        if let Some(subject) = self.subject.as_ref().filter(|_| is_event) {
             self.changes.push(Change::Unpark);
             self.changes.push(Change::Gap(GapFound {
                 cause: GapCause::Unreadable,
@@ -195,12 +230,19 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// The next offset of each event topic that has moved.
     pub offsets: Vec<(AccountingResource, i64)>,
+    /// State that belongs to them: what was read of lists.
+    pub state: Vec<(Key, Option<Bytes>)>,
+    /// What was proved of lists, each with when its run was asked for.
+    pub certificates: Vec<(Certificate, i64)>,
 }
 
 impl Batch {
     /// Whether there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.offsets.is_empty()
+        self.entries.is_empty()
+            && self.offsets.is_empty()
+            && self.state.is_empty()
+            && self.certificates.is_empty()
     }
 }

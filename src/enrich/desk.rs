@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api,
-    model::{AccountingResource, CompanyId, GapCause, Stamp, Traceparent},
+    model::{AccountingResource, CompanyId, GapCause, Origin, Stamp, Traceparent},
     pipeline::{Failure, Stage, progress::Progress},
 };
 
@@ -121,6 +121,55 @@ impl Desk {
         self.count_parked(&subject.company, true);
         self.works.insert(subject.clone(), work);
         self.wait_until(&subject, due);
+    }
+
+    /// What a row of a list has asked for, and the state topic has since.
+    pub fn adopt_row(&mut self, parked: Parked, now: i64) {
+        let Some(work) = self.works.get_mut(&parked.subject) else { return self.adopt(parked) };
+        if work.state == State::Settling {
+            // Whether what is being committed is as much is seen once it is.
+            work.row = Some(Box::new(parked));
+            return;
+        }
+        let company = (work.parked.is_none()).then(|| parked.subject.company.clone());
+        work.join_row(parked, now);
+        if let Some(company) = company {
+            self.count_parked(&company, true);
+        }
+    }
+
+    /// What a row asks for, together with what waits already: the state topic has one record of both.
+    #[must_use]
+    pub fn merged(&self, mut parked: Parked) -> Parked {
+        if let Some(work) = self.works.get(&parked.subject) {
+            if work.floor > parked.floor {
+                (parked.floor, parked.event) = (work.floor.clone(), Event::clone(&work.event));
+            }
+            parked.since = parked.since.min(work.since);
+            (parked.deleted, parked.gone_since, parked.below_since) =
+                (work.deleted.clone(), work.gone_since, work.below_since);
+        }
+        parked
+    }
+
+    /// Whether something is to be done about a record.
+    #[must_use]
+    pub fn has(&self, subject: &Subject) -> bool {
+        self.works.contains_key(subject)
+    }
+
+    /// A row of a list shows less than was published: it is looked at whether the provider went back, now and then. Nobody waits for
+    /// it, so it is not kept: the next reading shows the same.
+    pub fn look_back(&mut self, wanted: Wanted, event: Event, now: i64) {
+        let subject = wanted.subject.clone();
+        let may_look =
+            self.looked.get(&subject).is_none_or(|at| at.saturating_add(self.rules.look_back) <= now);
+        if !may_look || self.is_full() || self.works.contains_key(&subject) {
+            return;
+        }
+        self.looked.note(&subject, now, self.rules.look_back);
+        self.works.insert(subject.clone(), Work::new(wanted, event, Vec::new(), true, now));
+        self.wait_until(&subject, now);
     }
 
     /// A by-id path that has answered before.
@@ -232,7 +281,7 @@ impl Desk {
                     self.settle_event(event, settle, Vec::new(), outcome);
                     return;
                 }
-                place.insert(Work::new(wanted, event, settle, known.is_some(), now));
+                place.insert(Work::new(wanted, event, vec![settle], known.is_some(), now));
                 if known.is_some() {
                     self.looked.note(&subject, now, look_back);
                 }
@@ -285,7 +334,12 @@ impl Desk {
             if standing == Standing::Known {
                 work.state = State::Reading;
                 let looks_back = work.looks_back || work.below_since.is_some();
-                let lane = if looks_back { api::Lane::Repair } else { api::Lane::Webhook };
+                let lane = match work.event.origin {
+                    Origin::Snapshot => api::Lane::Snapshot,
+                    _ if looks_back => api::Lane::Repair,
+                    Origin::Repair => api::Lane::Repair,
+                    Origin::Webhook | Origin::Enrichment => api::Lane::Webhook,
+                };
                 let trace = work.event.trace;
                 self.recent.note(&subject, now, self.rules.window);
                 return Some(Ask { subject, lane, trace });
@@ -349,8 +403,8 @@ impl Desk {
             self.line.answered(&subject.company);
         }
         match verdict {
-            Verdict::Publish { value, stamp, is_met, size } => {
-                let changes = vec![Change::Publish { value, stamp, size }];
+            Verdict::Publish { value, stamp, is_met, size, over } => {
+                let changes = vec![Change::Publish { value, stamp, size, over }];
                 if is_met {
                     self.settle(subject, changes, Outcome::Published);
                 } else {
@@ -445,8 +499,9 @@ impl Desk {
             changes.push(Change::Unpark);
         }
         let settled = work.take_tickets();
-        // What was parked is told once more by what becomes of it; the others joined.
-        let count = settled.len() + usize::from(work.parked.is_some());
+        // An event that was parked is told once more by what becomes of it; the others joined.
+        let is_told = work.parked.is_some() && work.event.origin == Origin::Enrichment;
+        let count = settled.len() + usize::from(is_told);
         let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
         let entry = Entry::new(Some(subject.clone()), Event::clone(&work.event), changes, outcomes);
         self.ready.push_back((entry, settled, Some(After::End)));
@@ -536,6 +591,8 @@ impl Desk {
         let Some(work) = self.works.get(subject) else { return };
         let failure = Failure { stage: Stage::Read, class, message: why.to_owned(), causes: Vec::new() };
         changes.push(Change::DeadLetter(failure));
+        // A list shows its rows again.
+        let gap = gap.filter(|_| work.event.origin == Origin::Enrichment);
         changes.extend(gap.map(|cause| {
             Change::Gap(GapFound {
                 cause,
@@ -630,6 +687,9 @@ impl Desk {
                     for (wanted, event, settle) in later {
                         work.join(wanted, event, settle, now);
                     }
+                    if let Some(row) = work.row.take() {
+                        work.join_row(*row, now);
+                    }
                     let is_fresh = work.oldest().is_some() && work.below_since.is_none();
                     let soon = now.saturating_add(self.rules.retry_first);
                     self.wait_until(&subject, if is_fresh { at.min(soon) } else { at });
@@ -644,7 +704,13 @@ impl Desk {
                         let event = Event::clone(&work.event);
                         self.settle_event(event, settle, Vec::new(), Outcome::Coalesced);
                     }
-                    let stored = stored(&subject);
+                    let (stored, row) = (stored(&subject), work.row.take());
+                    if let Some(row) = row.filter(|row| judge::is_above(row.floor.as_ref(), stored.as_ref()))
+                    {
+                        // What was settled meanwhile is less; that it waits is written again.
+                        self.adopt(*row);
+                        self.park(&subject, Cause::Listed, now, Vec::new());
+                    }
                     for (wanted, event, settle) in later {
                         self.want(wanted, event, settle, stored.as_ref(), now);
                     }

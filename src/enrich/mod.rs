@@ -36,6 +36,9 @@ mod work;
 
 use std::sync::Arc;
 
+#[cfg(test)]
+pub(crate) use self::tests::rules;
+
 pub use self::{
     asked::{Asked, Wanted, asked},
     batch::{Batch, Change, Entry, GapFound, Outcome},
@@ -44,7 +47,7 @@ pub use self::{
     parked::{Cause, Parked},
 };
 use crate::{
-    model::{AccountingResource, CompanyId, Key, RecordId, Topic, Traceparent},
+    model::{AccountingResource, CompanyId, Key, Origin, RecordId, Topic, Traceparent},
     pipeline::Original,
 };
 
@@ -98,6 +101,8 @@ pub struct Source {
     pub trace: Option<Traceparent>,
     /// When the delivery came, microseconds since 1970.
     pub received_at: i64,
+    /// What it is: an event, or a row of a list that asks for its record.
+    pub origin: Origin,
 }
 
 /// An event is kept once, however many hold it.

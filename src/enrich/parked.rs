@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Event, Source, Subject};
 use crate::{
-    model::{AccountingResource, CompanyId, Key, RecordId, SequenceVersion},
+    model::{AccountingResource, CompanyId, Key, Origin, RecordId, SequenceVersion},
     pipeline::Original,
 };
 
@@ -33,6 +33,8 @@ pub enum Cause {
     Below,
     /// Its company has more to be read than fits.
     Busy,
+    /// A list shows less of it than there is.
+    Listed,
 }
 
 impl Cause {
@@ -47,6 +49,7 @@ impl Cause {
             Self::Braked => "braked",
             Self::Below => "below",
             Self::Busy => "busy",
+            Self::Listed => "listed",
         }
     }
 }
@@ -108,6 +111,9 @@ struct WireEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
     received_at: i64,
+    /// Absent for an event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     place: Option<(String, i32, i64)>,
     /// Base64, as is the next.
@@ -126,7 +132,7 @@ impl Parked {
     /// Its value, as JSON.
     #[must_use]
     pub fn to_json(&self) -> Bytes {
-        let Source { original, id, trace, received_at } = &*self.event;
+        let Source { original, id, trace, received_at, origin } = &*self.event;
         let wire = Wire {
             in_company: self.subject.in_company,
             floor: self.floor.as_ref().map(|floor| floor.as_str().to_owned()),
@@ -141,6 +147,7 @@ impl Parked {
                 id: id.clone(),
                 trace: trace.map(|trace| trace.to_string()),
                 received_at: *received_at,
+                origin: (*origin != Origin::Enrichment).then(|| origin.name().to_owned()),
                 place: original.place.clone(),
                 key: BASE64.encode(&original.key),
                 value: BASE64.encode(&original.value),
@@ -160,9 +167,11 @@ impl Parked {
             text.map(SequenceVersion::parse).transpose().map_err(|error| error.to_string())
         };
         let bytes = |text: &str| BASE64.decode(text).map(Bytes::from).map_err(|error| error.to_string());
-        let WireEvent { id, trace, received_at, place, key, value } = wire.event;
+        let WireEvent { id, trace, received_at, origin, place, key, value } = wire.event;
         let original = Original { key: bytes(&key)?, value: bytes(&value)?, place };
         let trace = trace.and_then(|trace| trace.parse().ok());
+        let known = |name: &str| Origin::ALL.into_iter().find(|origin| origin.name() == name);
+        let origin = origin.as_deref().and_then(known).unwrap_or(Origin::Enrichment);
         Ok(Some(Self {
             subject: Subject { in_company: wire.in_company, ..subject },
             floor: version(wire.floor)?,
@@ -172,7 +181,7 @@ impl Parked {
             due: wire.due,
             gone_since: wire.gone_since,
             below_since: wire.below_since,
-            event: Arc::new(Source { original, id, trace, received_at }),
+            event: Arc::new(Source { original, id, trace, received_at, origin }),
         }))
     }
 
@@ -219,7 +228,13 @@ mod tests {
             due: 2,
             gone_since: Some(3),
             below_since: None,
-            event: Arc::new(Source { original, id: "delivery".into(), trace, received_at: 4 }),
+            event: Arc::new(Source {
+                original,
+                id: "delivery".into(),
+                trace,
+                received_at: 4,
+                origin: Origin::Snapshot,
+            }),
         }
     }
 

@@ -51,19 +51,28 @@ pub(super) struct Work {
     /// How many reads had been answered when one of this record failed as if nothing could be read.
     pub(super) failed_at: Option<u64>,
     pub(super) state: State,
+    /// What a row of a list has asked for meanwhile.
+    pub(super) row: Option<Box<Parked>>,
     /// Events that came while it was being committed.
     pub(super) later: Vec<(Wanted, Event, Settle)>,
 }
 
 impl Work {
-    pub(super) fn new(wanted: Wanted, event: Event, settle: Settle, looks_back: bool, now: i64) -> Self {
+    /// `tickets` are the offsets that it holds back: none where a list asks for it.
+    pub(super) fn new(
+        wanted: Wanted,
+        event: Event,
+        tickets: Vec<Settle>,
+        looks_back: bool,
+        now: i64,
+    ) -> Self {
         let Wanted { floor, is_delete, .. } = wanted;
         Self {
             deleted: is_delete.then(|| floor.clone()),
             floor,
             received_at: event.received_at,
             event,
-            tickets: vec![settle],
+            tickets,
             held_since: now,
             since: now,
             tries: 0,
@@ -75,6 +84,7 @@ impl Work {
             looks_back,
             failed_at: None,
             state: State::Settling,
+            row: None,
             later: Vec::new(),
         }
     }
@@ -98,9 +108,19 @@ impl Work {
             looks_back: false,
             failed_at: None,
             state: State::Settling,
+            row: None,
             later: Vec::new(),
         };
         (subject, work)
+    }
+
+    /// A row of a list asks for as much as this; the state topic has it.
+    pub(super) fn join_row(&mut self, parked: Parked, now: i64) {
+        if parked.floor > self.floor {
+            (self.floor, self.event, self.since) = (parked.floor.clone(), parked.event, now);
+        }
+        self.parked_floor = parked.floor;
+        self.parked = Some(parked.cause);
     }
 
     /// What the state topic has of it from now on.

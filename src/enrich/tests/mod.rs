@@ -15,13 +15,13 @@ use bytes::Bytes;
 use super::*;
 use crate::{
     api::{self, Acted, By, Endpoint},
-    model::{Epoch, GapCause, Rank, SequenceVersion, Stamp, Version},
+    model::{Epoch, GapCause, Origin, Rank, SequenceVersion, Stamp, Version},
 };
 
 const SECOND: i64 = 1_000_000;
 const LANE: AccountingResource = AccountingResource::Charges;
 
-fn rules() -> Rules {
+pub(crate) fn rules() -> Rules {
     Rules {
         window: SECOND / 2,
         retry_first: SECOND / 5,
@@ -68,7 +68,7 @@ fn subject(id: &str) -> Subject {
 
 fn event(id: &str) -> Event {
     let original = Original { value: Bytes::copy_from_slice(id.as_bytes()), ..Original::default() };
-    Arc::new(Source { original, id: id.into(), trace: None, received_at: 1 })
+    Arc::new(Source { original, id: id.into(), trace: None, received_at: 1, origin: Origin::Enrichment })
 }
 
 fn version(number: u64) -> SequenceVersion {
