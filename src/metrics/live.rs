@@ -83,6 +83,14 @@ live! {
         "Gaps that nothing has mended, by cause, as the ledger has them: the same on every worker.";
     GAP_OPEN_SECONDS = gauge "tributary_gap_open_seconds" CAUSE,
         "For how long the oldest gap of a cause has been open; not there while none is.";
+    SNAPSHOT_STATE = gauge "tributary_snapshot_state" &["connector", "state"],
+        "Runs of a connector by state, as its ledger has them: the same on every worker.";
+    SNAPSHOT_COLLECTIONS = gauge "tributary_snapshot_collections" CONNECTOR,
+        "Lists of the runs that are not over, as far as they are known; a list is one of a company, or of a shard.";
+    SNAPSHOT_COLLECTIONS_REMAINING = gauge "tributary_snapshot_collections_remaining" CONNECTOR,
+        "Those of them that are not over.";
+    RECONCILE_MISMATCHES = gauge "tributary_reconcile_mismatch_records" &["connector", "kind"],
+        "Records by what differs between source and topic, as the last verification that has ended found them.";
 
     // connector-metrics.
     CONNECTOR_STATUS = gauge "kafka_connect_connector_status" &["connector", "status", "task"],

@@ -12,6 +12,7 @@ mod kept;
 mod labels;
 pub mod live;
 mod names;
+mod snapshot;
 mod spool;
 
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub use self::{
     kept::keep,
     labels::{Client, DeliveryEnd, DeliveryFamily, Refusal, Registration, Stage, Transaction},
     names::ALL,
+    snapshot::{list_ended, list_rows, page_read, row_was_old, snapshot_braked},
     spool::{
         spool_changed, spool_committed, spool_failed, spool_foreign, spool_holds, spool_leaves_out,
         spool_takes, spool_unreadable,

@@ -10,6 +10,9 @@ use super::enrich::{
     END_TO_END, ENRICH_EVENTS, ENRICH_OPEN, ENRICH_PARKED, EPOCHS_RAISED, FENCE_ENTRIES, FENCE_RESTORE,
     FENCE_RESTORED, STALE_READS, TOMBSTONES, TOMBSTONES_BRAKED,
 };
+use super::snapshot::{
+    SNAPSHOT_BRAKED, SNAPSHOT_CERTIFIED, SNAPSHOT_OLD_ROWS, SNAPSHOT_PAGES, SNAPSHOT_ROWS,
+};
 use super::spool::{
     SPOOL_APPENDED, SPOOL_ASIDE, SPOOL_BYTES, SPOOL_COMMIT_SECONDS, SPOOL_DISK_BYTES, SPOOL_ENTRIES,
     SPOOL_FAILURES, SPOOL_FOREIGN, SPOOL_OLDEST, SPOOL_REMOVED, SPOOL_UNOPENED, SPOOL_UNREADABLE,
@@ -67,6 +70,7 @@ pub(super) const ROUTES: &[&str] = &[
     "/connector-plugins/{plugin}/config/validate",
     "/connectors",
     "/connectors/{name}",
+    "/connectors/{name}/certificates",
     "/connectors/{name}/config",
     "/connectors/{name}/gaps",
     "/connectors/{name}/gaps/accept",
@@ -74,6 +78,11 @@ pub(super) const ROUTES: &[&str] = &[
     "/connectors/{name}/pause",
     "/connectors/{name}/restart",
     "/connectors/{name}/resume",
+    "/connectors/{name}/snapshots",
+    "/connectors/{name}/snapshots/{run}",
+    "/connectors/{name}/snapshots/{run}/pause",
+    "/connectors/{name}/snapshots/{run}/resume",
+    "/connectors/{name}/snapshots/{run}/stop",
     "/connectors/{name}/status",
     "/connectors/{name}/stop",
     "/connectors/{name}/subscriptions",
@@ -367,6 +376,11 @@ pub const ALL: &[Metric] = &[
     EPOCHS_RAISED,
     FENCE_RESTORE,
     FENCE_RESTORED,
+    SNAPSHOT_PAGES,
+    SNAPSHOT_ROWS,
+    SNAPSHOT_CERTIFIED,
+    SNAPSHOT_BRAKED,
+    SNAPSHOT_OLD_ROWS,
     GAPS_WRITTEN,
     GAPS_UNWRITTEN,
     CALLS_OF_SUBSCRIPTIONS,
