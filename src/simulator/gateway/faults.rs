@@ -115,6 +115,10 @@ pub(super) const fn name(effect: &Effect) -> &'static str {
         Effect::WrongTypes => "wrongTypes",
         Effect::Html { .. } => "html",
         Effect::Oversized { .. } => "oversized",
+        Effect::Wrapped => "wrapped",
+        Effect::WithoutIds => "withoutIds",
+        Effect::FirstPage => "firstPage",
+        Effect::WrongTotal { .. } => "wrongTotal",
         Effect::Delay(_) => "delay",
         Effect::LoseAnswer => "loseAnswer",
     }
@@ -134,6 +138,10 @@ pub(in crate::simulator) fn instead(effect: &Effect) -> Option<Response> {
         | Effect::InvalidJson
         | Effect::WrongContentType
         | Effect::WrongTypes
+        | Effect::Wrapped
+        | Effect::WithoutIds
+        | Effect::FirstPage
+        | Effect::WrongTotal { .. }
         | Effect::Delay(_)
         | Effect::LoseAnswer => None,
     }

@@ -173,7 +173,7 @@ async fn unknown(State(provider): State<Arc<Provider>>, request: HttpRequest) ->
 }
 
 /// One request through the gateway, to `next` if its path is known.
-async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> Response {
+async fn pass(provider: &Provider, mut request: HttpRequest, next: Option<Next>) -> Response {
     let Some(area) = checks::area(request.uri().path()) else {
         // None of the APIs: nothing here counts, delays or spoils it.
         return Refusal::unknown_path();
@@ -213,6 +213,11 @@ async fn pass(provider: &Provider, request: HttpRequest, next: Option<Next>) -> 
     let fault = provider.count(|knobs| gateway.faults.draw(&knobs.faults, seed, seen).cloned());
     if let Some(fault) = &fault {
         gateway.requests.update(number, |entry| entry.fault = Some(faults::name(fault)));
+    }
+    if matches!(fault, Some(Effect::FirstPage))
+        && let Some(uri) = spoil::first_page(request.uri())
+    {
+        *request.uri_mut() = uri;
     }
     let answer = match fault.as_ref().and_then(faults::instead) {
         Some(answer) => answer,

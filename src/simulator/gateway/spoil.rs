@@ -8,12 +8,13 @@ use std::{
 
 use axum::{
     body::{Body, BodyDataStream, Bytes},
-    http::{HeaderValue, header, response::Parts},
+    http::{HeaderValue, Uri, header, response::Parts},
     response::Response,
 };
 use futures::StreamExt as _;
 use http_body::Frame;
-use serde_json::Value;
+use serde_json::{Value, json};
+use url::form_urlencoded;
 
 use super::hang_up;
 use crate::simulator::{
@@ -25,6 +26,9 @@ use crate::simulator::{
 /// The largest answer that is looked at whole; none is nearly as large.
 const LARGEST: usize = 256 << 20;
 
+/// Tells how long a list is.
+const TOTAL: &str = "x-pagination";
+
 /// The answer as the effect leaves it.
 pub(in crate::simulator) async fn spoil(effect: &Effect, answer: Response, random: &mut Random) -> Response {
     match effect {
@@ -35,7 +39,10 @@ pub(in crate::simulator) async fn spoil(effect: &Effect, answer: Response, rando
             parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
             Response::from_parts(parts, body)
         }
-        Effect::WrongTypes => mistype(answer).await,
+        Effect::WrongTypes => rewrite(answer, mistyped).await,
+        Effect::Wrapped => rewrite(answer, |rows| json!({ "items": rows })).await,
+        Effect::WithoutIds => rewrite(answer, nameless).await,
+        Effect::WrongTotal { surplus } => miscount(answer, (*surplus).into()),
         Effect::Delay(latency) => {
             tokio::time::sleep(latency.sample(random)).await;
             answer
@@ -47,6 +54,8 @@ pub(in crate::simulator) async fn spoil(effect: &Effect, answer: Response, rando
         | Effect::UnknownPath
         | Effect::Html { .. }
         | Effect::Oversized { .. }
+        // Spoiled as a request.
+        | Effect::FirstPage
         | Effect::Drop => answer,
     }
 }
@@ -78,13 +87,13 @@ async fn invalidate(answer: Response) -> Response {
     then(Response::from_parts(parts, Body::from(half)), rest)
 }
 
-/// The same JSON with every value of another type; what is none stays as it is.
-async fn mistype(answer: Response) -> Response {
+/// Other JSON in the place of what there is; what is none stays as it is.
+async fn rewrite(answer: Response, change: impl FnOnce(Value) -> Value) -> Response {
     let Some((mut parts, body, rest)) = whole(answer).await else {
         return hang_up();
     };
     let body = match serde_json::from_slice(&body) {
-        Ok(value) => Bytes::from(mistyped(value).to_string()),
+        Ok(value) => Bytes::from(change(value).to_string()),
         Err(_) => body,
     };
     if may_have_body(parts.status.as_u16()) {
@@ -103,6 +112,37 @@ fn mistyped(value: Value) -> Value {
         Value::Array(values) => values.into_iter().map(mistyped).collect(),
         Value::Object(members) => members.into_iter().map(|(name, value)| (name, mistyped(value))).collect(),
     }
+}
+
+/// The same rows, and nobody can tell whose they are.
+fn nameless(mut rows: Value) -> Value {
+    for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        row.retain(|name, _| !matches!(&**name, "correlationId" | "companyCode"));
+    }
+    rows
+}
+
+/// A list that is said to be longer than it is.
+fn miscount(mut answer: Response, surplus: u64) -> Response {
+    let told = answer.headers().get(TOTAL).and_then(|told| serde_json::from_slice(told.as_bytes()).ok());
+    if let Some(mut told) = told.filter(Value::is_object) {
+        told["totalCount"] = json!(told["totalCount"].as_u64().unwrap_or(0).saturating_add(surplus));
+        if let Ok(told) = HeaderValue::from_str(&told.to_string()) {
+            answer.headers_mut().insert(TOTAL, told);
+        }
+    }
+    answer
+}
+
+/// The query of a request that asks for the first page, whichever it asked for.
+pub(super) fn first_page(uri: &Uri) -> Option<Uri> {
+    let pairs = form_urlencoded::parse(uri.query()?.as_bytes());
+    let pairs = pairs.map(|(name, value)| {
+        let is_number = name.eq_ignore_ascii_case("pageNumber");
+        (name, if is_number { "1".into() } else { value })
+    });
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    format!("{}?{query}", uri.path()).parse().ok()
 }
 
 /// An answer read to its end. What is left of its body must go with the spoiled one: there may be something that waits until
@@ -173,6 +213,37 @@ mod tests {
 
             assert_eq!((before, Arc::strong_count(&guard)), (2, 1), "{effect:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_list_may_be_wrapped_nameless_or_said_to_be_longer_than_it_is() {
+        let body = r#"[{"correlationId":"a","name":"b"},{"companyCode":7}]"#;
+        for (effect, expected) in [
+            (Effect::Wrapped, format!(r#"{{"items":{body}}}"#)),
+            (Effect::WithoutIds, r#"[{"name":"b"},{}]"#.to_owned()),
+            (Effect::WrongTotal { surplus: 3 }, body.to_owned()),
+        ] {
+            let mut answer = bytes_answer(200, body.as_bytes().to_vec());
+            answer.headers_mut().insert(TOTAL, HeaderValue::from_static(r#"{"totalCount":2}"#));
+
+            let spoiled = spoil(&effect, answer, &mut Random::new(1, 1)).await;
+
+            let told = spoiled.headers()[TOTAL].to_str().unwrap().to_owned();
+            let (_, body, _) = whole(spoiled).await.unwrap();
+            let total = if matches!(effect, Effect::WrongTotal { .. }) { 5 } else { 2 };
+            assert_eq!(
+                (String::from_utf8_lossy(&body), told),
+                (expected.into(), format!(r#"{{"totalCount":{total}}}"#))
+            );
+        }
+    }
+
+    #[test]
+    fn whichever_page_is_asked_for_the_first_is_read() {
+        let uri = Uri::from_static("/a/b?pageNumber=12&pageSize=5&filter=a+gt+3");
+
+        assert_eq!(first_page(&uri).unwrap(), "/a/b?pageNumber=1&pageSize=5&filter=a+gt+3");
+        assert_eq!(first_page(&Uri::from_static("/a/b")), None);
     }
 
     #[tokio::test]

@@ -90,6 +90,17 @@ pub enum Effect {
         /// Its status.
         status: Status,
     },
+    /// The right rows as a member of an object, where a list should be.
+    Wrapped,
+    /// The right rows without their ids.
+    WithoutIds,
+    /// The rows of the first page, whatever `pageNumber` says.
+    FirstPage,
+    /// `X-Pagination` with so many rows too many in the list; nothing where there is none.
+    WrongTotal {
+        /// Rows.
+        surplus: u32,
+    },
     /// The right answer, late.
     Delay(Latency),
     /// The right work, but the answer is lost: the connection ends after it.
