@@ -4,10 +4,11 @@
 //! the shards `s` with `s mod n = i`, so there are never more tasks than partitions. Beside its work a task tells whether the
 //! stream it follows is whole ([`stream`](super::stream)).
 
-use std::{pin::pin, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, sources::Sources, stream::begun};
 use crate::{
@@ -63,19 +64,22 @@ impl Plugin for RecordSource {
         let tasks = self.task_configs(&task.connector, &task.config)?.len();
         let (tools, connector) = (task.tools.clone(), Arc::clone(&task.connector));
         let (prefix, limit) = (source.common.topic_prefix.clone(), source.snapshot.stream_start);
+        let (told, stream_begun) = watch::channel(None);
         let telling = async move {
             let stream = begun(&mut Sources::new(&tools, prefix), limit).await;
             match &stream.unverified {
                 None => tracing::info!(%connector, "stream=verified: every subscription is active"),
                 Some(why) => tracing::warn!(%connector, %why, "stream=unverified"),
             }
+            // No page is read before: a change of what it shows would be heard of by nobody.
+            told.send_replace(Some(stream.unverified.is_none()));
+            std::future::pending::<()>().await;
         };
-        let mut running = pin!(records::run(task, source, u32::try_from(tasks).unwrap_or(u32::MAX)));
+        let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
         tokio::select! {
-            ended = &mut running => return ended,
-            () = telling => {}
+            ended = records::run(task, source, tasks, stream_begun) => ended,
+            () = telling => Ok(()),
         }
-        running.await
     }
 
     /// One for each shard: it names what is written, so a renamed connector is fenced too.

@@ -7,7 +7,7 @@
 //! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeSet, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -53,6 +53,14 @@ struct Reading {
 impl Directory {
     pub(super) fn new(every: Duration, page_size: u32) -> Self {
         Self { readings: Arc::default(), asked: Arc::default(), every, page_size }
+    }
+
+    /// Companies that are there, as a reading shows that began after this, and the one before it; `None` until there is one.
+    pub(super) fn listed_since(&self, since: i64) -> Option<Vec<CompanyId>> {
+        let readings = self.lock();
+        readings.back().filter(|last| last.begun_at >= since)?;
+        let all: BTreeSet<&CompanyId> = readings.iter().flat_map(|reading| &reading.companies).collect();
+        Some(all.into_iter().cloned().collect())
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Reading>> {

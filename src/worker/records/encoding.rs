@@ -1,24 +1,21 @@
 //! What a batch is in Kafka: its records, what the fence has once they are committed, and what is told of it.
 
 use bytes::Bytes;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
-use super::Shared;
+use super::{
+    Shared,
+    state::{self, Brake, Collection, Mark, Path},
+};
 use crate::{
     enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
     fence, kafka,
     model::{
-        AccountingResource, EncodedRecord, Epoch, Gap, GapState, Key, Meta, Origin, Outgoing, Repair, Stamp,
-        Target, Topic,
+        AccountingResource, Certificate, EncodedRecord, Epoch, Gap, GapState, Key, Meta, Origin, Outgoing,
+        Repair, Stamp, Target, Topic,
     },
-    pipeline::{Failure, ShardBatch, Stage},
+    pipeline::{self, Failure, ShardBatch, Stage},
 };
-
-/// The kinds of a shard's own records in the state topic, beside what is parked.
-pub(super) const BATCH: &str = "batch";
-pub(super) const PATH: &str = "path";
-pub(super) const BRAKE: &str = "brake";
-pub(super) const REBUILD: &str = "rebuild";
 
 /// A batch as it is committed.
 pub(super) struct Encoded {
@@ -33,7 +30,13 @@ pub(super) struct Encoded {
 impl Shared {
     /// Turns a batch into records. An entry whose value cannot be encoded, or is larger than Kafka takes, becomes a dead letter in
     /// its place.
-    pub(super) fn encode(&self, shard: i32, id: &str, batch: &mut Batch, now: i64) -> Encoded {
+    pub(super) fn encode(
+        &self,
+        shard: i32,
+        id: &str,
+        batch: &mut Batch,
+        now: i64,
+    ) -> Result<Encoded, pipeline::Error> {
         let mut encoded = Encoded { batch: ShardBatch::default(), fences: Vec::new(), topics: Vec::new() };
         let mut gaps = 0;
         for entry in &mut batch.entries {
@@ -44,14 +47,11 @@ impl Shared {
                     None
                 }
             };
-            if let Some((record, topic, stamp)) = value {
-                if let Some(subject) = &entry.subject {
-                    let key = subject.fence_key();
-                    let (_, value) = fence::record(&key, &stamp);
-                    encoded.batch.add(self.record(Topic::Fences, &key, Some(value)));
-                    encoded.fences.push((key, stamp));
-                }
-                encoded.batch.publish(record, Origin::Enrichment);
+            if let Some((record, topic, key, stamp)) = value {
+                let (_, value) = fence::record(&key, &stamp);
+                encoded.batch.add(self.record(Topic::Fences, &key, Some(value)));
+                encoded.fences.push((key, stamp));
+                encoded.batch.publish(record, entry.event.origin);
                 if !encoded.topics.contains(&topic) {
                     encoded.topics.push(topic);
                 }
@@ -65,9 +65,32 @@ impl Shared {
             let offset = Map::from_iter([("offset".to_owned(), Json::from(*next))]);
             encoded.batch.add(self.task.offset_record(&partition, &offset));
         }
-        let mark = json!({ "id": id }).to_string();
-        encoded.batch.add(self.preparer.state(&Key::shard_state(BATCH, shard, &[]), Some(mark.into())));
-        encoded
+        for (key, value) in &batch.state {
+            encoded.batch.add(self.preparer.state(key, value.clone()));
+        }
+        for certificate in &batch.certificates {
+            encoded.batch.add(self.certificate(certificate)?);
+        }
+        let mark = state::json(&Mark { id: id.to_owned() });
+        encoded.batch.add(self.preparer.state(&state::batch(shard), Some(mark)));
+        Ok(encoded)
+    }
+
+    /// What was proved of a list; its id says in which run, so that a list that is done is known without its schema.
+    fn certificate(
+        &self,
+        (certificate, asked_at): &(Certificate, i64),
+    ) -> Result<EncodedRecord, pipeline::Error> {
+        let id = Collection::certificate_id(&certificate.run, *asked_at);
+        let meta = Meta::new(id, Origin::Snapshot);
+        let value = crate::model::Value::Certificate(Box::new(certificate.clone()));
+        let outgoing = Outgoing::new(value, meta).map_err(|error| pipeline::Error::Intolerable {
+            class: "model::Error::Unplaceable",
+            message: error.to_string(),
+        })?;
+        let topic = self.preparer.topic_name(Topic::Certificates).to_string();
+        let unencoded = |source| pipeline::Error::Convert { topic, source: Box::new(source) };
+        self.preparer.prepare(&outgoing).map_err(unencoded)
     }
 
     /// What the offset of an event topic is stored under.
@@ -80,8 +103,7 @@ impl Shared {
     }
 
     /// The value that an entry publishes, if it does.
-    fn value(&self, entry: &Entry) -> Result<Option<(EncodedRecord, Topic, Stamp)>, Failure> {
-        let Some(subject) = &entry.subject else { return Ok(None) };
+    fn value(&self, entry: &Entry) -> Result<Option<(EncodedRecord, Topic, Key, Stamp)>, Failure> {
         for change in &entry.changes {
             let (outgoing, stamp) = match change {
                 Change::Publish { value, stamp, .. } => {
@@ -91,7 +113,10 @@ impl Shared {
                     };
                     (outgoing.map_err(refused)?, stamp)
                 }
-                Change::Tombstone { stamp } => (tombstone(subject, entry, stamp)?, stamp),
+                Change::Tombstone { stamp } => {
+                    let Some(subject) = &entry.subject else { continue };
+                    (tombstone(subject, entry, stamp)?, stamp)
+                }
                 _ => continue,
             };
             let record = self
@@ -109,7 +134,8 @@ impl Shared {
                     causes: Vec::new(),
                 });
             }
-            return Ok(Some((record, outgoing.topic, stamp.clone())));
+            let guarded = Key::fence(outgoing.topic, &outgoing.key);
+            return Ok(Some((record, outgoing.topic, guarded, stamp.clone())));
         }
         Ok(None)
     }
@@ -123,16 +149,16 @@ impl Shared {
         gaps: &mut i64,
         encoded: &mut Encoded,
     ) {
-        let state = |key: &Key, value: Option<Bytes>| self.preparer.state(key, value);
+        let put = |key: &Key, value: Option<Bytes>| self.preparer.state(key, value);
         let subject = entry.subject.as_ref();
         match change {
             Change::Publish { .. } | Change::Tombstone { .. } => {}
             Change::Park(parked) => {
-                encoded.batch.add(state(&Parked::key(shard, &parked.subject), Some(parked.to_json())));
+                encoded.batch.add(put(&Parked::key(shard, &parked.subject), Some(parked.to_json())));
             }
             Change::Unpark => {
                 if let Some(subject) = subject {
-                    encoded.batch.add(state(&Parked::key(shard, subject), None));
+                    encoded.batch.add(put(&Parked::key(shard, subject), None));
                 }
             }
             Change::DeadLetter(failure) => {
@@ -151,19 +177,17 @@ impl Shared {
                 let gap = self.gap(found, now.saturating_add(*gaps));
                 *gaps += 1;
                 let repair = Repair::of(&gap, now, now);
-                let value = |value: Json| Some(Bytes::from(value.to_string()));
-                encoded.batch.add(state(&gap.key(), value(json!(gap))));
-                encoded.batch.add(state(&repair.key(), value(json!(repair))));
+                encoded.batch.add(put(&gap.key(), Some(state::json(&gap))));
+                encoded.batch.add(put(&repair.key(), Some(state::json(&repair))));
             }
             Change::Path(resource) => {
-                let value = json!({ "grant": self.source.provider.oauth.accounting_grant, "at": now });
-                let key = Key::shard_state(PATH, shard, &[resource.name()]);
-                encoded.batch.add(state(&key, Some(value.to_string().into())));
+                let grant = self.source.provider.oauth.accounting_grant.clone();
+                let value = state::json(&Path { grant, at: now });
+                encoded.batch.add(put(&state::path(shard, *resource), Some(value)));
             }
             Change::Brake { resource, since, count } => {
-                let value = json!({ "since": since, "count": count });
-                let key = Key::shard_state(BRAKE, shard, &[resource.name()]);
-                encoded.batch.add(state(&key, Some(value.to_string().into())));
+                let value = state::json(&Brake { since: *since, count: *count });
+                encoded.batch.add(put(&state::brake(shard, *resource), Some(value)));
             }
         }
     }
@@ -191,7 +215,7 @@ impl Shared {
 
 fn meta(entry: &Entry, epoch: Epoch) -> Meta {
     let event = &entry.event;
-    Meta { epoch: Some(epoch), traceparent: event.trace, ..Meta::new(event.id.clone(), Origin::Enrichment) }
+    Meta { epoch: Some(epoch), traceparent: event.trace, ..Meta::new(event.id.clone(), event.origin) }
 }
 
 fn tombstone(subject: &Subject, entry: &Entry, stamp: &Stamp) -> Result<Outgoing, Failure> {

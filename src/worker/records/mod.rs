@@ -19,33 +19,46 @@
 
 mod directory;
 mod encoding;
+mod lists;
 mod reader;
+mod runs;
 mod shard;
+mod state;
 mod taking;
 
 use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::{
-    sync::{OnceCell, Semaphore},
+    sync::{OnceCell, Semaphore, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{directory::Directory, reader::Reader, shard::Shard};
+use self::{
+    directory::Directory,
+    lists::{Orders, Pages},
+    reader::Reader,
+    runs::Follower,
+    shard::Shard,
+};
 use super::{
     access::Party,
+    ledger::Handle,
     plugins::{Failure, Task, unable},
 };
 use crate::{
     api::{self, Accounting, Rates},
     auth::Area,
     avro,
-    config::{Connector, RecordSource, connector::record::MOST_SHARDS},
+    config::{
+        Connector, RecordSource,
+        connector::{Mode, record::MOST_SHARDS},
+    },
     enrich::Rules,
     fence::Fences,
-    kafka::Admin,
-    model::{AccountingResource, Moment},
+    kafka::{Admin, partition_of},
+    model::{AccountingResource, Key, List, Moment, Partitioning},
     pipeline::{self, DeadLetters, Layout, Preparer},
     retry::Chain,
 };
@@ -82,6 +95,15 @@ struct Shared {
     decoder: avro::Decoder,
     /// Reads of this task at once.
     slots: Arc<Semaphore>,
+    /// Pages, and reads for their sake, at once: events have the last quarter for themselves.
+    page_slots: Arc<Semaphore>,
+    pages: Pages,
+    /// Runs that are asked for.
+    orders: watch::Receiver<Orders>,
+    /// Once pages may be read: whether every change after them is heard of, or nobody could say so in time.
+    stream: watch::Receiver<Option<bool>>,
+    /// Microseconds by which clocks may differ.
+    clock_skew: i64,
     /// What is enriched.
     resources: Vec<AccountingResource>,
     /// Shards of this task.
@@ -94,12 +116,17 @@ struct Shared {
 ///
 /// # Errors
 /// Why it cannot go on.
-pub(super) async fn run(task: Task, source: RecordSource, tasks: u32) -> Result<(), Failure> {
+pub(super) async fn run(
+    task: Task,
+    source: RecordSource,
+    tasks: u32,
+    stream: watch::Receiver<Option<bool>>,
+) -> Result<(), Failure> {
     let mut paused = task.paused.clone();
     let task = Arc::new(task);
     while task.resumed(&mut paused).await {
         let stop = task.cancel.child_token();
-        let mut working = pin!(work(&task, &source, tasks, &stop));
+        let mut working = pin!(work(&task, &source, tasks, &stream, &stop));
         tokio::select! {
             ended = &mut working => return ended,
             // Where the supervisor is gone nobody pauses it any more, and it works on.
@@ -115,10 +142,13 @@ async fn work(
     task: &Arc<Task>,
     source: &RecordSource,
     tasks: u32,
+    stream: &watch::Receiver<Option<bool>>,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let Some(begun) = stop.run_until_cancelled(begin(task, source, tasks)).await else { return Ok(()) };
-    let Some((shared, shards)) = begun? else {
+    let (orders, followed) = watch::channel(Orders::default());
+    let beginning = begin(task, source, tasks, stream.clone(), followed);
+    let Some(begun) = stop.run_until_cancelled(beginning).await else { return Ok(()) };
+    let Some((shared, shards, handle)) = begun? else {
         // There are more tasks than shards.
         task.started();
         stop.cancelled().await;
@@ -128,7 +158,13 @@ async fn work(
     let ending = stop.child_token();
     let mut parts: JoinSet<Result<(), Failure>> = JoinSet::new();
     let (reader, inboxes) = Reader::new(Arc::clone(&shared), &shards);
-    parts.spawn(reader.run(ending.clone()));
+    // Only what lists show is wanted, once: nothing that happens later.
+    if source.snapshot.mode != Mode::InitialOnly {
+        parts.spawn(reader.run(ending.clone()));
+    }
+    let follower =
+        Follower { task: Arc::clone(task), source: source.clone(), handle, orders, begun_at: now() };
+    parts.spawn(follower.run(ending.clone()));
     parts.spawn(shared.directory.clone().run(shared.accounting.clone(), ending.clone()));
     for (shard, inbox) in shards.into_iter().zip(inboxes) {
         parts.spawn(shard.run(inbox, ending.clone()));
@@ -159,7 +195,9 @@ async fn begin(
     task: &Arc<Task>,
     source: &RecordSource,
     tasks: u32,
-) -> Result<Option<(Arc<Shared>, Vec<Shard>)>, Failure> {
+    stream: watch::Receiver<Option<bool>>,
+    orders: watch::Receiver<Orders>,
+) -> Result<Option<(Arc<Shared>, Vec<Shard>, Handle)>, Failure> {
     let tools = &task.tools;
     let store = &tools.store;
     let mut login = tools.access.grants().watch(&source.provider, Area::Accounting, &task.connector);
@@ -186,10 +224,26 @@ async fn begin(
         return Ok(None);
     }
     let party = Party { rates: Some(Rates::from(source)), ..Party::new(&task.connector, &source.provider) };
-    let accounting = tools.access.accounting(&party).map_err(|cause| {
+    let unusable = |cause: api::Cause| {
         let remedy = "correct provider.*, or what it refers to on this worker";
         Failure::permanent("InvalidConfiguration", cause.to_string(), remedy)
+    };
+    let accounting = tools.access.accounting(&party).map_err(unusable)?;
+    let payroll = match source.snapshot.lists.contains(&List::Payroll) {
+        true => Some(tools.access.payroll(&party).map_err(unusable)?),
+        false => None,
+    };
+    let followed = tools.ledgers.of(&source.common.topic_prefix).await;
+    let followed = followed.map_err(|error| Failure {
+        retry: error.retry(),
+        ..Failure::passing("NotFollowed", Chain(&error).to_string())
     })?;
+    let Some(handle) = followed else {
+        return Err(Failure::passing("NotFollowed", "the state topic of the prefix is not there yet"));
+    };
+    let page_slots = Arc::new(Semaphore::new((source.requests_in_flight * 3 / 4).max(1)));
+    let order_by = source.snapshot.payroll_order_by.clone();
+    let pages = Pages::new(accounting.clone(), payroll, order_by, Arc::clone(&page_slots));
     let shared = Arc::new(Shared {
         task: Arc::clone(task),
         source: source.clone(),
@@ -200,6 +254,11 @@ async fn begin(
         directory: Directory::new(source.companies_refresh, source.snapshot.page_size),
         decoder: avro::Decoder::new(store.ids.registry().clone()),
         slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),
+        page_slots,
+        pages,
+        orders,
+        stream,
+        clock_skew: micros(tools.worker.clock_skew_max),
         resources: source.enrich_resources.iter().copied().collect(),
         shards: own.clone(),
         published: OnceCell::new(),
@@ -208,10 +267,24 @@ async fn begin(
     // Each reads several topics: not all at once.
     let mut shards: Vec<Shard> = futures::stream::iter(taking).buffer_unordered(TAKING).try_collect().await?;
     shards.sort_by_key(Shard::number);
-    Ok(Some((shared, shards)))
+    Ok(Some((shared, shards, handle)))
 }
 
 impl Shared {
+    /// The shard that a key belongs to.
+    fn shard_of(&self, key: &Key) -> i32 {
+        match key.partitioning() {
+            Partitioning::By(bytes) => partition_of(bytes, self.preparer.partitions()),
+            Partitioning::Shard(shard) => shard,
+        }
+    }
+
+    /// How long what could not be read waits, by how often it was tried.
+    fn wait(&self, tries: u32) -> i64 {
+        let (first, longest) = (micros(self.source.enrich.retry), micros(self.source.enrich.retry_max));
+        first.saturating_mul(1 << tries.min(20)).min(longest).max(1)
+    }
+
     fn rules(&self) -> Rules {
         let enrich = &self.source.enrich;
         Rules {

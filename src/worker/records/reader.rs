@@ -18,7 +18,7 @@ use super::{Shared, now, shard::Shard};
 use crate::{
     enrich::{Asked, Event, GapFound, Source, asked},
     kafka::{self, Assignment, Consumer, ConsumerOptions, Received, Start},
-    model::{AccountingEvent, AccountingResource, GapCause, Partitioning, SchemaKind, Topic},
+    model::{AccountingEvent, AccountingResource, GapCause, Origin, Partitioning, SchemaKind, Topic},
     pipeline::Original,
     retry::{Backoff, Chain, Policy},
     worker::plugins::Failure,
@@ -249,7 +249,8 @@ impl Reader {
         };
         let original =
             Original { place: Some((topic.to_string(), partition, offset)), ..Original::default() };
-        let source = Source { original, id: String::new(), trace: None, received_at: now() };
+        let origin = Origin::Enrichment;
+        let source = Source { original, id: String::new(), trace: None, received_at: now(), origin };
         self.positions.insert((lane, partition), Start::Offset(next));
         self.send(partition, Input::Lost { lane, next, event: Arc::new(source), gap }).await
     }
@@ -274,5 +275,5 @@ fn source(record: Received, event: &Result<AccountingEvent, String>) -> Source {
         value: record.value.clone().unwrap_or_default(),
         place: Some(place),
     };
-    Source { original, id, trace, received_at }
+    Source { original, id, trace, received_at, origin: Origin::Enrichment }
 }

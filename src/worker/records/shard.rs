@@ -20,7 +20,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Shared, now,
+    Shared,
+    lists::{Getting, Lists},
+    now,
     reader::Input,
     refused,
     taking::{unreadable, unwritten},
@@ -31,7 +33,7 @@ use crate::{
     fence::Shelf,
     kafka::{self, Start, murmur2},
     metrics,
-    model::{AccountingResource, Key, Stamp, Topic},
+    model::{AccountingResource, Key, Origin, Stamp, Topic},
     pipeline::{self, ShardWriter, Stage},
     retry::{Backoff, Chain, Policy, Retry},
     worker::{plugins::Failure, state::write_id},
@@ -60,6 +62,7 @@ pub(super) struct Shard {
     desk: Desk,
     shelf: Shelf,
     starts: BTreeMap<AccountingResource, Start>,
+    lists: Lists,
     /// `None` while a batch is being committed.
     commit: Option<Commit>,
     gauges: Gauges,
@@ -79,9 +82,11 @@ impl Shard {
         let begun = Instant::now();
         let mut writer = shared.take_writer(number).await?;
         let starts = shared.starts(number, writer.producer()).await?;
-        let known = shared.known(number).await?;
+        let mut known = shared.known(number).await?;
+        let done = shared.certified(number, &known).await?;
         let shelf = shared.shelf(number, &known, &mut writer).await?;
         let mut desk = Desk::new(shared.rules());
+        let lists = Lists::new(Arc::clone(&shared), number, &mut known, done);
         let parked = known.parked.len();
         // What is followed no more waits until it is again.
         let own = known.parked.into_values().filter(|one| shared.resources.contains(&one.subject.resource));
@@ -99,7 +104,7 @@ impl Shard {
             "took a shard"
         );
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last: known.batch });
-        Ok(Self { shared, number, desk, shelf, starts, commit, gauges: Gauges::default() })
+        Ok(Self { shared, number, desk, shelf, starts, lists, commit, gauges: Gauges::default() })
     }
 
     pub(super) fn number(&self) -> i32 {
@@ -125,12 +130,19 @@ impl Shard {
         let mut held: Option<OwnedSemaphorePermit> = None;
         // Kept from turn to turn: whoever asks anew stands at the end of the line.
         let mut slot: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
+        let mut getting = Getting::new();
+        let (mut orders, mut stream) = (self.shared.orders.clone(), self.shared.stream.clone());
+        self.lists.look(now());
         let mut late = interval(LATE);
         late.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
             let is_starved = self.begin_reads(&mut reads, &mut held);
-            if committing.is_none() && self.desk.has_batch() {
-                committing = self.begin_commit();
+            self.lists.begin(&mut getting, &self.shelf, &self.desk, now());
+            if committing.is_none() && (self.desk.has_batch() || self.lists.has_parts()) {
+                match self.begin_commit() {
+                    Ok(begun) => committing = begun,
+                    Err(failure) => break Err(failure),
+                }
             }
             self.gauges.show(&self.desk, &self.shelf);
             if !is_starved {
@@ -148,6 +160,11 @@ impl Shard {
                     self.committed(ended).await
                 }
                 Some((subject, reading)) = reads.next() => self.read(&subject, reading),
+                Some(got) = getting.next() => self.lists.got(got, now()),
+                () = Lists::changed(&mut orders, &mut stream) => {
+                    self.lists.look(now());
+                    Ok(())
+                }
                 input = inbox.recv(), if !self.desk.is_full() => match input {
                     Some(input) => self.take_in(input),
                     None => break Ok(()),
@@ -177,6 +194,8 @@ impl Shard {
     /// What is looked at every so often.
     fn look(&mut self) {
         let now = now();
+        // Companies become known, and nobody tells.
+        self.lists.look(now);
         self.desk.park_late(now);
         let told = self.desk.take_told();
         metrics::stale_reads(told.stale_reads);
@@ -253,21 +272,35 @@ impl Shard {
 
     fn wake(&self) -> Instant {
         let soon = Instant::now() + SHORTEST;
-        let Some(at) = self.desk.wake_at() else { return soon + Duration::from_secs(3_600) };
+        let at = self.desk.wake_at().into_iter().chain(self.lists.wake_at(now())).min();
+        let Some(at) = at else { return soon + Duration::from_secs(3_600) };
         let left = u64::try_from(at.saturating_sub(now())).unwrap_or(0);
         soon.max(Instant::now() + Duration::from_micros(left).min(Duration::from_secs(3_600)))
     }
 
-    fn begin_commit(&mut self) -> Option<BoxFuture<'static, Ended>> {
-        let commit = self.commit.take()?;
-        let batch = self.desk.batch(BATCH_RECORDS, BATCH_BYTES);
-        Some(commit.write(batch).boxed())
+    fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
+        let Some(commit) = self.commit.take() else { return Ok(None) };
+        let mut batch = self.desk.batch(BATCH_RECORDS, BATCH_BYTES);
+        for entry in &mut batch.entries {
+            let Some(subject) = &entry.subject else { continue };
+            if entry.stamp().is_some() {
+                // A list may have shown more since this was decided.
+                let stored = self.shelf.get(&subject.fence_key()).map_err(unreadable)?;
+                entry.compare_again(stored.as_ref());
+            }
+        }
+        // What the desk has decided comes first: whoever shows a record after it is compared with that.
+        if !self.desk.has_batch() {
+            self.lists.add_to(&mut batch, (&self.shelf, &self.desk), BATCH_BYTES / 2, now())?;
+        }
+        Ok(Some(commit.write(batch).boxed()))
     }
 
     async fn committed(&mut self, (commit, written): Ended) -> Result<(), Failure> {
         self.commit = Some(commit);
         let Written { batches, fences, behind, topics, took } = written?;
-        self.tell_epochs(&fences);
+        let raised = self.tell_epochs(&fences);
+        self.lists.went_back(&raised);
         self.shelf.put(fences, behind).await.map_err(unreadable)?;
         let tools = &self.shared.task.tools;
         let (mut published, mut dropped) = (0, 0);
@@ -281,7 +314,9 @@ impl Shard {
                 match change {
                     Change::Publish { .. } => {
                         published += 1;
-                        metrics::end_to_end(at.saturating_sub(entry.event.received_at));
+                        if entry.event.origin == Origin::Enrichment {
+                            metrics::end_to_end(at.saturating_sub(entry.event.received_at));
+                        }
                     }
                     Change::Tombstone { .. } => {
                         published += 1;
@@ -307,11 +342,12 @@ impl Shard {
         let shelf = &self.shelf;
         // An entry that cannot be read is found so by whoever takes the next event of it.
         self.desk.committed(&refused, &|subject| shelf.get(&subject.fence_key()).ok().flatten(), at);
+        self.lists.committed(&mut self.desk, at);
         Ok(())
     }
 
     /// The provider itself has gone back: that is told, and loudly.
-    fn tell_epochs(&self, fences: &[(Key, Stamp)]) {
+    fn tell_epochs<'a>(&self, fences: &'a [(Key, Stamp)]) -> Vec<&'a Key> {
         let is_raised = |(key, stamp): &&(Key, Stamp)| {
             let before = || self.shelf.get(key).ok().flatten();
             stamp.epoch.0 > 0 && before().is_some_and(|before| before.epoch < stamp.epoch)
@@ -323,6 +359,7 @@ impl Shard {
                 epoch = stamp.epoch.0, version = %stamp.version,
                 "the provider went back: records are published under the next epoch");
         }
+        raised.into_iter().map(|(key, _)| key).collect()
     }
 }
 
@@ -373,6 +410,7 @@ impl Commit {
             }
             let id = String::from_utf8_lossy(&write_id()).into_owned();
             let encoded = self.shared.encode(self.shard, &id, &mut batch, now());
+            let encoded = encoded.map_err(|error| unwritten(ACTION, error))?;
             let (fences, topics) = (encoded.fences, encoded.topics);
             let source = match self.writer.commit(encoded.batch).await {
                 Ok(committed) => {
@@ -453,11 +491,12 @@ fn apart(mut batch: Batch, failure: pipeline::Failure) -> Vec<Batch> {
         batch.entries = batch.entries.into_iter().map(|entry| entry.refused(failure.clone())).collect();
         return vec![batch];
     }
-    let offsets = std::mem::take(&mut batch.offsets);
+    let entries = std::mem::take(&mut batch.entries);
     let mut parts: Vec<Batch> =
-        batch.entries.into_iter().map(|entry| Batch { entries: vec![entry], offsets: Vec::new() }).collect();
+        entries.into_iter().map(|entry| Batch { entries: vec![entry], ..Batch::default() }).collect();
+    // Offsets and pages move once all that follows from them is there.
     if let Some(last) = parts.last_mut() {
-        last.offsets = offsets;
+        *last = Batch { entries: std::mem::take(&mut last.entries), ..batch };
     }
     parts
 }

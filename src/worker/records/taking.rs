@@ -1,21 +1,19 @@
 //! Taking a shard: its transactional id, and then all that is known of it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{
     Shared,
-    encoding::{BATCH, BRAKE, PATH, REBUILD},
+    state::{self, Collection, Known},
 };
 use crate::{
-    enrich::Parked,
     fence::{self, Shelf},
     kafka::{self, Place, ShardProducer, Start},
     metrics,
@@ -33,35 +31,6 @@ const FENCE_LIMIT: Duration = Duration::from_secs(900);
 
 /// Fences that are written at once when they are made anew.
 const CHUNK: usize = 5_000;
-
-/// What the state topic says of a shard.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    /// By key.
-    pub(super) parked: BTreeMap<String, Parked>,
-    pub(super) paths: Vec<AccountingResource>,
-    pub(super) brakes: Vec<(AccountingResource, i64, u64)>,
-    /// The last batch that was committed.
-    pub(super) batch: Option<String>,
-    /// Its fences are being made anew.
-    rebuilds: bool,
-}
-
-#[derive(Deserialize)]
-struct Mark {
-    id: String,
-}
-
-#[derive(Deserialize)]
-struct Path {
-    grant: String,
-}
-
-#[derive(Deserialize)]
-struct Brake {
-    since: i64,
-    count: u64,
-}
 
 impl Shared {
     /// Everything a shard writes to, apart from dead letters and gaps, which are single records.
@@ -120,7 +89,7 @@ impl Shared {
     /// Until all of it does, the state topic says that it is under way.
     async fn rebuild(&self, shard: i32, is_first: bool, writer: &mut ShardWriter) -> Result<(), Failure> {
         let values = self.published(shard).await?;
-        let mark = Key::shard_state(REBUILD, shard, &[]);
+        let mark = state::rebuild(shard);
         let mut batch = ShardBatch::default();
         if is_first {
             let birth = random::guid().map_err(|error| Failure::passing("NoRandom", error.to_string()))?;
@@ -186,6 +155,19 @@ impl Shared {
         Ok(found)
     }
 
+    /// Lists that are over in runs that this shard has under way: each has a certificate with the run's id.
+    pub(super) async fn certified(&self, shard: i32, known: &Known) -> Result<HashSet<Collection>, Failure> {
+        let mut done = HashSet::new();
+        if known.progress.values().all(|progress| progress.state.is_over()) {
+            return Ok(done);
+        }
+        let topic = self.preparer.topic_name(Topic::Certificates);
+        let each = |record: kafka::Received| done.extend(Collection::of_certificate(&record));
+        let read = kafka::read_to_end(&self.task.tools.kafka, &topic, &[shard], READ_LIMIT, each).await;
+        read.map_err(|error| Failure::kafka("read the certificates of a shard", error))?;
+        Ok(done)
+    }
+
     /// What the state topic says of a shard.
     pub(super) async fn known(&self, shard: i32) -> Result<Known, Failure> {
         let mut known = Known::default();
@@ -195,7 +177,7 @@ impl Shared {
         let each = |record: kafka::Received| {
             let (key, value) = (record.key.as_deref(), record.value.as_ref());
             let Some(Ok(key)) = key.map(std::str::from_utf8) else { return };
-            match known.apply(shard, key, value, grant) {
+            match known.apply(shard, key, value, grant, &self.task.connector) {
                 Ok(()) => drop(strange.remove(key)),
                 Err(what) => drop(strange.insert(key.to_owned(), (record.offset, what))),
             }
@@ -211,43 +193,6 @@ impl Shared {
                 "run the version of Tributary that wrote it, or write a tombstone for that key and know that its event is lost",
             )),
         }
-    }
-}
-
-impl Known {
-    fn apply(&mut self, shard: i32, key: &str, value: Option<&Bytes>, grant: &str) -> Result<(), String> {
-        if Parked::subject(shard, key)?.is_some() {
-            match value.map(|value| Parked::parse(shard, key, value)).transpose()?.flatten() {
-                Some(parked) => drop(self.parked.insert(key.to_owned(), parked)),
-                None => drop(self.parked.remove(key)),
-            }
-            return Ok(());
-        }
-        let parts = Key::parts(key).map_err(|error| error.to_string())?;
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let own = shard.to_string();
-        let broken = |error: serde_json::Error| error.to_string();
-        match (&parts[..], value) {
-            ([BATCH, number], Some(value)) if *number == own => {
-                self.batch = Some(serde_json::from_slice::<Mark>(value).map_err(broken)?.id);
-            }
-            ([PATH, number, resource], Some(value)) if *number == own => {
-                let path: Path = serde_json::from_slice(value).map_err(broken)?;
-                if path.grant == grant {
-                    self.paths.extend(resource.parse::<AccountingResource>().ok());
-                }
-            }
-            ([BRAKE, number, resource], Some(value)) if *number == own => {
-                let brake: Brake = serde_json::from_slice(value).map_err(broken)?;
-                if let Ok(resource) = resource.parse::<AccountingResource>() {
-                    self.brakes.push((resource, brake.since, brake.count));
-                }
-            }
-            ([REBUILD, number], value) if *number == own => self.rebuilds = value.is_some(),
-            // Somebody else's.
-            _ => {}
-        }
-        Ok(())
     }
 }
 

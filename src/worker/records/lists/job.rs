@@ -1,0 +1,300 @@
+//! One list that is read, from its first page to its certificate.
+//!
+//! ```text
+//! pages ─▶ verdict ─▶ what is known and was not shown ─▶ read by id, one by one ─▶ certificate
+//!   ▲ │ void: another pass                └ too much of it: waits for a person
+//!   └─┘
+//! ```
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use super::{
+    super::state::Collection,
+    pages::{Asked, Fetched, Fresh},
+};
+use crate::{
+    api::{self, Lane, row_hash},
+    enrich::Subject,
+    model::{AccountingResource, Certificate, CompanyId, Key, ListProgress, Method, RecordId, Run},
+    snapshot::{Reading, Seen, Want},
+};
+
+/// Ids of vanished records that a certificate names.
+const NAMED: usize = 100;
+/// How often a page, or a record, is tried that cannot be read for its own sake.
+pub(super) const TRIES: u32 = 8;
+/// The same where the provider refuses it for good.
+const REFUSED: u32 = 2;
+/// Pages of a list that may wait to be committed: the next is read meanwhile.
+const UNWRITTEN: usize = 2;
+
+/// What is read: a list, or the records of a resource that are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum What {
+    List(Collection),
+    Known(AccountingResource),
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) run: Arc<Run>,
+    pub(super) what: What,
+    /// Away while the fences are looked through.
+    pub(super) reading: Option<Reading>,
+    /// Pages that are kept.
+    pub(super) marks: u64,
+    pub(super) started_at: i64,
+    pub(super) published: u64,
+    pub(super) stage: Stage,
+    pub(super) tries: u32,
+    /// Nothing of it is asked for before.
+    pub(super) due: i64,
+    /// Parts of it that are not committed.
+    pub(super) unwritten: usize,
+    /// A filter of its own, for payroll.
+    pub(super) filter: Option<String>,
+    /// Records that its rows have asked for, and that are not read yet.
+    pub(super) asked_for: Vec<Subject>,
+    /// Rows that cannot be used.
+    pub(super) unusable: u64,
+    /// When its last page was answered.
+    pub(super) answered: i64,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The next page is to be asked for.
+    Pages,
+    /// It is.
+    Asking,
+    /// What is known and was not shown is to be looked for.
+    Compare,
+    /// It is being.
+    Comparing,
+    /// So many are missing that somebody should look; since then.
+    Braked(Missing, i64),
+    /// They are read by id.
+    Missing(Missing),
+    /// All that is left is to be committed.
+    Ending,
+}
+
+/// Known records that were not shown.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    pub(super) waiting: VecDeque<(CompanyId, RecordId, u32)>,
+    pub(super) open: usize,
+    pub(super) vanished: Vec<String>,
+    pub(super) vanished_count: u64,
+    pub(super) unlisted: u64,
+    pub(super) unreadable: u64,
+}
+
+/// What a read by id of a missing record says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It is there.
+    There(Bytes),
+    /// The API says that it is not.
+    Gone,
+    /// Nobody knows.
+    Unreadable,
+    /// It is asked for once more.
+    Again,
+}
+
+impl Missing {
+    pub(super) fn is_over(&self) -> bool {
+        self.waiting.is_empty() && self.open == 0
+    }
+
+    /// It is not there any more.
+    pub(super) fn gone(&mut self, id: &RecordId) {
+        self.vanished_count += 1;
+        if self.vanished.len() < NAMED {
+            self.vanished.push(id.as_str().to_owned());
+        }
+    }
+
+    /// A read has ended.
+    pub(super) fn count(&mut self, company: CompanyId, id: RecordId, tries: u32, answer: &Answer) {
+        self.open = self.open.saturating_sub(1);
+        match answer {
+            Answer::There(_) => self.unlisted += 1,
+            Answer::Gone => self.gone(&id),
+            Answer::Unreadable => self.unreadable += 1,
+            Answer::Again => self.waiting.push_back((company, id, tries + 1)),
+        }
+    }
+}
+
+/// What a failed read of one record means; whether it concerns more than that is the caller's to see.
+pub(super) fn answer(read: Result<Bytes, &api::Error>, tries: u32) -> Answer {
+    let error = match read {
+        Ok(json) => return Answer::There(json),
+        Err(error) => error,
+    };
+    let by_api = api::By::Api;
+    match &error.cause {
+        api::Cause::NotFound { by } | api::Cause::Gone { by } if *by == by_api => Answer::Gone,
+        _ if error.retry().is_retriable() && tries < TRIES => Answer::Again,
+        _ => Answer::Unreadable,
+    }
+}
+
+impl Job {
+    pub(super) fn lane(&self) -> Lane {
+        match self.run.kind {
+            crate::model::RunKind::Repair => Lane::Repair,
+            _ => Lane::Snapshot,
+        }
+    }
+
+    pub(super) fn collection(&self) -> Option<&Collection> {
+        match &self.what {
+            What::List(collection) => Some(collection),
+            What::Known(_) => None,
+        }
+    }
+
+    /// The page to ask for now, if there is one.
+    pub(super) fn wants_page(&self, now: i64) -> Option<Asked> {
+        let Collection { list, company, .. } = self.collection()?;
+        if !matches!(self.stage, Stage::Pages) || self.due > now || self.unwritten >= UNWRITTEN {
+            return None;
+        }
+        let Want::Page { number, size, after, sent_after } = self.reading.as_ref()?.want() else {
+            return None;
+        };
+        let filter = after.map(|after| format!("companyCode gt {after}")).or_else(|| self.filter.clone());
+        Some(Asked {
+            list: *list,
+            company: company.clone(),
+            number,
+            size,
+            filter,
+            // What another run has read may be from before this one was asked for.
+            sent_after: sent_after.max(self.run.requested_at),
+            lane: self.lane(),
+        })
+    }
+
+    /// Rows of a page that one before has shown.
+    pub(super) fn shown_of(&self, page: &Fetched) -> HashSet<Key> {
+        let is_shown = |row: &&Fresh| {
+            let id = row.value.record_id();
+            self.reading.as_ref().zip(id).is_some_and(|(reading, id)| Self::shows(reading, &id))
+        };
+        page.rows.iter().filter(is_shown).map(|row| row.key.clone()).collect()
+    }
+
+    /// Looks at a page that was read. Whether it is one that counts: one that does not is asked for again.
+    pub(super) fn look(&mut self, page: &Fetched) -> bool {
+        let Some(reading) = &mut self.reading else { return false };
+        let is_taken = reading.look(&page.seen).is_ok();
+        if is_taken {
+            (self.tries, self.unwritten) = (0, self.unwritten + 1);
+            self.answered = page.seen.answered;
+        }
+        self.goes_on();
+        is_taken
+    }
+
+    /// What was asked for has come, or will not: the next page, or all that follows the last.
+    pub(super) fn goes_on(&mut self) {
+        let is_over = self.reading.as_ref().is_some_and(|reading| reading.verdict().is_some());
+        if matches!(self.stage, Stage::Asking | Stage::Pages) {
+            self.stage = if is_over { Stage::Compare } else { Stage::Pages };
+        }
+    }
+
+    /// A page cannot be read, for its own or its company's sake.
+    /// What is kept of that, where it voids the pass.
+    pub(super) fn fails(
+        &mut self,
+        page: u32,
+        error: &api::Error,
+        why: &str,
+        wait: i64,
+        now: i64,
+    ) -> Option<Seen> {
+        self.goes_on();
+        self.tries += 1;
+        let is_refused =
+            matches!(error.status, Some(401 | 403)) && !matches!(error.cause, api::Cause::Quota { .. });
+        let most = if is_refused || !error.retry().is_retriable() { REFUSED } else { TRIES };
+        if self.tries < most {
+            self.due = now.saturating_add(wait);
+            return None;
+        }
+        self.tries = 0;
+        let reading = self.reading.as_mut()?;
+        let Want::Page { size, .. } = reading.want() else { return None };
+        let mut kept = None;
+        if matches!(error.cause, api::Cause::NotFound { .. } | api::Cause::Gone { .. }) {
+            reading.end(&format!("not offered: {why}"));
+        } else if is_refused {
+            // Another pass would be refused as well, and makes the provider answer us less.
+            reading.end(&format!("refused: {why}"));
+        } else {
+            let seen = Seen::unreadable(page, size, why, now);
+            kept = reading.look(&seen).is_ok().then_some(seen);
+        }
+        self.goes_on();
+        kept
+    }
+
+    /// Whether a record was on a page.
+    pub(super) fn shows(reading: &Reading, id: &str) -> bool {
+        reading.has_shown(row_hash(id))
+    }
+
+    /// What was proved.
+    pub(super) fn certificate(
+        &self,
+        connector: &str,
+        shard: i32,
+        is_heard: bool,
+        now: i64,
+    ) -> Option<Certificate> {
+        let Collection { run, list, company, .. } = self.collection()?;
+        let (reading, begun) = (self.reading.as_ref()?, self.started_at);
+        let mut certificate = match company {
+            Some(company) => {
+                Certificate::of_company(connector, run.clone(), list.name(), company.clone(), begun)
+            }
+            None => Certificate::of_shard(connector, run.clone(), list.name(), shard, begun),
+        };
+        reading.verdict()?.fill(&mut certificate);
+        certificate.ended_at = now;
+        certificate.filter.clone_from(&self.filter);
+        if self.unusable > 0 && certificate.certified {
+            (certificate.certified, certificate.method) = (false, Method::None);
+            certificate.reason = Some(format!("{} rows cannot be used: see the dead letters", self.unusable));
+        }
+        certificate.published = i64::try_from(self.published).unwrap_or(i64::MAX);
+        certificate.requested_by = Some(self.run.requested_by.clone());
+        certificate.stream = Some(if is_heard { "verified" } else { "unverified" }.to_owned());
+        if let Stage::Missing(missing) = &self.stage {
+            let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            certificate.vanished_count = number(missing.vanished_count);
+            certificate.vanished.clone_from(&missing.vanished);
+            certificate.unlisted = number(missing.unlisted);
+            certificate.unreadable = number(missing.unreadable);
+        }
+        Some(certificate)
+    }
+
+    /// How far it is, for people.
+    pub(super) fn progress(&self) -> Option<ListProgress> {
+        let Collection { list, company, .. } = self.collection()?;
+        let (pass, pages, rows, of) = self.reading.as_ref()?.progress();
+        Some(ListProgress { company: company.clone(), list: *list, pass, pages, rows, of })
+    }
+}

@@ -1,0 +1,240 @@
+//! Pages of lists, read from the provider: what a reading wants of each, and the rows to publish.
+//!
+//! A list that spans companies is read by every shard of a task, and each keeps its own rows. So that the provider is not asked once
+//! for each of them, the last pages are remembered: a shard gets one that was asked for after the moment it names, which is what its
+//! proof needs, or it is asked for anew. Shards that began together go on together; one that is behind reads for itself.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::{
+    api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash},
+    model::{CompanyId, Key, List, Value},
+    snapshot::{Keys, Row, Seen},
+};
+
+/// The longest one page may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Pages of a list that are remembered: neighbours are at most one apart.
+const REMEMBERED: usize = 3;
+/// The state of accounts that are no records: they have no id.
+const TEMPLATE: &str = "Template";
+
+/// A page to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) list: List,
+    pub(super) company: Option<CompanyId>,
+    pub(super) number: u32,
+    pub(super) size: u32,
+    /// `filter`, for payroll.
+    pub(super) filter: Option<String>,
+    /// It is of no use if it was asked for before.
+    pub(super) sent_after: i64,
+    pub(super) lane: Lane,
+}
+
+/// A page that was read.
+#[derive(Debug)]
+pub(in crate::worker::records) struct Fetched {
+    pub(super) rows: Vec<Fresh>,
+    pub(super) seen: Seen,
+}
+
+/// A row that is a record.
+#[derive(Debug, Clone)]
+pub(in crate::worker::records) struct Fresh {
+    pub(super) value: Value,
+    pub(super) key: Key,
+    pub(super) raw: Bytes,
+}
+
+/// The lists of a task.
+pub(in crate::worker::records) struct Pages {
+    accounting: Accounting,
+    payroll: Option<Payroll>,
+    order_by: String,
+    remembered: HashMap<List, Mutex<Remembered>>,
+    /// Pages that may be asked for at once.
+    slots: Arc<Semaphore>,
+}
+
+type Remembered = VecDeque<(Asked, Arc<Fetched>)>;
+
+impl Pages {
+    pub(in crate::worker::records) fn new(
+        accounting: Accounting,
+        payroll: Option<Payroll>,
+        order_by: String,
+        slots: Arc<Semaphore>,
+    ) -> Self {
+        let spanning = List::ALL.into_iter().filter(|list| list.spans_companies());
+        let remembered = spanning.map(|list| (list, Mutex::default())).collect();
+        Self { accounting, payroll, order_by, remembered, slots }
+    }
+
+    /// Reads a page, or gives one that was read.
+    pub(super) async fn read(&self, asked: &Asked) -> Result<Arc<Fetched>, api::Error> {
+        let Some(remembered) = self.remembered.get(&asked.list) else {
+            return self.fetch(asked).await.map(|page| Arc::new(fit(page, asked.sent_after)));
+        };
+        // Held meanwhile: whoever waits for the same page gets this one.
+        let mut remembered = remembered.lock().await;
+        let is_same = |known: &Asked| {
+            (known.number, known.size, &known.filter) == (asked.number, asked.size, &asked.filter)
+        };
+        let known = remembered
+            .iter()
+            .find(|(known, page)| is_same(known) && page.seen.sent >= asked.sent_after)
+            .map(|(_, page)| Arc::clone(page));
+        if let Some(page) = known {
+            return Ok(page);
+        }
+        let page = self.fetch(asked).await?;
+        let is_early = page.seen.sent < asked.sent_after;
+        let page = Arc::new(fit(page, asked.sent_after));
+        if is_early {
+            return Ok(page);
+        }
+        remembered.retain(|(known, _)| !is_same(known));
+        if remembered.len() == REMEMBERED {
+            remembered.pop_front();
+        }
+        remembered.push_back((asked.clone(), Arc::clone(&page)));
+        Ok(page)
+    }
+
+    /// Whether the provider answers, if not to this: the shortest page of the same list, or of another, can be read.
+    pub(super) async fn answers(&self, asked: &Asked) -> bool {
+        let is_answer = |read: Result<(), api::Error>| match read {
+            Ok(()) => true,
+            Err(error) => matches!(error.reach(), api::Reach::Record | api::Reach::Company),
+        };
+        let shortest = Asked { number: 1, size: 1, filter: None, ..asked.clone() };
+        if is_answer(self.fetch(&shortest).await.map(drop)) {
+            return true;
+        }
+        let companies = Asked { list: List::Companies, company: None, ..shortest };
+        // Payroll is elsewhere.
+        asked.list != List::Payroll && is_answer(self.fetch(&companies).await.map(drop))
+    }
+
+    async fn fetch(&self, asked: &Asked) -> Result<Fetched, api::Error> {
+        // Nobody closes it.
+        let _slot = self.slots.acquire().await;
+        let page = PageAsk { number: asked.number, size: asked.size };
+        let ask = Ask::within(asked.lane, LIMIT);
+        match (asked.list, &asked.company) {
+            (List::Customers, Some(company)) => {
+                self.accounting.customers(company, page, &ask).await.map(fetched)
+            }
+            (List::Accounts, Some(company)) => {
+                self.accounting.accounts(company, page, &ask).await.map(fetched)
+            }
+            (List::Payroll, _) => {
+                let Some(payroll) = &self.payroll else {
+                    // The list is not read without its grant: see where runs are planned.
+                    return Ok(Fetched {
+                        rows: Vec::new(),
+                        seen: Seen::unreadable(page.number, page.size, "no grant", 0),
+                    });
+                };
+                let (filter, order_by) = (asked.filter.as_deref(), Some(self.order_by.as_str()));
+                payroll.companies(PayrollAsk { page, filter, order_by }, &ask).await.map(fetched)
+            }
+            (List::Companies | List::Customers | List::Accounts, _) => {
+                self.accounting.companies(page, &ask).await.map(fetched)
+            }
+        }
+    }
+}
+
+/// A page that was asked for just now is later than what was read before, also where another machine's clock, which was ahead, has
+/// written when that was.
+fn fit(mut page: Fetched, sent_after: i64) -> Fetched {
+    let early = sent_after.saturating_sub(page.seen.sent).max(0);
+    page.seen.sent = page.seen.sent.saturating_add(early);
+    page.seen.answered = page.seen.answered.saturating_add(early);
+    page
+}
+
+/// What a reading has to know of a page, and its rows.
+fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
+    let Page { number, asked, rows, raw, total, cut } = page;
+    let content = api::page_hash(&raw);
+    let mut seen = Seen {
+        number,
+        asked,
+        rows: Vec::with_capacity(rows.len()),
+        problem: None,
+        keys: None,
+        total: match total {
+            Total::Told(told) => Some(told.total_count),
+            Total::Absent | Total::Unreadable => None,
+        },
+        content,
+        sent: micros(cut.sent),
+        answered: micros(cut.answered),
+        date: cut.date.map(micros),
+        cached: cut.age.is_some(),
+    };
+    let mut fresh = Vec::with_capacity(rows.len());
+    let mut codes: Vec<i64> = Vec::new();
+    for (place, (row, raw)) in rows.into_iter().zip(raw).enumerate() {
+        let value: Value = row.into();
+        let changed_at = changed_at(&value);
+        let version = value.version().ok().flatten().map(|version| version.to_string());
+        let version = version.map_or(0, |version| row_hash(&version) as u64);
+        match (value.key(), value.record_id()) {
+            (Ok(key), Some(id)) => {
+                if let Value::PayrollCompany(company) = &value {
+                    codes.extend(company.company_code);
+                }
+                seen.rows.push(Row { id: row_hash(&id), version, changed_at });
+                fresh.push(Fresh { value, key, raw });
+            }
+            // Nothing to publish, and a row of the list all the same.
+            _ if is_template(&value) => {
+                let text = String::from_utf8_lossy(&raw);
+                seen.rows.push(Row { id: row_hash(&format!("{TEMPLATE}/{text}")), version, changed_at });
+            }
+            _ => {
+                let problem = format!("row {} of page {number} has no id", place + 1);
+                seen.problem.get_or_insert(problem);
+            }
+        }
+    }
+    // As numbers: whatever order the provider has, one that does not ascend so proves nothing.
+    seen.keys = codes.first().zip(codes.last()).map(|(first, last)| Keys {
+        first: first.to_string(),
+        last: last.to_string(),
+        ascending: codes.windows(2).all(|pair| pair[0] < pair[1]),
+    });
+    Fetched { rows: fresh, seen }
+}
+
+fn is_template(value: &Value) -> bool {
+    matches!(value, Value::Account(account)
+        if account.correlation_id.is_none() && account.state.as_deref() == Some(TEMPLATE))
+}
+
+fn changed_at(value: &Value) -> Option<i64> {
+    match value {
+        Value::Company(company) => company.version_at,
+        Value::Customer(customer) => customer.version_at,
+        Value::Account(account) => account.version_at,
+        Value::PayrollCompany(company) => company.last_update_at,
+        _ => None,
+    }
+}
+
+fn micros(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

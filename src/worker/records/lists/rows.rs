@@ -1,0 +1,396 @@
+//! Rows against the fence: what of a page is written.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+
+use super::pages::Fresh;
+use crate::{
+    enrich::{Batch, Cause, Change, Desk, Entry, Event, Parked, Source, Subject, Wanted},
+    model::{
+        CompanyId, Comparison, Epoch, Key, List, Origin, Rank, RecordId, Run, RunKind, SequenceVersion,
+        Stamp, Value, Version,
+    },
+    pipeline::{Failure, Original, Stage},
+    worker::plugins,
+};
+
+/// Rows of one page below the fence that are looked at by id.
+const MOST_BELOW: usize = 20;
+
+/// What a row is read for.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) run: &'a Run,
+    pub(super) list: List,
+    /// A row is less than its record.
+    pub(super) is_thin: bool,
+    pub(super) now: i64,
+    /// What waits already.
+    pub(super) desk: &'a Desk,
+}
+
+/// What became of the rows of a page.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) rows: u64,
+    pub(super) published: u64,
+    /// By kind, for who compares.
+    pub(super) differences: HashMap<&'static str, u64>,
+    /// Rows that nobody can compare.
+    pub(super) unusable: u64,
+    /// Records that are to be read by id.
+    pub(super) parked: Vec<Parked>,
+    /// Records of which more was published than the row shows.
+    pub(super) below: Vec<(Wanted, Event)>,
+}
+
+/// What the batch itself writes comes before what the fence has.
+pub(super) struct Compared(HashMap<Key, Stamp>);
+
+/// How what guards a key is found.
+type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugins::Failure> + 'a;
+
+impl Compared {
+    /// After what is in the batch.
+    pub(super) fn new(batch: &Batch) -> Self {
+        let stamps = batch.entries.iter().filter_map(|entry| {
+            let subject = entry.subject.as_ref()?;
+            Some((subject.fence_key(), entry.stamp()?.clone()))
+        });
+        Self(stamps.collect())
+    }
+
+    fn stored(&self, key: &Key, stored: &Stored<'_>) -> Result<Option<Stamp>, plugins::Failure> {
+        match self.0.get(key) {
+            Some(stamp) => Ok(Some(stamp.clone())),
+            None => stored(key),
+        }
+    }
+
+    /// Adds a record that was read by id, if it is newer.
+    pub(super) fn add_record(
+        &mut self,
+        batch: &mut Batch,
+        mut entry: Entry,
+        stored: &Stored<'_>,
+    ) -> Result<(), plugins::Failure> {
+        let Some(subject) = &entry.subject else { return Ok(()) };
+        let key = subject.fence_key();
+        let before = self.stored(&key, stored)?;
+        for change in &mut entry.changes {
+            if let Change::Publish { stamp, .. } = change {
+                stamp.epoch = before.as_ref().map_or(Epoch::default(), |before| before.epoch);
+            }
+        }
+        entry.compare_again(before.as_ref());
+        if let Some(stamp) = entry.stamp() {
+            self.0.insert(key, stamp.clone());
+            batch.entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Adds the rows that are newer.
+    pub(super) fn add_rows<'a>(
+        &mut self,
+        batch: &mut Batch,
+        context: Context<'_>,
+        rows: impl Iterator<Item = &'a Fresh>,
+        stored: &Stored<'_>,
+    ) -> Result<Tally, plugins::Failure> {
+        let mut tally = Tally::default();
+        for row in rows {
+            tally.rows += 1;
+            self.add_row(batch, context, row, stored, &mut tally)?;
+        }
+        Ok(tally)
+    }
+
+    fn add_row(
+        &mut self,
+        batch: &mut Batch,
+        context: Context<'_>,
+        row: &Fresh,
+        stored: &Stored<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), plugins::Failure> {
+        let is_compared = context.run.kind == RunKind::Verify;
+        let differs = |tally: &mut Tally, kind| *tally.differences.entry(kind).or_default() += 1;
+        let Ok(Some(version)) = row.value.version() else {
+            tally.unusable += 1;
+            if is_compared {
+                differs(tally, "unversioned");
+            } else {
+                batch.entries.push(unversioned(context, row));
+            }
+            return Ok(());
+        };
+        let key = Key::fence(context.list.topic(), &row.key);
+        let before = self.stored(&key, stored)?;
+        let epoch = before.as_ref().map_or(Epoch::default(), |before| before.epoch);
+        let stamp = Stamp { epoch, version, rank: Rank::List, deleted: false };
+        let comparison = stamp.against(before.as_ref());
+        if is_compared {
+            match comparison {
+                Comparison::First => differs(tally, "missing"),
+                Comparison::Newer | Comparison::HigherRank => differs(tally, "behind"),
+                Comparison::Older => differs(tally, "ahead"),
+                Comparison::BehindDelete => differs(tally, "deleted"),
+                Comparison::Incomparable => differs(tally, "incomparable"),
+                Comparison::Same => {}
+            }
+            return Ok(());
+        }
+        match comparison {
+            comparison if comparison.publishes() && context.is_thin => {
+                if let Some(parked) = parked(context, row, &stamp).map(|parked| context.desk.merged(parked)) {
+                    let (subject, event) = (parked.subject.clone(), Event::clone(&parked.event));
+                    let changes = vec![Change::Park(Box::new(parked.clone()))];
+                    batch.entries.push(Entry::new(Some(subject), event, changes, Vec::new()));
+                    tally.parked.push(parked);
+                    // A second row of it asks for no less.
+                    self.0.insert(key, stamp);
+                }
+            }
+            comparison if comparison.publishes() => {
+                let event = Arc::new(source(context, row));
+                let size = row.raw.len();
+                let change = Change::Publish {
+                    value: Box::new(row.value.clone()),
+                    stamp: stamp.clone(),
+                    size,
+                    over: None,
+                };
+                let entry = Entry::new(subject(context.list, &row.value), event, vec![change], Vec::new());
+                batch.entries.push(entry);
+                self.0.insert(key, stamp);
+                tally.published += 1;
+            }
+            Comparison::Older | Comparison::BehindDelete => {
+                crate::metrics::row_was_old();
+                if tally.below.len() < MOST_BELOW
+                    && let Some(subject) = subject(context.list, &row.value)
+                {
+                    let floor = sequence(&stamp.version);
+                    let wanted = Wanted { subject, floor, is_delete: false };
+                    tally.below.push((wanted, Arc::new(source(context, row))));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What an entry of a record that was read by id writes, if it can be used.
+pub(super) fn entry_of_record(run: &Run, subject: &Subject, json: &Bytes) -> Option<Entry> {
+    let value = Value::from_resource_json(json, subject.resource, &subject.company).ok()?;
+    let version = value.version().ok()??;
+    if value.key().ok()? != subject.key() {
+        return None;
+    }
+    let stamp = Stamp { epoch: Epoch::default(), version, rank: Rank::ById, deleted: false };
+    let key = Bytes::copy_from_slice(subject.key().as_str().as_bytes());
+    let event = Arc::new(Source {
+        original: Original { key, value: json.clone(), place: None },
+        id: format!("{}/{}", run.id, subject.fence_key()),
+        trace: None,
+        received_at: run.requested_at,
+        origin: origin(run),
+    });
+    let change = Change::Publish { value: Box::new(value), stamp, size: json.len(), over: None };
+    Some(Entry::new(Some(subject.clone()), event, vec![change], Vec::new()))
+}
+
+fn origin(run: &Run) -> Origin {
+    match run.kind {
+        RunKind::Repair => Origin::Repair,
+        RunKind::Snapshot | RunKind::Verify => Origin::Snapshot,
+    }
+}
+
+/// Where a row comes from, as the headers of its record say.
+fn source(context: Context<'_>, row: &Fresh) -> Source {
+    Source {
+        original: Original {
+            key: Bytes::copy_from_slice(row.key.as_str().as_bytes()),
+            value: row.raw.clone(),
+            place: None,
+        },
+        id: format!("{}/{}/{}", context.run.id, context.list, row.key),
+        trace: None,
+        received_at: context.now,
+        origin: origin(context.run),
+    }
+}
+
+/// The record that a row shows, where it can be read by id.
+fn subject(list: List, value: &Value) -> Option<Subject> {
+    let resource = list.resource()?;
+    let id = RecordId::new(value.record_id()?).ok()?;
+    let company = match value {
+        Value::Customer(customer) => customer.company_id.clone(),
+        Value::Account(account) => account.company_id.clone(),
+        _ => CompanyId::new(id.as_str()).ok()?,
+    };
+    Some(Subject { resource, company, id, in_company: list != List::Companies })
+}
+
+fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
+    Some(Parked {
+        subject: subject(context.list, &row.value)?,
+        floor: sequence(&stamp.version),
+        deleted: None,
+        cause: Cause::Listed,
+        since: context.now,
+        due: context.now,
+        gone_since: None,
+        below_since: None,
+        event: Arc::new(source(context, row)),
+    })
+}
+
+fn sequence(version: &Version) -> Option<SequenceVersion> {
+    match version {
+        Version::Sequence(sequence) => Some(sequence.clone()),
+        Version::Payroll { .. } => None,
+    }
+}
+
+/// A row whose version cannot be compared is kept, and told of.
+fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
+    let message = match row.value.version() {
+        Err(error) => error.to_string(),
+        Ok(_) => "the row has no version, so that nobody can tell whether it is the newest".to_owned(),
+    };
+    let class = "model::Error::Unversioned";
+    let failure = Failure { stage: Stage::Read, class, message, causes: Vec::new() };
+    Entry::new(None, Arc::new(source(context, row)), vec![Change::DeadLetter(failure)], Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Customer;
+
+    fn run(kind: RunKind) -> Run {
+        serde_json::from_value(serde_json::json!({
+            "connector": "records", "id": "r", "kind": kind.name(), "lists": ["customers"],
+            "requestedBy": "test", "requestedAt": 1,
+        }))
+        .unwrap()
+    }
+
+    fn row(id: &str, version: &str) -> Fresh {
+        let raw = format!(r#"{{"correlationId":"{id}","sequenceVersion":{version}}}"#);
+        let company = CompanyId::new("c").unwrap();
+        let value: Value = Customer::from_json(raw.as_bytes(), &company).unwrap().into();
+        Fresh { key: value.key().unwrap(), value, raw: raw.into() }
+    }
+
+    fn stamp(version: &str, rank: Rank, deleted: bool) -> Stamp {
+        Stamp { epoch: Epoch(3), version: version.parse().unwrap(), rank, deleted }
+    }
+
+    /// With nothing on it.
+    fn desk() -> Desk {
+        Desk::new(crate::enrich::rules())
+    }
+
+    /// What is stored of record `a`, and what becomes of a row of it.
+    fn add(kind: RunKind, is_thin: bool, stored: Option<&Stamp>, rows: &[Fresh]) -> (Batch, Tally) {
+        let (run, mut batch) = (run(kind), Batch::default());
+        let desk = desk();
+        let context = Context { run: &run, list: List::Customers, is_thin, now: 7, desk: &desk };
+        let stored = |_: &Key| Ok(stored.cloned());
+        let tally = Compared::new(&batch).add_rows(&mut batch, context, rows.iter(), &stored).unwrap();
+        (batch, tally)
+    }
+
+    #[test]
+    fn only_a_row_that_is_newer_is_written_and_in_the_epoch_that_stands() {
+        let table = [
+            (None, 1),
+            (Some(stamp("8", Rank::ById, false)), 1),
+            (Some(stamp("8", Rank::ById, true)), 1),
+            (Some(stamp("9", Rank::List, false)), 0),
+            (Some(stamp("9", Rank::ById, false)), 0),
+            (Some(stamp("10", Rank::ById, false)), 0),
+            (Some(stamp("9", Rank::ById, true)), 0),
+        ];
+        for (stored, published) in table {
+            let (batch, tally) = add(RunKind::Snapshot, false, stored.as_ref(), &[row("a", r#""9""#)]);
+
+            assert_eq!((batch.entries.len() as u64, tally.published), (published, published), "{stored:?}");
+            let epoch = stored.as_ref().map_or(Epoch(0), |stored| stored.epoch);
+            assert!(batch.entries.iter().all(|entry| entry.stamp().unwrap().epoch == epoch));
+            assert!(batch.entries.iter().all(|entry| entry.event.origin == Origin::Snapshot));
+        }
+    }
+
+    #[test]
+    fn of_two_rows_of_one_record_the_newer_is_written_last_whatever_their_order() {
+        for (rows, published) in
+            [([row("a", r#""8""#), row("a", r#""9""#)], 2), ([row("a", r#""9""#), row("a", r#""8""#)], 1)]
+        {
+            let (batch, tally) = add(RunKind::Snapshot, false, None, &rows);
+
+            assert_eq!(tally.published, published);
+            let last = batch.entries.last().unwrap().stamp().unwrap();
+            assert_eq!(last.version.to_string(), "9");
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_newer_than_what_its_batch_writes_comes_after_it_and_an_older_one_not_at_all() {
+        let (run, mut batch) = (run(RunKind::Snapshot), Batch::default());
+        let subject = subject(List::Customers, &row("a", r#""9""#).value).unwrap();
+        let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
+        batch.entries.push(entry_of_record(&run, &subject, &json).unwrap());
+        let desk = desk();
+        let context = Context { run: &run, list: List::Customers, is_thin: false, now: 7, desk: &desk };
+        let none = |_: &Key| Ok(None);
+
+        let rows = [row("a", r#""8""#), row("a", r#""9""#), row("a", r#""10""#)];
+        let tally = Compared::new(&batch).add_rows(&mut batch, context, rows.iter(), &none).unwrap();
+
+        assert_eq!((tally.published, batch.entries.len()), (1, 2));
+        assert_eq!(batch.entries[1].stamp().unwrap().version.to_string(), "10");
+    }
+
+    #[test]
+    fn a_thin_row_that_is_newer_asks_for_its_record() {
+        let (batch, tally) = add(RunKind::Snapshot, true, None, &[row("a", r#""9""#)]);
+
+        assert_eq!((tally.published, tally.parked.len()), (0, 1));
+        assert!(matches!(&batch.entries[0].changes[..], [Change::Park(parked)]
+            if parked.cause == Cause::Listed && parked.floor == SequenceVersion::parse("9").ok()));
+    }
+
+    #[test]
+    fn a_comparison_writes_nothing_and_tells_what_differs() {
+        let table = [
+            (None, Some("missing")),
+            (Some(stamp("8", Rank::ById, false)), Some("behind")),
+            (Some(stamp("9", Rank::ById, false)), None),
+            (Some(stamp("10", Rank::ById, false)), Some("ahead")),
+            (Some(stamp("9", Rank::ById, true)), Some("deleted")),
+        ];
+        for (stored, kind) in table {
+            let (batch, tally) = add(RunKind::Verify, false, stored.as_ref(), &[row("a", r#""9""#)]);
+
+            assert!(batch.is_empty());
+            assert_eq!(tally.differences.keys().copied().next(), kind, "{stored:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_without_a_version_that_can_be_compared_is_a_dead_letter() {
+        for version in ["null", r#""x""#] {
+            let (batch, _) = add(RunKind::Snapshot, false, None, &[row("a", version)]);
+
+            assert!(matches!(&batch.entries[0].changes[..], [Change::DeadLetter(_)]), "{version}");
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! Which runs are asked for: the task follows them for its shards, and the first task of a connector asks for those that nobody asks
+//! for by hand.
+//!
+//! ```text
+//! state topic ─▶ runs and orders ─▶ Orders ─▶ the shards of this task
+//!        ▲           └─ first task: snapshot.mode, snapshot.schedule, gaps ─┐
+//!        └──────────────────────────────────────────── put ◀────────────────┘
+//! ```
+//!
+//! What the first task asks for has an id that follows from its cause: so whoever is the first task next, or at the same time,
+//! asks for the same and nothing is read twice. A gap is closed only by what was proved of lists that were read after it ended;
+//! where no list has what it may have cost, all that is known is read again, and a person has to take note.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::json;
+use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    lists::{Ordered, Orders},
+    now,
+};
+use crate::{
+    config::{RecordSource, connector::Mode},
+    model::{
+        AccountingResource, Gap, GapState, List, Moment, Order, Progress, Repair, RepairState, Run, RunId,
+        RunKind, Target,
+    },
+    retry::Chain,
+    snapshot::{self, Runs, State},
+    webhooks::subscriptions::Ledger,
+    worker::{
+        ledger::{self, Handle},
+        plugins::{Failure, Task},
+    },
+};
+
+/// How often it is looked whether something is due that nobody tells of.
+const LOOK: Duration = Duration::from_secs(5);
+/// Nothing is looked at more often.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// Runs for gaps that may be under way; other gaps wait, and may be closed by the same.
+const MOST_REPAIRS: usize = 4;
+/// Runs that are over and kept.
+const KEPT: usize = 50;
+/// What an incremental run reads once more; microseconds.
+const OVERLAP: i64 = 86_400_000_000;
+
+/// See the module's head.
+pub(super) struct Follower {
+    pub(super) task: Arc<Task>,
+    pub(super) source: RecordSource,
+    pub(super) handle: Handle,
+    pub(super) orders: watch::Sender<Orders>,
+    pub(super) begun_at: i64,
+}
+
+impl Follower {
+    /// Follows until it is cancelled. What cannot be written is tried again.
+    ///
+    /// # Errors
+    /// None so far.
+    pub(super) async fn run(self, cancel: CancellationToken) -> Result<(), Failure> {
+        let mut changes = self.handle.changes();
+        let mut scheduled = self.begun_at;
+        loop {
+            changes.borrow_and_update();
+            self.tell();
+            if self.task.number == 0
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.ask(&mut scheduled)).await
+            {
+                tracing::warn!(connector = &*self.task.connector, error = %Chain(&error), "a run cannot be asked for yet");
+            }
+            // Shards tell often how far they are.
+            if cancel.run_until_cancelled(sleep(SHORTEST)).await.is_none() {
+                return Ok(());
+            }
+            tokio::select! {
+                () = cancel.cancelled() => return Ok(()),
+                changed = changes.changed() => if changed.is_err() { sleep(LOOK).await },
+                () = sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Tells the shards what is asked for.
+    fn tell(&self) {
+        let shards = self.handle.shards();
+        let orders = self.handle.read_runs(&self.task.connector, |runs| orders(runs, shards, &self.source));
+        let is_same = |known: &Orders| {
+            let what = |one: &Ordered| (one.run.id.clone(), one.wanted, one.at, one.filter.clone());
+            known.iter().map(what).eq(orders.iter().map(what))
+        };
+        self.orders.send_if_modified(|known| {
+            let is_new = !is_same(known);
+            if is_new {
+                *known = Arc::new(orders.clone());
+            }
+            is_new
+        });
+    }
+
+    async fn ask(&self, scheduled: &mut i64) -> Result<(), ledger::Error> {
+        let runs = self.handle.runs(&self.task.connector);
+        let shards = self.handle.shards();
+        self.ask_by_mode(&runs, shards).await?;
+        self.ask_by_schedule(&runs, shards, scheduled).await?;
+        self.repair(&runs, shards).await?;
+        self.forget(&runs, shards).await
+    }
+
+    async fn ask_by_mode(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
+        let id = match self.source.snapshot.mode {
+            Mode::Initial | Mode::InitialOnly | Mode::WhenNeeded => "initial".to_owned(),
+            // One that is under way is enough.
+            Mode::Always if runs.open(shards).iter().any(|run| run.requested_by == "start") => return Ok(()),
+            Mode::Always => format!("start-{}", self.task.generation),
+            Mode::NoData => return Ok(()),
+        };
+        let mode = id.split('-').next().unwrap_or_default().to_owned();
+        self.ask_for(runs, &id, &mode).await
+    }
+
+    async fn ask_by_schedule(
+        &self,
+        runs: &Runs,
+        shards: i32,
+        scheduled: &mut i64,
+    ) -> Result<(), ledger::Error> {
+        let Some(schedule) = &self.source.snapshot.schedule else { return Ok(()) };
+        // One that fell into a restart is made up for.
+        let last =
+            runs.runs.values().filter(|run| run.requested_by == "schedule").map(|run| run.requested_at);
+        if let Some(last) = last.max().filter(|_| *scheduled == self.begun_at) {
+            *scheduled = last;
+        }
+        let Some(due) = snapshot::next(schedule, *scheduled).filter(|due| *due <= now()) else {
+            return Ok(());
+        };
+        let is_open =
+            |run: &&Run| run.requested_by == "schedule" && !runs.standing(&run.id, shards).state.is_over();
+        if let Some(open) = runs.runs.values().find(is_open) {
+            tracing::warn!(connector = &*self.task.connector, run = %open.id, "the run before is not over: one of the schedule is left out");
+        } else {
+            let id = format!("schedule-{}", Moment::from_micros(due));
+            self.ask_for(runs, &id, "schedule").await?;
+        }
+        *scheduled = due;
+        Ok(())
+    }
+
+    async fn ask_for(&self, runs: &Runs, id: &str, by: &str) -> Result<(), ledger::Error> {
+        let Ok(id) = RunId::new(id) else { return Ok(()) };
+        if runs.runs.contains_key(&id) || self.source.snapshot.lists.is_empty() {
+            return Ok(());
+        }
+        let run = Run {
+            connector: self.task.connector.to_string(),
+            id,
+            kind: RunKind::Snapshot,
+            lists: self.source.snapshot.lists.clone(),
+            companies: None,
+            known: BTreeSet::new(),
+            incremental: false,
+            requested_by: by.to_owned(),
+            requested_at: now(),
+        };
+        tracing::info!(connector = &*self.task.connector, run = %run.id, "a run is asked for");
+        self.handle.put(&run.key(), Some(&json!(run))).await
+    }
+
+    /// Has read again what gaps may have cost, and says how well.
+    async fn repair(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
+        let ledgers = self.handle.ledgers();
+        let is_open =
+            |run: &&Run| run.kind == RunKind::Repair && !runs.standing(&run.id, shards).state.is_over();
+        let mut open = runs.runs.values().filter(is_open).count();
+        for (ledger, gap) in open_gaps(&ledgers) {
+            let Some(repair) = ledger.repairs.get(&gap.id()) else { continue };
+            match judge(gap, repair, runs, shards, &self.source) {
+                Step::Wait => {}
+                Step::Settle(state) => self.settle(gap, repair, state).await?,
+                Step::Read(run) if open < MOST_REPAIRS => {
+                    open += 1;
+                    let mut run = *run;
+                    run.connector = self.task.connector.to_string();
+                    tracing::info!(connector = &*self.task.connector, run = %run.id, "what a gap may have cost is read again");
+                    self.handle.put(&run.key(), Some(&json!(run))).await?;
+                    let repair = Repair { state: RepairState::Running, ..repair.clone() };
+                    self.handle.put(&repair.key(), Some(&json!(repair))).await?;
+                }
+                Step::Read(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn settle(&self, gap: &Gap, repair: &Repair, state: GapState) -> Result<(), ledger::Error> {
+        tracing::info!(
+            connector = &*self.task.connector,
+            gap = gap.id(),
+            state = state.name(),
+            "a gap was looked after"
+        );
+        let gap = Gap { state, ..gap.clone() };
+        self.handle.put(&gap.key(), Some(&json!(gap))).await?;
+        let repair = Repair { state: RepairState::Done, ..repair.clone() };
+        self.handle.put(&repair.key(), Some(&json!(repair))).await
+    }
+
+    /// Forgets the oldest of many runs that are over.
+    async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
+        let mut over: Vec<&Run> =
+            runs.runs.values().filter(|run| runs.standing(&run.id, shards).state.is_over()).collect();
+        over.sort_by_key(|run| run.requested_at);
+        // The initial one says that there was one.
+        over.retain(|run| run.id.as_str() != "initial");
+        let surplus = over.len().saturating_sub(KEPT);
+        for run in over.into_iter().take(surplus) {
+            for shard in 0..shards {
+                self.handle.put(&Progress::key_of(shard, &run.connector, &run.id), None).await?;
+            }
+            self.handle.put(&Order::key(&run.connector, &run.id), None).await?;
+            self.handle.put(&run.key(), None).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs that are not over, the oldest first.
+fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
+    let mut open: Vec<&Run> =
+        runs.runs.values().filter(|run| !runs.standing(&run.id, shards).state.is_over()).collect();
+    open.sort_by_key(|run| (run.requested_at, run.id.clone()));
+    let ordered = |run: &Run| Ordered {
+        run: Arc::new(run.clone()),
+        wanted: runs.wanted(&run.id),
+        at: runs.orders.get(&run.id).map_or(0, |order| order.at),
+        filter: payroll_filter(runs, run, shards, source),
+    };
+    open.into_iter().map(ordered).collect()
+}
+
+/// What of payroll a run reads: all, what is configured, or what has changed since the last run that was certified.
+fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) -> Option<String> {
+    if let Some(filter) = &source.snapshot.payroll_filter {
+        return Some(filter.clone());
+    }
+    if !run.incremental {
+        return None;
+    }
+    let before = runs.runs.values().filter(|one| {
+        one.lists.contains(&List::Payroll)
+            && one.kind != RunKind::Verify
+            && one.companies.is_none()
+            && one.requested_at < run.requested_at
+    });
+    let begun = before.filter_map(|one| {
+        let standing = runs.standing(&one.id, shards);
+        standing.started_at.filter(|_| standing.certified == Some(true))
+    });
+    let since = Moment::from_micros(begun.max()?.saturating_sub(OVERLAP)).to_string();
+    // A date alone is what is known to be understood.
+    since.get(..10).map(|date| format!("lastUpdate gt {date}"))
+}
+
+/// Gaps that somebody has to care about, whoever has them.
+fn open_gaps(ledgers: &BTreeMap<String, Ledger>) -> impl Iterator<Item = (&Ledger, &Gap)> {
+    ledgers.values().flat_map(|ledger| ledger.gaps.values().map(move |gap| (ledger, gap))).filter(
+        |(_, gap)| {
+            // One that goes on is not repaired before it has ended.
+            gap.to.is_some() && matches!(gap.state, GapState::Open | GapState::RepairedUncertified)
+        },
+    )
+}
+
+/// What is to be done about a gap.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Wait,
+    Settle(GapState),
+    Read(Box<Run>),
+}
+
+fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSource) -> Step {
+    let Some((lists, known)) = reach(gap, source) else { return Step::Settle(GapState::Unrepairable) };
+    if lists.is_empty() && known.is_empty() {
+        // Nothing of it is published here.
+        return Step::Settle(GapState::Unrepairable);
+    }
+    let ended = gap.to.unwrap_or(repair.to);
+    let covers = |run: &&Run| {
+        let of_company = match (&run.companies, &gap.company) {
+            (None, _) => run.kind == RunKind::Repair || source.snapshot.companies.is_none(),
+            (Some(companies), Some(company)) => companies.contains(company),
+            (Some(_), None) => false,
+        };
+        run.kind != RunKind::Verify
+            && !run.incremental
+            && run.requested_at >= ended
+            && run.lists.is_superset(&lists)
+            && of_company
+    };
+    // What a list proves, it proves of all of its records; of what no list has only that it was known.
+    let only_known: BTreeSet<AccountingResource> =
+        known.iter().copied().filter(|resource| List::of(*resource).is_none()).collect();
+    let is_proved = |run: &&Run| runs.standing(&run.id, shards).certified == Some(true);
+    if only_known.is_empty() && runs.runs.values().filter(covers).any(|run| is_proved(&run)) {
+        return Step::Settle(GapState::Closed);
+    }
+    let Ok(id) = RunId::new(format!("repair/{}", gap.id())) else { return Step::Wait };
+    let Some(run) = runs.runs.get(&id) else {
+        if gap.state == GapState::RepairedUncertified {
+            return Step::Wait;
+        }
+        let companies = gap.company.clone().map(|company| BTreeSet::from([company]));
+        return Step::Read(Box::new(Run {
+            connector: String::new(),
+            id,
+            kind: RunKind::Repair,
+            lists,
+            companies,
+            known,
+            incremental: false,
+            requested_by: format!("gap {}", gap.id()),
+            requested_at: now(),
+        }));
+    };
+    let standing = runs.standing(&id, shards);
+    match standing.state {
+        State::Ended if gap.state == GapState::Open => {
+            let listed: BTreeSet<_> = run.lists.iter().filter_map(|list| list.resource()).collect();
+            Step::Settle(if standing.certified == Some(true) && only_known.is_empty() && covers(&run) {
+                GapState::Closed
+            } else if standing.certified == Some(true)
+                || (!listed.is_empty() && run.known.is_superset(&listed))
+            {
+                GapState::RepairedKnown
+            } else {
+                GapState::RepairedUncertified
+            })
+        }
+        State::Stopped if gap.state == GapState::Open => Step::Settle(GapState::RepairedUncertified),
+        _ => Step::Wait,
+    }
+}
+
+/// What is read again because of a gap: lists, and resources whose known records are; `None` where there is nothing to read it from.
+fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<AccountingResource>)> {
+    let resources: Vec<AccountingResource> = match gap.target {
+        Some(Target::Invoicing(_)) => return None,
+        Some(Target::Accounting(resource)) => vec![resource],
+        None => AccountingResource::all().collect(),
+    };
+    let (mut lists, mut known) = (BTreeSet::new(), BTreeSet::new());
+    for resource in resources {
+        let list = List::of(resource);
+        let is_published = source.enrich_resources.contains(&resource)
+            || list.is_some_and(|list| source.snapshot.lists.contains(&list));
+        if !is_published {
+            continue;
+        }
+        lists.extend(list);
+        // The list of accounts is not one that every provider has.
+        if list.is_none() || list == Some(List::Accounts) {
+            known.insert(resource);
+        }
+    }
+    Some((lists, known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Providers,
+        model::{CompanyId, GapCause, ShardState},
+        worker::plugins::samples::record_config,
+    };
+
+    const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
+    const CHARGES: Target = Target::Accounting(AccountingResource::Charges);
+
+    fn source() -> RecordSource {
+        RecordSource::parse("records", &record_config(), &Providers::new([])).unwrap().0
+    }
+
+    fn gap(target: Target) -> (Gap, Repair) {
+        let gap = Gap {
+            connector: "hooks".into(),
+            cause: GapCause::Disabled,
+            target: Some(target),
+            company: None,
+            from: 1,
+            to: Some(100),
+            detail: String::new(),
+            opened_at: 5,
+            worker: "w".into(),
+            state: GapState::Open,
+        };
+        let repair = Repair::of(&gap, 100, 101);
+        (gap, repair)
+    }
+
+    /// A run that is over in both of two shards.
+    fn over(runs: &mut Runs, run: Run, certified: bool) {
+        for shard in 0..2 {
+            let progress = Progress {
+                connector: run.connector.clone(),
+                run: run.id.clone(),
+                shard,
+                state: ShardState::Ended,
+                reason: None,
+                filter: None,
+                lists: 1,
+                ended: 1,
+                certified: u64::from(certified),
+                pages: 1,
+                rows: 1,
+                published: 0,
+                vanished: 0,
+                differences: BTreeMap::new(),
+                current: Vec::new(),
+                started_at: run.requested_at,
+                updated_at: run.requested_at,
+                ended_at: Some(run.requested_at),
+            };
+            runs.progress.insert((run.id.clone(), shard), progress);
+        }
+        runs.runs.insert(run.id.clone(), run);
+    }
+
+    fn asked(gap: &Gap, repair: &Repair, runs: &Runs) -> Run {
+        match judge(gap, repair, runs, 2, &source()) {
+            Step::Read(run) => *run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_gap_is_closed_by_what_was_proved_of_its_list_after_it_ended_and_by_nothing_else() {
+        let (gap, repair) = gap(CUSTOMERS);
+        let mut runs = Runs::default();
+        let run = asked(&gap, &repair, &runs);
+        assert_eq!((run.lists.clone(), run.known.is_empty()), (BTreeSet::from([List::Customers]), true));
+
+        let settled = |runs: &Runs| judge(&gap, &repair, runs, 2, &source());
+        let of = |requested_at, lists: &[List], companies: Option<&str>, kind| Run {
+            requested_at,
+            lists: lists.iter().copied().collect(),
+            companies: companies.map(|one| BTreeSet::from([CompanyId::new(one).unwrap()])),
+            kind,
+            id: RunId::new("other").unwrap(),
+            ..run.clone()
+        };
+        for (other, certified) in [
+            (of(99, &[List::Customers], None, RunKind::Snapshot), true),
+            (of(100, &[List::Accounts], None, RunKind::Snapshot), true),
+            (of(100, &[List::Customers], Some("c"), RunKind::Snapshot), true),
+            (of(100, &[List::Customers], None, RunKind::Verify), true),
+            (of(100, &[List::Customers], None, RunKind::Snapshot), false),
+        ] {
+            let mut runs = Runs::default();
+            over(&mut runs, other.clone(), certified);
+            assert!(matches!(settled(&runs), Step::Read(_)), "{other:?}");
+        }
+        over(&mut runs, of(100, &[List::Customers], None, RunKind::Snapshot), true);
+        assert_eq!(settled(&runs), Step::Settle(GapState::Closed));
+    }
+
+    #[test]
+    fn a_repair_says_how_well_it_went() {
+        for (target, certified, state) in [
+            (CUSTOMERS, true, GapState::Closed),
+            (CUSTOMERS, false, GapState::RepairedUncertified),
+            (CHARGES, true, GapState::RepairedKnown),
+            (Target::Accounting(AccountingResource::Accounts), false, GapState::RepairedKnown),
+        ] {
+            let (gap, repair) = gap(target);
+            let mut runs = Runs::default();
+            let run = Run { connector: "records".into(), ..asked(&gap, &repair, &runs) };
+            runs.runs.insert(run.id.clone(), run.clone());
+            assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Wait);
+
+            over(&mut runs, run, certified);
+
+            assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_proved_waits_for_a_run_that_is_and_is_not_read_again_by_itself() {
+        let (gap, repair) = gap(CUSTOMERS);
+        let gap = Gap { state: GapState::RepairedUncertified, ..gap };
+
+        assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
+    }
+
+    #[test]
+    fn there_is_nothing_to_read_a_gap_of_invoicing_from() {
+        let hook = "invoicing/Customer:Created".parse().unwrap();
+        let (gap, repair) = gap(hook);
+
+        assert_eq!(
+            judge(&gap, &repair, &Runs::default(), 2, &source()),
+            Step::Settle(GapState::Unrepairable)
+        );
+    }
+
+    #[test]
+    fn payroll_is_read_since_the_last_run_that_was_certified_less_a_day() {
+        let (one, repair) = gap(CUSTOMERS);
+        let plain = asked(&one, &repair, &Runs::default());
+        let run = |id: &str, at, incremental| Run {
+            id: RunId::new(id).unwrap(),
+            kind: RunKind::Snapshot,
+            lists: BTreeSet::from([List::Payroll]),
+            requested_at: at,
+            incremental,
+            ..plain.clone()
+        };
+        let day = OVERLAP;
+        let mut runs = Runs::default();
+        let wanted = run("now", 30 * day, true);
+        assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "nothing was certified before");
+        over(&mut runs, run("first", 10 * day, false), true);
+        over(&mut runs, run("second", 20 * day, false), false);
+
+        assert_eq!(payroll_filter(&runs, &wanted, 2, &source()).as_deref(), Some("lastUpdate gt 1970-01-10"));
+        assert_eq!(payroll_filter(&runs, &run("full", 30 * day, false), 2, &source()), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! What a shard keeps of itself in the state topic, beside what is parked: one type for each, written and read here alone.
+//!
+//! | key | value |
+//! |---|---|
+//! | `batch/{shard}` | [`Mark`]: the last batch |
+//! | `path/{shard}/{resource}` | [`Path`]: a by-id path has answered |
+//! | `brake/{shard}/{resource}` | [`Brake`]: deletes of the day |
+//! | `rebuild/{shard}` | fences are being made anew |
+//! | `probe/{shard}/{list}` | [`Probe`]: whether its rows are whole records |
+//! | `page/{shard}/{run}/{asked at}/{list}/{n}` and, of one company, `…/{list}/{company}/{n}` | what was read of a list |
+//! | `progress/{shard}/{connector}/{run}` | [`Progress`] |
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    enrich::Parked,
+    kafka::Received,
+    model::{AccountingResource, CompanyId, Key, List, Progress, RunId},
+};
+
+const BATCH: &str = "batch";
+const PATH: &str = "path";
+const BRAKE: &str = "brake";
+const REBUILD: &str = "rebuild";
+const PROBE: &str = "probe";
+const PAGE: &str = "page";
+
+/// The last batch that was committed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) id: String,
+}
+
+/// A by-id path has answered, to whoever has this grant.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Path {
+    pub(super) grant: String,
+    #[serde(default)]
+    pub(super) at: i64,
+}
+
+/// Deletes since then.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Brake {
+    pub(super) since: i64,
+    pub(super) count: u64,
+}
+
+/// Whether the rows of a list are whole records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Probe {
+    pub(super) thin: bool,
+    #[serde(default)]
+    pub(super) at: i64,
+}
+
+/// Which list of which company is read in which run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Collection {
+    pub(super) run: RunId,
+    /// When the run was asked for: one that was forgotten may have had the same id.
+    pub(super) asked_at: i64,
+    pub(super) list: List,
+    /// None where the list spans companies.
+    pub(super) company: Option<CompanyId>,
+}
+
+impl Collection {
+    /// The id of its certificate, by which it is known to be over.
+    pub(super) fn certificate_id(run: &RunId, asked_at: i64) -> String {
+        format!("{run}@{asked_at}")
+    }
+
+    /// The one that a certificate is about.
+    pub(super) fn of_certificate(record: &Received) -> Option<Self> {
+        let (_, run) = record.headers.iter().find(|(name, _)| name == "tributary.id")?;
+        let (run, asked_at) = std::str::from_utf8(run).ok()?.rsplit_once('@')?;
+        let (run, asked_at) = (RunId::new(run).ok()?, asked_at.parse().ok()?);
+        let parts = Key::parts(std::str::from_utf8(record.key.as_deref()?).ok()?).ok()?;
+        let [of, list] = &parts[..] else { return None };
+        // Only a shard's part begins so.
+        let text = std::str::from_utf8(record.key.as_deref()?).ok()?;
+        let company = if text.starts_with('~') { None } else { Some(CompanyId::new(of.as_str()).ok()?) };
+        Some(Self { run, asked_at, list: list.parse().ok()?, company })
+    }
+
+    /// The key of what was read of it as the n-th.
+    pub(super) fn page(&self, shard: i32, n: u64) -> Key {
+        let (number, asked_at) = (n.to_string(), self.asked_at.to_string());
+        let mut parts = vec![self.run.as_str(), &asked_at, self.list.name()];
+        parts.extend(self.company.as_ref().map(CompanyId::as_str));
+        parts.push(&number);
+        Key::shard_state(PAGE, shard, &parts)
+    }
+}
+
+pub(super) fn batch(shard: i32) -> Key {
+    Key::shard_state(BATCH, shard, &[])
+}
+
+pub(super) fn path(shard: i32, resource: AccountingResource) -> Key {
+    Key::shard_state(PATH, shard, &[resource.name()])
+}
+
+pub(super) fn brake(shard: i32, resource: AccountingResource) -> Key {
+    Key::shard_state(BRAKE, shard, &[resource.name()])
+}
+
+pub(super) fn rebuild(shard: i32) -> Key {
+    Key::shard_state(REBUILD, shard, &[])
+}
+
+pub(super) fn probe(shard: i32, list: List) -> Key {
+    Key::shard_state(PROBE, shard, &[list.name()])
+}
+
+/// Its value.
+pub(super) fn json(value: &impl Serialize) -> Bytes {
+    serde_json::json!(value).to_string().into()
+}
+
+/// What the state topic says of a shard.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// By key.
+    pub(super) parked: BTreeMap<String, Parked>,
+    pub(super) paths: Vec<AccountingResource>,
+    pub(super) brakes: Vec<(AccountingResource, i64, u64)>,
+    /// The last batch that was committed.
+    pub(super) batch: Option<String>,
+    /// Its fences are being made anew.
+    pub(super) rebuilds: bool,
+    pub(super) probes: BTreeMap<List, Probe>,
+    /// What was read of lists, in order.
+    pub(super) pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
+    /// How far its runs are.
+    pub(super) progress: BTreeMap<RunId, Progress>,
+}
+
+impl Known {
+    /// Takes a record over; says what is strange about it. `grant` is the one that is read with, `connector` whose runs count.
+    pub(super) fn apply(
+        &mut self,
+        shard: i32,
+        key: &str,
+        value: Option<&Bytes>,
+        grant: &str,
+        connector: &str,
+    ) -> Result<(), String> {
+        if Parked::subject(shard, key)?.is_some() {
+            match value.map(|value| Parked::parse(shard, key, value)).transpose()?.flatten() {
+                Some(parked) => drop(self.parked.insert(key.to_owned(), parked)),
+                None => drop(self.parked.remove(key)),
+            }
+            return Ok(());
+        }
+        let parts = Key::parts(key).map_err(|error| error.to_string())?;
+        let own = shard.to_string();
+        let [kind, number, rest @ ..] = &parts[..] else { return Ok(()) };
+        if *number != own {
+            return Ok(());
+        }
+        let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+        match (kind.as_str(), &rest[..], value) {
+            (BATCH, [], Some(value)) => self.batch = Some(read::<Mark>(value)?.id),
+            (PATH, [resource], Some(value)) => {
+                let is_own = read::<Path>(value)?.grant == grant;
+                self.paths.extend(resource.parse::<AccountingResource>().ok().filter(|_| is_own));
+            }
+            (BRAKE, [resource], Some(value)) => {
+                let Brake { since, count } = read(value)?;
+                let resource = resource.parse::<AccountingResource>().ok();
+                self.brakes.extend(resource.map(|resource| (resource, since, count)));
+            }
+            (REBUILD, [], value) => self.rebuilds = value.is_some(),
+            (PROBE, [list], value) => {
+                let Ok(list) = list.parse::<List>() else { return Ok(()) };
+                match value {
+                    Some(value) => drop(self.probes.insert(list, read(value)?)),
+                    None => drop(self.probes.remove(&list)),
+                }
+            }
+            (PAGE, [run, asked_at, list, company @ .., n], value) => {
+                self.page((run, asked_at), list, company, n, value)?;
+            }
+            (Progress::KIND, [of, run], value) if *of == connector => {
+                let run = RunId::new(*run).map_err(|error| error.to_string())?;
+                match value {
+                    Some(value) => drop(self.progress.insert(run, read(value)?)),
+                    None => drop(self.progress.remove(&run)),
+                }
+            }
+            // Somebody else's.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn page(
+        &mut self,
+        (run, asked_at): (&str, &str),
+        list: &str,
+        company: &[&str],
+        n: &str,
+        value: Option<&Bytes>,
+    ) -> Result<(), String> {
+        let broken = |error: crate::model::Error| error.to_string();
+        let company = match company {
+            [] => None,
+            [one] => Some(CompanyId::new(*one).map_err(broken)?),
+            _ => return Err("its key has too many parts".to_owned()),
+        };
+        let (run, list) = (RunId::new(run).map_err(broken)?, list.parse::<List>().map_err(broken)?);
+        let asked_at = asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?;
+        let n: u64 = n.parse().map_err(|_| format!("{n} is no number of a page"))?;
+        let pages = self.pages.entry(Collection { run, asked_at, list, company }).or_default();
+        match value {
+            Some(value) => drop(pages.insert(n, value.clone())),
+            None => drop(pages.remove(&n)),
+        }
+        self.pages.retain(|_, pages| !pages.is_empty());
+        Ok(())
+    }
+}
+
+fn read<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(value).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(known: &mut Known, key: &Key, value: Option<&str>) -> Result<(), String> {
+        let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
+        known.apply(3, key.as_str(), value.as_ref(), "grant", "records")
+    }
+
+    #[test]
+    fn what_was_read_of_a_list_is_kept_by_collection_and_order_and_forgotten_with_its_last_page() {
+        let mut known = Known::default();
+        let run = RunId::new("repair/h/x").unwrap();
+        let asked_at = 5;
+        let all = Collection { run: run.clone(), asked_at, list: List::Companies, company: None };
+        let one = Collection { run, asked_at, list: List::Customers, company: CompanyId::new("a/b").ok() };
+        for (collection, n) in [(&all, 1), (&one, 10), (&one, 9)] {
+            apply(&mut known, &collection.page(3, n), Some("{}")).unwrap();
+        }
+
+        let numbers: Vec<u64> = known.pages[&one].keys().copied().collect();
+        assert_eq!((known.pages.len(), numbers), (2, vec![9, 10]));
+
+        apply(&mut known, &all.page(3, 1), None).unwrap();
+        assert_eq!(known.pages.keys().collect::<Vec<_>>(), [&one]);
+        apply(&mut known, &one.page(4, 11), Some("{}")).unwrap();
+        assert_eq!(known.pages[&one].len(), 2, "of another shard");
+    }
+
+    #[test]
+    fn each_kind_reads_back_as_it_is_written_and_what_is_broken_is_told() {
+        let mut known = Known::default();
+        let charges = AccountingResource::Charges;
+        let text = |value: Bytes| String::from_utf8(value.to_vec()).unwrap();
+        let mark = text(json(&Mark { id: "b-1".into() }));
+        apply(&mut known, &batch(3), Some(&mark)).unwrap();
+        for grant in ["grant", "another"] {
+            let value = text(json(&Path { grant: grant.into(), at: 1 }));
+            apply(&mut known, &path(3, charges), Some(&value)).unwrap();
+        }
+        apply(&mut known, &brake(3, charges), Some(&text(json(&Brake { since: 5, count: 2 })))).unwrap();
+        apply(&mut known, &rebuild(3), Some("{}")).unwrap();
+        apply(&mut known, &probe(3, List::Customers), Some(&text(json(&Probe { thin: true, at: 7 }))))
+            .unwrap();
+
+        assert_eq!((known.batch.as_deref(), known.rebuilds), (Some("b-1"), true));
+        assert_eq!((&known.paths[..], &known.brakes[..]), (&[charges][..], &[(charges, 5, 2)][..]));
+        assert_eq!(known.probes[&List::Customers], Probe { thin: true, at: 7 });
+        assert!(apply(&mut known, &batch(3), Some("{")).is_err());
+        assert!(apply(&mut known, &brake(3, charges), Some("{}")).is_err());
+    }
+}
