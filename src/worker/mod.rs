@@ -22,6 +22,7 @@
 
 pub mod access;
 pub mod arbiter;
+pub mod certificates;
 pub mod cluster;
 pub mod declared;
 mod fresh;
@@ -36,6 +37,7 @@ pub mod records;
 pub mod rest;
 mod scrape;
 pub mod service;
+pub mod snapshots;
 pub mod state;
 pub mod supervisor;
 pub mod topics;

@@ -31,6 +31,9 @@ pub enum Error {
     /// The name is taken: 409.
     #[error("Connector {0} already exists")]
     AlreadyExists(String),
+    /// Something that is there stands against it: 409. Trying again does not help until that has changed.
+    #[error("{0}")]
+    Conflict(String),
     /// Somebody else changed the same thing while this request ran, or kept writing: 409, trying again helps.
     #[error(
         "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config change)"
@@ -52,6 +55,14 @@ pub enum Error {
         /// What Kafka said.
         #[source]
         source: Box<kafka::Error>,
+    },
+    /// The schema registry did not do its part: 503.
+    #[error("{doing}: {told}")]
+    Registry {
+        /// What was attempted.
+        doing: &'static str,
+        /// What it said.
+        told: String,
     },
     /// The provider could not be asked: 502.
     #[error("the provider could not be asked: {0}")]
@@ -77,9 +88,9 @@ impl Error {
         match self {
             Self::BadRequest(_) | Self::Invalid { .. } => 400,
             Self::NotFound(_) => 404,
-            Self::AlreadyExists(_) | Self::Stale => 409,
+            Self::AlreadyExists(_) | Self::Conflict(_) | Self::Stale => 409,
             Self::Kafka { source, .. } if source.retry().is_retriable() => 503,
-            Self::Starting { .. } => 503,
+            Self::Starting { .. } | Self::Registry { .. } => 503,
             Self::Provider(_) => 502,
             Self::Kafka { .. } | Self::TimedOut { .. } | Self::Internal { .. } => 500,
         }
@@ -89,12 +100,17 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Stale | Self::Starting { .. } | Self::TimedOut { .. } | Self::Provider(_) => Retry::Later,
+            Self::Stale
+            | Self::Starting { .. }
+            | Self::TimedOut { .. }
+            | Self::Registry { .. }
+            | Self::Provider(_) => Retry::Later,
             Self::Kafka { source, .. } => source.retry(),
             Self::NotFound(_)
             | Self::BadRequest(_)
             | Self::Invalid { .. }
             | Self::AlreadyExists(_)
+            | Self::Conflict(_)
             | Self::Internal { .. } => Retry::Never,
         }
     }
@@ -148,6 +164,7 @@ mod tests {
             (Error::BadRequest(String::new()), 400),
             (Error::Invalid { class: String::new(), errors: Vec::new() }, 400),
             (Error::AlreadyExists("a".to_owned()), 409),
+            (Error::Conflict(String::new()), 409),
             (arbiter::Error::Conflict { attempts: 3 }.into(), 409),
             (arbiter::Error::Refused(Error::Stale).into(), 409),
             (arbiter::Error::Kafka(deadline()).into(), 503),

@@ -27,6 +27,8 @@ mod loggers;
 mod offsets;
 mod rivals;
 mod shapes;
+mod snapshots;
+mod sources;
 mod subscriptions;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -39,6 +41,8 @@ use self::{
     limits::Limits,
     loggers::Followed,
     shapes::{connector_state, task_state},
+    snapshots::Asking,
+    sources::within,
 };
 pub use self::{
     declarations::{Declaration, DeclarationInfo, Drift, Finding, Sighting},
@@ -48,6 +52,10 @@ pub use self::{
     shapes::{
         ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
         TaskInfo, TaskState, TopicNames, Topics,
+    },
+    snapshots::{
+        CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, RunInfo,
+        RunRequest, RunsInfo, Shards, Snapshots, Told,
     },
     subscriptions::{
         GapInfo, Ledgers, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,
@@ -110,6 +118,8 @@ pub struct Parts {
     pub cluster_id: Option<String>,
     /// What subscriptions and gaps are shown from; `None` where nobody follows them.
     pub subscriptions: Option<Subscribing>,
+    /// What runs and certificates are shown from; `None` where nobody follows them.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
 }
 
 /// See the module's head. Cheap to clone.
@@ -119,6 +129,7 @@ pub struct Herder {
     followed: Arc<Followed>,
     sight: Arc<Sight>,
     limits: Arc<Limits>,
+    asking: Asking,
 }
 
 impl Herder {
@@ -130,6 +141,7 @@ impl Herder {
             followed: Arc::default(),
             sight: Arc::default(),
             limits: Arc::default(),
+            asking: Arc::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a state topic says of subscriptions, by connector.
+//! What a state topic says of subscriptions and runs, by connector.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,11 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     kafka::Received,
-    model::{Accepted, Acknowledge, Done, Gap, Heard, Key, Nonce, Paces, Repair, Start, Subscription, Wish},
+    model::{
+        Accepted, Acknowledge, Done, Gap, Heard, Key, Nonce, Order, Paces, Progress, Repair, Run, RunId,
+        Start, Subscription, Wish,
+    },
+    snapshot::Runs,
     webhooks::subscriptions::Ledger,
     worker::state::{Apply, configs::WRITE_HEADER},
 };
@@ -15,10 +19,11 @@ use crate::{
 /// Writes that are remembered, for those who wait for theirs.
 const WRITES: usize = 256;
 
-/// All of a state topic that is about subscriptions. What else is in it is passed over.
+/// All of a state topic that is about subscriptions and runs. What else is in it is passed over.
 #[derive(Debug, Clone, Default)]
 pub struct Book {
     connectors: BTreeMap<String, Ledger>,
+    runs: BTreeMap<String, Runs>,
     /// Ids of writes, and how many records of each were read; the latest last.
     writes: VecDeque<(Bytes, usize)>,
 }
@@ -33,6 +38,17 @@ impl Book {
     /// Every connector that anything is said of.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Ledger)> {
         self.connectors.iter().map(|(name, ledger)| (name.as_str(), ledger))
+    }
+
+    /// What is said of a connector's runs.
+    #[must_use]
+    pub fn runs_of(&self, connector: &str) -> Option<&Runs> {
+        self.runs.get(connector)
+    }
+
+    /// Every connector that has a run.
+    pub fn iter_runs(&self) -> impl Iterator<Item = (&str, &Runs)> {
+        self.runs.iter().map(|(name, runs)| (name.as_str(), runs))
     }
 
     /// Whether so many records of a write have been read.
@@ -54,10 +70,56 @@ impl Book {
     /// Takes a record over; says what is strange about it.
     fn take(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), String> {
         let parts = Key::parts(key).map_err(|error| error.to_string())?;
-        let (Some(kind), Some(connector)) = (parts.first(), parts.get(1)) else { return Ok(()) };
-        let rest: Vec<&str> = parts.iter().skip(2).map(String::as_str).collect();
-        let ledger = self.connectors.entry(connector.clone()).or_default();
-        let taken = match (kind.as_str(), &rest[..]) {
+        let texts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        match texts[..] {
+            [Run::KIND | Order::KIND, connector, run] => self.take_run(texts[0], connector, run, None, value),
+            // The second part is the shard: these are in its partition.
+            [Progress::KIND, shard, connector, run] => {
+                let shard = shard.parse().map_err(|_| "its key has no number of a shard".to_owned())?;
+                self.take_run(texts[0], connector, run, Some(shard), value)
+            }
+            [kind, connector, ref rest @ ..] => self.take_subscription(key, kind, connector, rest, value),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_run(
+        &mut self,
+        kind: &str,
+        connector: &str,
+        run: &str,
+        shard: Option<i32>,
+        value: Option<&[u8]>,
+    ) -> Result<(), String> {
+        let id = RunId::new(run).map_err(|error| error.to_string())?;
+        let runs = self.runs.entry(connector.to_owned()).or_default();
+        let taken = match (kind, shard) {
+            (Progress::KIND, Some(shard)) => {
+                let progress = value.map(read::<Progress>).transpose();
+                progress.and_then(|progress| put(&mut runs.progress, (id, shard), progress))
+            }
+            (Order::KIND, _) => {
+                let order = value.map(read::<Order>).transpose();
+                order.and_then(|order| put(&mut runs.orders, id, order))
+            }
+            _ => value.map(read::<Run>).transpose().and_then(|run| put(&mut runs.runs, id, run)),
+        };
+        if runs.is_empty() {
+            self.runs.remove(connector);
+        }
+        taken
+    }
+
+    fn take_subscription(
+        &mut self,
+        key: &str,
+        kind: &str,
+        connector: &str,
+        rest: &[&str],
+        value: Option<&[u8]>,
+    ) -> Result<(), String> {
+        let ledger = self.connectors.entry(connector.to_owned()).or_default();
+        let taken = match (kind, rest) {
             ("subscription", [nonce]) => {
                 nonce.parse::<Nonce>().map_err(|error| error.to_string()).and_then(|nonce| {
                     put(&mut ledger.subscriptions, nonce, value.map(read::<Subscription>).transpose()?)
@@ -202,6 +264,59 @@ mod tests {
         assert_eq!(ledger.gaps.len() + ledger.repairs.len() + ledger.subscriptions.len(), 3);
     }
 
+    /// The records of a run of `a/b`, with their keys.
+    fn run_records() -> Vec<(Key, String)> {
+        let id = RunId::new("2026/1").unwrap();
+        let run =
+            r#"{"connector":"a/b","id":"2026/1","lists":["payroll"],"requestedBy":"rest","requestedAt":1}"#;
+        let progress = |shard: i32| {
+            format!(
+                r#"{{"connector":"a/b","run":"2026/1","shard":{shard},"state":"running","lists":1,"ended":0,
+                "certified":0,"pages":1,"rows":2,"published":3,"vanished":0,"startedAt":4,"updatedAt":5}}"#
+            )
+        };
+        vec![
+            (Run::key_of("a/b", &id), run.to_owned()),
+            (Order::key("a/b", &id), r#"{"wanted":"paused","at":2}"#.to_owned()),
+            (Progress::key_of(0, "a/b", &id), progress(0)),
+            (Progress::key_of(3, "a/b", &id), progress(3)),
+        ]
+    }
+
+    #[test]
+    fn a_run_an_order_and_the_progress_of_each_shard_are_the_connectors() {
+        let mut book = Book::default();
+
+        for (key, value) in run_records() {
+            apply(&mut book, key.as_str(), Some(&value));
+        }
+
+        let runs = book.runs_of("a/b").unwrap();
+        let id = RunId::new("2026/1").unwrap();
+        assert_eq!(runs.runs.keys().collect::<Vec<_>>(), [&id]);
+        assert_eq!(runs.wanted(&id), crate::model::Wanted::Paused);
+        assert_eq!(runs.progress.keys().map(|(_, shard)| *shard).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(
+            (book.iter().count(), book.iter_runs().count()),
+            (0, 1),
+            "no shard is taken for a connector"
+        );
+    }
+
+    #[test]
+    fn a_connector_whose_runs_are_removed_has_none() {
+        let mut book = Book::default();
+        for (key, value) in run_records() {
+            apply(&mut book, key.as_str(), Some(&value));
+        }
+
+        for (key, _) in run_records() {
+            apply(&mut book, key.as_str(), None);
+        }
+
+        assert_eq!(book.iter_runs().count(), 0);
+    }
+
     #[test]
     fn a_connector_of_which_everything_is_removed_is_not_there_any_more() {
         let mut book = Book::default();
@@ -222,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_about_subscriptions_or_cannot_be_read_changes_nothing() {
+    fn what_is_about_something_else_or_cannot_be_read_changes_nothing() {
         let mut book = Book::default();
 
         for (key, value) in [
@@ -233,11 +348,17 @@ mod tests {
             ("gap/h/spool/5", Some("[]")),
             ("%zz", Some("{}")),
             ("run/h/schedule/5", Some("{}")),
+            ("progress/h/3/r", Some("{}")),
+            ("progress/3/h/r", Some("{}")),
+            ("progress/3/h", Some("{}")),
+            ("snapshot/h/r", Some("{}")),
+            ("snapshot/h/", Some("{}")),
+            ("order/h/r", Some(r#"{"wanted":"else","at":1}"#)),
         ] {
             apply(&mut book, key, value);
         }
 
-        assert_eq!(book.iter().count(), 0, "{book:?}");
+        assert_eq!((book.iter().count(), book.iter_runs().count()), (0, 0), "{book:?}");
     }
 
     #[test]

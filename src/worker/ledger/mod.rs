@@ -1,20 +1,21 @@
-//! What `{prefix}.state` says of subscriptions, for everybody on this worker, and the two ways to write it.
+//! What `{prefix}.state` says of subscriptions and runs, for everybody on this worker, and the two ways to write it.
 //!
 //! ```text
-//! {prefix}.state ─▶ Tail<Book> ─▶ Handle: read, changes ─▶ reconciler, REST, metrics
+//! {prefix}.state ─▶ Tail<Book> ─▶ Handle: read, read_runs, changes ─▶ reconciler, REST, metrics
 //!        ▲                           ├─ writer: transactions, fenced ◀── the reconciler, one of each connector
 //!        └───────────────────────────┴─ put: single records ◀── people, by REST on any worker
 //! ```
 //!
-//! - Followed from the start are the prefixes of all `WebhookSource` connectors that are not stopped, up to [`EAGER`]; others
-//!   once somebody asks. A topic that is not there yet is looked for again; nobody but the task creates it.
-//! - A wish and an accepted gap are written by a plain producer, acknowledged by all copies: the transactional id is the
+//! - Followed from the start are the prefixes of all `WebhookSource` and `RecordSource` connectors that are not stopped, up to
+//!   [`EAGER`]; others once somebody asks. A topic that is not there yet is looked for again; nobody but the task creates it.
+//! - A wish, an accepted gap, a run and an order about it are written by a plain producer, acknowledged by all copies: the transactional id is the
 //!   reconciler's, and whoever took it for one record would fence that. One record is whole or not there by itself.
 //! - Every worker reads the same, so every worker shows the same.
 //!
 //! On failure: while Kafka is away what was read before is shown; a prefix that cannot be followed is tried again.
 
 mod book;
+mod measure;
 mod writer;
 
 use std::{
@@ -25,6 +26,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
@@ -42,10 +44,11 @@ use crate::{
         connector::{Class, TargetState, keys},
     },
     kafka::{self, Admin, Lease, Producer, ProducerOptions, Shards, partition_of},
-    metrics::live::{self, Page},
-    model::{EncodedRecord, GapCause, Moment, Partitioning, Phase, Topic, TopicPrefix},
+    metrics::live::Page,
+    model::{EncodedRecord, Key, Moment, Partitioning, Topic, TopicPrefix},
     pipeline::{self, Layout, open_state},
-    webhooks::subscriptions::{Change, Ledger},
+    snapshot::Runs,
+    webhooks::subscriptions::Ledger,
 };
 
 /// Prefixes that are followed before anybody asks.
@@ -186,14 +189,17 @@ impl Ledgers {
         }
     }
 
-    /// Puts subscriptions and gaps on a page of metrics, by connector.
+    /// Puts subscriptions, gaps and runs on a page of metrics, by connector.
     pub fn measure(&self, page: &mut Page) {
         let handles: Vec<Handle> = self.slots().values().map(|slot| slot.handle.clone()).collect();
         let now = Moment::now().micros();
         for handle in handles {
             handle.tail.read(|book| {
                 for (connector, ledger) in book.iter() {
-                    measure(page, connector, ledger, now);
+                    measure::subscriptions(page, connector, ledger, now);
+                }
+                for (connector, runs) in book.iter_runs() {
+                    measure::runs(page, connector, runs, handle.shards());
                 }
             });
         }
@@ -275,12 +281,13 @@ impl fmt::Debug for Ledgers {
     }
 }
 
-/// Configurations of every `WebhookSource` that is not stopped, in the order of their names.
+/// Configurations of every connector that is not stopped and has a state topic, in the order of their names.
 fn sources(configs: &Configs) -> Vec<Arc<Properties>> {
     let wants = |connector: &&super::state::configs::Connector| {
         let class = connector.config.get(keys::CONNECTOR_CLASS.name);
         let class = class.and_then(|class| Class::parse(class));
-        class == Some(Class::WebhookSource) && connector.target != TargetState::Stopped
+        matches!(class, Some(Class::WebhookSource | Class::RecordSource))
+            && connector.target != TargetState::Stopped
     };
     configs.connectors().values().filter(wants).map(|connector| Arc::clone(&connector.config)).collect()
 }
@@ -291,25 +298,6 @@ fn limit(slots: &mut BTreeMap<String, Slot>) {
         let oldest = slots.iter().filter(|(_, slot)| !slot.wanted).min_by_key(|(_, slot)| slot.used);
         let Some(prefix) = oldest.map(|(prefix, _)| prefix.clone()) else { return };
         slots.remove(&prefix);
-    }
-}
-
-fn measure(page: &mut Page, connector: &str, ledger: &Ledger, now: i64) {
-    for family in ["accounting", "invoicing"] {
-        for phase in Phase::ALL.into_iter().filter(|phase| phase.may_live()) {
-            let is_one =
-                |one: &&crate::model::Subscription| one.target.family() == family && one.phase == phase;
-            let count = ledger.subscriptions.values().filter(is_one).count();
-            page.put(&live::SUBSCRIPTIONS, &[connector, family, phase.name()], count as f64);
-        }
-    }
-    for cause in GapCause::ALL {
-        let open = ledger.gaps.values().filter(|gap| gap.cause == cause && !gap.state.is_over());
-        let opened: Vec<i64> = open.map(|gap| gap.opened_at).collect();
-        let Some(oldest) = opened.iter().min() else { continue };
-        page.put(&live::GAPS_OPEN, &[connector, cause.label()], opened.len() as f64);
-        let age = now.saturating_sub(*oldest).max(0) as f64 / 1e6;
-        page.put(&live::GAP_OPEN_SECONDS, &[connector, cause.label()], age);
     }
 }
 
@@ -342,6 +330,32 @@ impl Handle {
     #[must_use]
     pub fn ledger(&self, connector: &str) -> Ledger {
         self.read(connector, Ledger::clone)
+    }
+
+    /// All that is said of every connector of the prefix.
+    #[must_use]
+    pub fn ledgers(&self) -> BTreeMap<String, Ledger> {
+        self.tail.read(|book| book.iter().map(|(name, ledger)| (name.to_owned(), ledger.clone())).collect())
+    }
+
+    /// Looks at what is said of a connector's runs, which is nothing where nobody has asked for any.
+    pub fn read_runs<T>(&self, connector: &str, look: impl FnOnce(&Runs) -> T) -> T {
+        self.tail.read(|book| match book.runs_of(connector) {
+            Some(runs) => look(runs),
+            None => look(&Runs::default()),
+        })
+    }
+
+    /// All that is said of a connector's runs.
+    #[must_use]
+    pub fn runs(&self, connector: &str) -> Runs {
+        self.read_runs(connector, Runs::clone)
+    }
+
+    /// Shards there are: partitions of the state topic.
+    #[must_use]
+    pub fn shards(&self) -> i32 {
+        self.tail.partitions()
     }
 
     /// A number that rises with every change of the topic.
@@ -383,11 +397,12 @@ impl Handle {
         Writer::take(self.clone(), connector, shards, lease).await
     }
 
-    /// Writes a single record that needs no fence, and waits until it has been read: what people wish or have taken note of.
+    /// Writes a single record that needs no fence, and waits until it has been read: what people wish, ask for or have taken
+    /// note of. Without a value what stands under the key is removed.
     ///
     /// # Errors
     /// Kafka did not take it in time. It may be there all the same; reading the ledger tells.
-    pub async fn put(&self, connector: &str, change: &Change) -> Result<(), Error> {
+    pub async fn put(&self, key: &Key, value: Option<&Value>) -> Result<(), Error> {
         let failed = |source| Error::Kafka { prefix: self.prefix.to_string(), source };
         let late = || {
             let action = format!("write to {}", self.tail.topic());
@@ -400,15 +415,14 @@ impl Handle {
             *producer = Some(Producer::new(&self.kafka, &options).map_err(failed)?);
         }
         let Some(sender) = &*producer else { return Err(failed(late())) };
-        let sent = sender.send(self.encoded(connector, change)).map_err(|refused| failed(refused.error))?;
+        let sent = sender.send(self.encoded(key, value)).map_err(|refused| failed(refused.error))?;
         drop(producer);
         let left = || end.saturating_duration_since(Instant::now());
         let ack = timeout(left(), sent).await.map_err(|_| failed(late()))?.map_err(failed)?;
         self.tail.read_past(ack.partition, ack.offset, left()).await.map_err(failed)
     }
 
-    fn encoded(&self, connector: &str, change: &Change) -> EncodedRecord {
-        let key = change.key(connector);
+    fn encoded(&self, key: &Key, value: Option<&Value>) -> EncodedRecord {
         let partition = match key.partitioning() {
             Partitioning::By(bytes) => partition_of(bytes, self.tail.partitions()),
             Partitioning::Shard(shard) => shard,
@@ -417,7 +431,7 @@ impl Handle {
             topic: Arc::clone(self.tail.topic()),
             partition,
             key: Bytes::copy_from_slice(key.as_str().as_bytes()),
-            value: change.value().map(|value| Bytes::from(value.to_string())),
+            value: value.map(|value| Bytes::from(value.to_string())),
             headers: Vec::new(),
             timestamp_ms: None,
         }

@@ -103,7 +103,7 @@ impl Writer {
     }
 
     fn encoded(&self, change: &Change, id: &Bytes) -> EncodedRecord {
-        let mut record = self.handle.encoded(&self.connector, change);
+        let mut record = self.handle.encoded(&change.key(&self.connector), change.value().as_ref());
         record.headers.push((WRITE_HEADER, id.clone()));
         record
     }

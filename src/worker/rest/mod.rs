@@ -1,4 +1,5 @@
-//! Kafka Connect's REST API over the [`super::herder`], and what is ours beside it: declarations, subscriptions, gaps.
+//! Kafka Connect's REST API over the [`super::herder`], and what is ours beside it: declarations, subscriptions,
+//! gaps, snapshots, certificates.
 //!
 //! ```text
 //! request ─▶ guard (limits, origin, who, role) ─▶ route ─▶ Accept ─▶ body, name, query ─▶ herder ─▶ JSON
@@ -21,6 +22,7 @@ mod loggers;
 mod plugins;
 mod request;
 mod security;
+mod snapshots;
 mod subscriptions;
 
 use std::time::Duration;
@@ -46,7 +48,7 @@ pub const DEADLINE: Duration = Duration::from_millis(9500);
 
 /// The paths of the API.
 pub fn router(herder: Herder) -> Router {
-    let routes: [(&str, MethodRouter<Herder>); 28] = [
+    let routes: [(&str, MethodRouter<Herder>); 34] = [
         ("/connectors", get(connectors::list).post(connectors::create)),
         ("/connectors/{name}", get(connectors::info).delete(connectors::delete)),
         (
@@ -76,6 +78,12 @@ pub fn router(herder: Herder) -> Router {
         ("/connectors/{name}/subscriptions/remove", post(subscriptions::remove)),
         ("/connectors/{name}/gaps", get(subscriptions::gaps)),
         ("/connectors/{name}/gaps/accept", post(subscriptions::accept_gap)),
+        ("/connectors/{name}/snapshots", get(snapshots::list).post(snapshots::start)),
+        ("/connectors/{name}/snapshots/{run}", get(snapshots::one)),
+        ("/connectors/{name}/snapshots/{run}/pause", put(snapshots::pause)),
+        ("/connectors/{name}/snapshots/{run}/resume", put(snapshots::resume)),
+        ("/connectors/{name}/snapshots/{run}/stop", put(snapshots::stop)),
+        ("/connectors/{name}/certificates", get(snapshots::certificates)),
         ("/connector-plugins", get(plugins::list)),
         ("/connector-plugins/{plugin}/config", get(plugins::config)),
         ("/connector-plugins/{plugin}/config/validate", put(plugins::validate)),

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     body,
-    extract::{FromRequest, FromRequestParts, RawPathParams, Request},
+    extract::{FromRequest, FromRequestParts, OptionalFromRequest, RawPathParams, Request},
     http::{HeaderMap, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
@@ -20,7 +20,7 @@ use super::answer::Refusal;
 use crate::{
     config::connector::{TargetState, coerce},
     worker::{
-        herder::{Offset, Offsets, Patch},
+        herder::{Offset, Offsets, Patch, RunRequest},
         state::configs::Properties,
     },
 };
@@ -37,18 +37,35 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
-        let json = content_type(request.headers())
-            .is_none_or(|found| found.eq_ignore_ascii_case("application/json"));
-        if !json {
-            return Err(Refusal::new(415, "HTTP 415 Unsupported Media Type"));
-        }
-        let late = |_| Refusal::new(408, "the body did not arrive in time");
-        let bytes = timeout(BODY_TIME, read(request.into_body())).await.map_err(late)??;
-        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            Refusal::bad_request(format!("the body is not JSON (line {line}, column {column})"))
-        })
+        parsed(&arrived(request).await?)
     }
+}
+
+impl<S: Send + Sync> OptionalFromRequest<S> for Body {
+    type Rejection = Refusal;
+
+    /// None where nothing was sent.
+    async fn from_request(request: Request, _: &S) -> Result<Option<Self>, Refusal> {
+        let bytes = arrived(request).await?;
+        if bytes.is_empty() { Ok(None) } else { parsed(&bytes).map(Some) }
+    }
+}
+
+async fn arrived(request: Request) -> Result<Vec<u8>, Refusal> {
+    let json =
+        content_type(request.headers()).is_none_or(|found| found.eq_ignore_ascii_case("application/json"));
+    if !json {
+        return Err(Refusal::new(415, "HTTP 415 Unsupported Media Type"));
+    }
+    let late = |_| Refusal::new(408, "the body did not arrive in time");
+    timeout(BODY_TIME, read(request.into_body())).await.map_err(late)?
+}
+
+fn parsed(bytes: &[u8]) -> Result<Body, Refusal> {
+    serde_json::from_slice(bytes).map(Body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        Refusal::bad_request(format!("the body is not JSON (line {line}, column {column})"))
+    })
 }
 
 impl Body {
@@ -125,6 +142,25 @@ impl Body {
         Ok(id)
     }
 
+    /// What a run shall read, in `{"id", "kind", "lists", "companies", "incremental"}`; each may be left out.
+    pub(super) fn run(self) -> Result<RunRequest, Refusal> {
+        let mut members = self.object()?;
+        let incremental = match members.remove("incremental") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(incremental)) => incremental,
+            Some(_) => return Err(Refusal::bad_request("incremental must be true or false")),
+        };
+        let request = RunRequest {
+            id: text(members.remove("id"), "id")?,
+            kind: text(members.remove("kind"), "kind")?,
+            lists: texts(members.remove("lists"), "lists")?,
+            companies: texts(members.remove("companies"), "companies")?,
+            incremental,
+        };
+        nothing_else(&members, "id, kind, lists, companies and incremental")?;
+        Ok(request)
+    }
+
     fn object(self) -> Result<Map<String, Value>, Refusal> {
         match self.0 {
             Value::Object(members) => Ok(members),
@@ -135,6 +171,9 @@ impl Body {
 
 /// The name in a path: `{name}`, `{plugin}` or `{logger}`.
 pub(super) struct Name(pub(super) String);
+
+/// The run in a path: `{run}`.
+pub(super) struct Run(pub(super) String);
 
 /// The number in a path: `{task}`.
 pub(super) struct TaskNumber(pub(super) u32);
@@ -149,6 +188,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
         let captured = captured(parts, state).await?;
         let name = ["name", "plugin", "logger"].iter().find_map(|key| captured.get(*key));
         name.filter(|name| !name.is_empty()).cloned().map(Self).ok_or_else(Refusal::no_path)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Run {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let captured = captured(parts, state).await?;
+        captured.get("run").filter(|run| !run.is_empty()).cloned().map(Self).ok_or_else(Refusal::no_path)
     }
 }
 
@@ -177,6 +225,11 @@ impl Query {
         let values: Vec<&str> =
             self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect();
         (!values.is_empty()).then_some(values)
+    }
+
+    /// The first value of a parameter that is not empty.
+    pub(super) fn one(&self, name: &str) -> Option<String> {
+        self.all(name)?.first().filter(|value| !value.is_empty()).map(|value| (*value).to_owned())
     }
 
     /// A boolean as Java reads it: anything but `true` is false.
@@ -264,6 +317,28 @@ fn offset(value: Value, index: usize) -> Result<Offset, Refusal> {
         return refuse(" must hold texts, numbers and booleans only");
     }
     Ok(Offset { partition, offset })
+}
+
+fn text(value: Option<Value>, name: &str) -> Result<Option<String>, Refusal> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(Refusal::bad_request(format!("{name} must be text"))),
+    }
+}
+
+fn texts(value: Option<Value>, name: &str) -> Result<Option<Vec<String>>, Refusal> {
+    let told = || Refusal::bad_request(format!("{name} must be a JSON array of texts"));
+    let all = match value {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(all)) => all,
+        Some(_) => return Err(told()),
+    };
+    let each = all.into_iter().map(|one| match one {
+        Value::String(text) => Ok(text),
+        _ => Err(told()),
+    });
+    each.collect::<Result<_, _>>().map(Some)
 }
 
 fn nothing_else(members: &Map<String, Value>, known: &str) -> Result<(), Refusal> {

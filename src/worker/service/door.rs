@@ -16,6 +16,7 @@ use crate::{
         ledger::{self, Handle, Ledgers},
         plugins::Failure,
         reconciler::{Desk, Look, Planned, look},
+        snapshots::refused,
         state::configs::Properties,
     },
 };
@@ -46,7 +47,7 @@ impl herder::Ledgers for Door {
 
     async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Ledger, Error> {
         let Some(handle) = self.handle(prefix).await? else { return Ok(Ledger::default()) };
-        handle.read_to_end(FRESH).await.map_err(|error| unreadable(READING, error))?;
+        handle.read_to_end(FRESH).await.map_err(|error| refused(READING, error))?;
         Ok(handle.ledger(connector))
     }
 
@@ -71,7 +72,8 @@ impl herder::Ledgers for Door {
                 format!("the state topic of prefix {prefix} is not there yet: the connector's task makes it");
             return Err(Error::NotFound(told));
         };
-        handle.put(connector, &change).await.map_err(|error| unreadable("write to the state topic", error))
+        let written = handle.put(&change.key(connector), change.value().as_ref()).await;
+        written.map_err(|error| refused("write to the state topic", error))
     }
 }
 
@@ -79,23 +81,13 @@ const READING: &str = "read the state topic";
 
 impl Door {
     async fn handle(&self, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
-        self.ledgers.of(prefix).await.map_err(|error| unreadable(READING, error))
+        self.ledgers.of(prefix).await.map_err(|error| refused(READING, error))
     }
 }
 
 impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Door").field("ledgers", &self.ledgers).finish_non_exhaustive()
-    }
-}
-
-fn unreadable(doing: &'static str, error: ledger::Error) -> Error {
-    match error {
-        ledger::Error::Kafka { source, .. } => Error::Kafka { doing, source: Box::new(source) },
-        ledger::Error::Topic(source) => {
-            tracing::error!(error = %Chain(&source), "the state topic cannot be used");
-            Error::Internal { doing: "use the state topic" }
-        }
     }
 }
 

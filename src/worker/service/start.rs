@@ -23,6 +23,7 @@ use crate::{
         records::Store,
         rest,
         scrape::Scrape,
+        snapshots,
         state::{
             State, Tail,
             configs::Configs,
@@ -156,6 +157,12 @@ impl Service {
                 }),
                 advertised_url: worker.webhook.advertised_url.clone(),
             }),
+            snapshots: Some(snapshots::Desk::new(
+                ledgers.clone(),
+                worker.kafka.clone(),
+                admin.clone(),
+                self.ids.registry().clone(),
+            )),
         });
         let (follower, cancel) = (herder.clone(), self.cancel.clone());
         let following = self.tasks.spawn(async move { follower.follow_loggers(cancel).await });

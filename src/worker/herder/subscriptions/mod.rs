@@ -18,25 +18,19 @@ mod words;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use async_trait::async_trait;
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, timeout},
-};
+use tokio::time::Instant;
 use url::Url;
 
 pub use self::view::{
     GapInfo, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, SubscriptionInfo,
     SubscriptionsInfo, WishInfo,
 };
-use super::{Budget, Error, Herder, shapes::Status};
+use super::{Budget, Error, Herder, shapes::Status, within};
 use crate::{
-    config::{
-        self,
-        connector::{Class, Declared, TargetState, WebhookSource},
-    },
+    config::connector::{Class, Declared, TargetState, WebhookSource},
     model::{Accepted, Moment, Target, TopicPrefix, Wish},
     webhooks::subscriptions::{Change, Ledger, wanted},
-    worker::state::configs::{Connector, Properties},
+    worker::state::configs::Properties,
 };
 
 /// The way to ledgers, and through the provider's API to a plan.
@@ -177,42 +171,10 @@ impl Herder {
             return Err(Error::NotFound("this worker follows no subscriptions".to_owned()));
         };
         let (target, config) = (connector.target, Arc::clone(&connector.config));
-        let source = self.webhook_source(name, connector, budget).await?;
+        let what = "has subscriptions and gaps";
+        let source =
+            self.source(name, connector, Class::WebhookSource, what, WebhookSource::parse, budget).await?;
         Ok(Subject { name, target, config, source, by })
-    }
-
-    /// A connector's configuration with its secrets, which may have to be read from files.
-    async fn webhook_source(
-        &self,
-        name: &str,
-        connector: Connector,
-        budget: Budget,
-    ) -> Result<WebhookSource, Error> {
-        let class = self.class_of(&connector.config)?.class();
-        if class != Class::WebhookSource.name() {
-            let told =
-                format!("Connector {name} is a {class}: only a WebhookSource has subscriptions and gaps");
-            return Err(Error::BadRequest(told));
-        }
-        let doing = "reading the configuration";
-        let turn = self.limits.thread(budget, doing).await?;
-        let (name, providers) = (name.to_owned(), self.parts.providers.clone());
-        let parse = move || {
-            let _turn = turn;
-            WebhookSource::parse(&name, &connector.config, &providers)
-        };
-        match timeout(budget.left(), spawn_blocking(parse)).await {
-            Ok(Ok(Ok((source, _)))) => Ok(source),
-            Ok(Ok(Err(problems))) => {
-                Err(Error::Invalid { class: class.to_owned(), errors: errors(&problems) })
-            }
-            Ok(Err(error)) => {
-                // The text of a panic may hold a value of the configuration.
-                tracing::error!(panicked = error.is_panic(), "read a configuration");
-                Err(Error::Internal { doing: "read the configuration" })
-            }
-            Err(_) => Err(Error::TimedOut { doing }),
-        }
     }
 }
 
@@ -313,20 +275,6 @@ async fn accept(
     ledgers.write(prefix, connector, change.clone()).await?;
     ledger.apply(&change);
     ledger.gaps.get(id).map(|gap| view::gap(gap, &ledger)).ok_or(Error::Internal { doing: "accept the gap" })
-}
-
-/// What is asked for, within the time an answer may take.
-async fn within<T>(
-    budget: Budget,
-    doing: &'static str,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    timeout(budget.left(), work).await.unwrap_or(Err(Error::TimedOut { doing }))
-}
-
-/// What is wrong with a configuration, without its values.
-fn errors(problems: &config::Problems) -> Vec<String> {
-    problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.rule, problem.remedy)).collect()
 }
 
 fn now() -> i64 {

@@ -48,6 +48,8 @@ fn served(settings: &Rest) -> Router {
     let panics = async || -> &'static str { panic!("hunter2 is the password") };
     let router = Router::new()
         .route("/connectors", get(ok).post(ok))
+        .route("/connectors/c/snapshots", get(ok).post(ok))
+        .route("/connectors/c/snapshots/r/stop", put(ok))
         .route("/connector-plugins/P/config/validate", put(ok).post(ok))
         .route("/health", get(ok).post(ok))
         .route("/health/live", get(ok))
@@ -89,6 +91,9 @@ async fn a_reader_reads_and_validates_and_an_administrator_does_all() {
         ("OPTIONS", "/connectors", 200, 200),
         ("POST", "/connectors", 403, 200),
         ("DELETE", "/connectors", 403, 405),
+        ("GET", "/connectors/c/snapshots", 200, 200),
+        ("POST", "/connectors/c/snapshots", 403, 200),
+        ("PUT", "/connectors/c/snapshots/r/stop", 403, 200),
         ("PUT", "/connector-plugins/P/config/validate", 200, 200),
         ("POST", "/connector-plugins/P/config/validate", 403, 200),
         ("PUT", "/connectors/config/validate", 403, 404),

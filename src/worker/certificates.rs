@@ -1,0 +1,201 @@
+//! Reads what was proved of lists from `{prefix}.certificates`, when somebody asks.
+//!
+//! The topic is compacted and not followed: it may have a certificate for each list of each company, and is asked for rarely. A
+//! reading ends at the topic's end as of its begin, or when its time is up; then what was found is told as truncated.
+//!
+//! - Read committed: a certificate is seen with the last page of its list or not at all.
+//! - The newest of each key counts. What a key tells, company and list, is looked at before anything is decoded, and only the
+//!   partition of a company that is named is read.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    avro::{self, Decoder},
+    config::Kafka,
+    kafka::{self, Admin, Reading, Received, Start, Waits, partition_of},
+    model::{Certificate, Key, Partitioning, SchemaKind, Topic, TopicPrefix},
+    retry::Chain,
+    worker::herder::{CertificateFilter, Certificates},
+};
+
+/// Keys that are kept while reading; some hundred bytes each.
+const KEPT: usize = 100_000;
+/// What is left for decoding when reading ends because time is up.
+const DECODING: Duration = Duration::from_millis(1500);
+/// What is left for the answer when decoding does.
+const ANSWERING: Duration = Duration::from_millis(300);
+/// Records between two looks at the clock while decoding.
+const STRIDE: usize = 256;
+
+/// Why certificates cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Kafka does not answer, or refuses.
+    #[error("read the topic of certificates")]
+    Kafka(#[from] kafka::Error),
+    /// The registry does not answer.
+    #[error("decode certificates")]
+    Registry(#[source] avro::Error),
+}
+
+/// Certificates that fit; those of a topic that is not there are none.
+///
+/// # Errors
+/// Kafka or the registry does not answer.
+pub async fn read(
+    kafka: &Kafka,
+    admin: &Admin,
+    decoder: &Decoder,
+    prefix: &TopicPrefix,
+    wanted: &CertificateFilter,
+    end: Instant,
+) -> Result<Certificates, Error> {
+    let topic = Topic::Certificates.name(prefix);
+    let counts = admin.partition_counts(&[&topic]).await?;
+    let Some(partitions) = counts.get(&topic) else { return Ok(Certificates::default()) };
+    let mut kept = Kept::default();
+    let end = end.checked_sub(ANSWERING).unwrap_or(end);
+    let until = end.checked_sub(DECODING).unwrap_or(end);
+    kept.truncated = !kept.fill(kafka, &topic, *partitions, wanted, until).await? || kept.truncated;
+    kept.decoded(decoder, wanted, end).await
+}
+
+/// The newest value of each key that fits.
+#[derive(Default)]
+struct Kept {
+    values: HashMap<Bytes, Bytes>,
+    truncated: bool,
+}
+
+impl Kept {
+    /// Whether the end was reached.
+    async fn fill(
+        &mut self,
+        kafka: &Kafka,
+        topic: &str,
+        partitions: i32,
+        wanted: &CertificateFilter,
+        until: Instant,
+    ) -> Result<bool, Error> {
+        let starts: BTreeMap<i32, Start> =
+            places(wanted, partitions).into_iter().map(|partition| (partition, Start::Earliest)).collect();
+        let waits = Waits::up_to(until.saturating_duration_since(Instant::now()));
+        let mut reading = Reading::begin(kafka, topic, &starts, &waits).await?;
+        loop {
+            match timeout_at(until, reading.next()).await {
+                Ok(Ok(Some(record))) => self.take(record, wanted),
+                Ok(Ok(None)) => return Ok(true),
+                Ok(Err(kafka::Error::Deadline { .. })) | Err(_) => return Ok(false),
+                Ok(Err(error)) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn take(&mut self, record: Received, wanted: &CertificateFilter) {
+        let Some(key) = record.key else { return };
+        if !may_fit(&key, wanted) {
+            return;
+        }
+        match record.value {
+            None => drop(self.values.remove(&key)),
+            Some(value) if self.values.len() < KEPT || self.values.contains_key(&key) => {
+                self.values.insert(key, value);
+            }
+            Some(_) => self.truncated = true,
+        }
+    }
+
+    async fn decoded(
+        self,
+        decoder: &Decoder,
+        wanted: &CertificateFilter,
+        end: Instant,
+    ) -> Result<Certificates, Error> {
+        let mut all = Certificates { found: Vec::new(), truncated: self.truncated };
+        for (number, value) in self.values.into_values().enumerate() {
+            if number % STRIDE == STRIDE - 1 {
+                // So many at a time keep other work waiting for a moment, all of them for seconds.
+                tokio::task::yield_now().await;
+                if Instant::now() >= end {
+                    all.truncated = true;
+                    break;
+                }
+            }
+            match decoder.decode_as::<Certificate>(SchemaKind::Certificate, &value).await {
+                Ok((_, certificate)) if wanted.takes(&certificate) => all.found.push(certificate),
+                Ok(_) => {}
+                Err(error) if error.retry().is_retriable() => return Err(Error::Registry(error)),
+                // Of somebody else, or of a later version: the others are worth as much without it.
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "left out a certificate that cannot be read");
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Partitions that may have what is wanted.
+fn places(wanted: &CertificateFilter, partitions: i32) -> Vec<i32> {
+    let Some(company) = &wanted.company else { return (0..partitions).collect() };
+    match Key::company(company).partitioning() {
+        Partitioning::By(bytes) => vec![partition_of(bytes, partitions)],
+        Partitioning::Shard(shard) => vec![shard],
+    }
+}
+
+/// Whether a key, `company/list` or `~shard/list`, is one of what is wanted.
+fn may_fit(key: &[u8], wanted: &CertificateFilter) -> bool {
+    let Ok(parts) = std::str::from_utf8(key).map_err(drop).and_then(|key| Key::parts(key).map_err(drop))
+    else {
+        return false;
+    };
+    let [owner, list] = &parts[..] else { return false };
+    wanted.list.is_none_or(|wanted| wanted.name() == list)
+        && wanted.company.as_ref().is_none_or(|company| company.as_str() == owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{CompanyId, List};
+
+    #[test]
+    fn a_key_tells_what_need_not_be_decoded() {
+        let company = |name: &str| Some(CompanyId::new(name).unwrap());
+        let all = CertificateFilter::default();
+        let customers = CertificateFilter { list: Some(List::Customers), ..all.clone() };
+        let of_one = CertificateFilter { company: company("a/b"), ..all.clone() };
+        let table = [
+            ("a%2Fb/customers", [true, true, true]),
+            ("a%2Fb/accounts", [true, false, true]),
+            ("c/customers", [true, true, false]),
+            ("~3/payroll", [true, false, false]),
+            ("nonsense", [false, false, false]),
+            ("%zz/customers", [false, false, false]),
+        ];
+
+        for (key, expected) in table {
+            let told = [&all, &customers, &of_one].map(|wanted| may_fit(key.as_bytes(), wanted));
+            assert_eq!(told, expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn only_the_partition_of_a_company_is_read() {
+        let company = CompanyId::new("c").unwrap();
+        let one = CertificateFilter { company: Some(company.clone()), ..CertificateFilter::default() };
+        let key = Key::company_list(&company, "customers");
+        let Partitioning::By(bytes) = key.partitioning() else { panic!("a company has a hash") };
+
+        assert_eq!(places(&one, 8), [partition_of(bytes, 8)]);
+        assert_eq!(places(&CertificateFilter::default(), 3), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,165 @@
+//! A request for a run, checked against what the connector is configured to read.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::names;
+use crate::{
+    config::connector::Snapshot,
+    model::{CompanyId, List, Run, RunId, RunKind},
+    worker::herder::Error,
+};
+
+/// Letters of an id.
+pub(super) const LONGEST_ID: usize = 100;
+/// Companies that are named when two requests differ.
+const NAMED: usize = 3;
+
+/// What somebody asks to be read. What is left out is as configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunRequest {
+    /// What it shall be called.
+    pub id: Option<String>,
+    /// `snapshot` or `verify`.
+    pub kind: Option<String>,
+    /// Names of lists.
+    pub lists: Option<Vec<String>>,
+    /// Ids of companies.
+    pub companies: Option<Vec<String>>,
+    /// Of payroll only what has changed.
+    pub incremental: bool,
+}
+
+impl RunRequest {
+    /// The run it asks for, or what is wrong with it.
+    pub(super) fn checked(self, connector: &str, configured: &Snapshot, now: i64) -> Result<Run, Error> {
+        let bad = |told: String| Err(Error::BadRequest(told));
+        let kind = match self.kind.as_deref() {
+            None | Some("snapshot") => RunKind::Snapshot,
+            Some("verify") => RunKind::Verify,
+            Some(_) => return bad("kind must be snapshot or verify".to_owned()),
+        };
+        let id = match self.id {
+            None => format!("{}-{now}", kind.name()),
+            Some(id) if is_id(&id) => id,
+            Some(_) => {
+                return bad(format!(
+                    "id must have 1 to {LONGEST_ID} characters, each a letter or digit of ASCII or one of . _ : -"
+                ));
+            }
+        };
+        let lists = match self.lists {
+            None => configured.lists.clone(),
+            Some(lists) => lists.iter().map(|name| list(name)).collect::<Result<_, _>>()?,
+        };
+        if lists.is_empty() {
+            return bad(format!(
+                "lists is empty, so nothing would be read; name some of snapshot.lists of connector {connector} ({}), or \
+                 leave lists out for all of them",
+                names(&configured.lists)
+            ));
+        }
+        if let Some(list) = lists.difference(&configured.lists).next() {
+            return bad(format!(
+                "list {list} is not in snapshot.lists of connector {connector} ({}); add it there first",
+                names(&configured.lists)
+            ));
+        }
+        let companies = match self.companies {
+            None => configured.companies.clone(),
+            Some(companies) => Some(companies_of(companies, connector, configured)?),
+        };
+        if self.incremental && !lists.contains(&List::Payroll) {
+            return bad(format!(
+                "incremental is for the list payroll, and {} are asked for; add payroll, or leave incremental out",
+                names(&lists)
+            ));
+        }
+        let Ok(id) = RunId::new(id) else { return bad("id is empty".to_owned()) };
+        Ok(Run {
+            connector: connector.to_owned(),
+            id,
+            kind,
+            lists,
+            companies,
+            // Only gaps ask for what no list has.
+            known: std::collections::BTreeSet::new(),
+            incremental: self.incremental,
+            requested_by: "rest".to_owned(),
+            requested_at: now,
+        })
+    }
+}
+
+/// The list of a name.
+pub(super) fn list(name: &str) -> Result<List, Error> {
+    name.parse().map_err(|error: crate::model::Error| Error::BadRequest(error.to_string()))
+}
+
+/// What two requests under one id differ in.
+pub(super) fn difference(known: &Run, asked: &Run) -> String {
+    let mut told = Vec::new();
+    if known.kind != asked.kind {
+        told.push(format!("kind is {}, not {}", known.kind.name(), asked.kind.name()));
+    }
+    if known.lists != asked.lists {
+        told.push(format!("lists are {}, not {}", names(&known.lists), names(&asked.lists)));
+    }
+    if known.companies != asked.companies {
+        told.push(format!("companies are {}, not {}", some(&known.companies), some(&asked.companies)));
+    }
+    if known.incremental != asked.incremental {
+        told.push(format!("incremental is {}, not {}", known.incremental, asked.incremental));
+    }
+    let (id, connector) = (&known.id, &known.connector);
+    format!(
+        "run {id} of connector {connector} is there and asks for something else: its {}; choose another id",
+        told.join(", its ")
+    )
+}
+
+/// A run as its record has it.
+pub(super) fn written(run: &Run) -> Result<Value, Error> {
+    serde_json::to_value(run).map_err(|error| {
+        tracing::error!(%error, "write a run as JSON");
+        Error::Internal { doing: "write the request" }
+    })
+}
+
+fn companies_of(
+    companies: Vec<String>,
+    connector: &str,
+    configured: &Snapshot,
+) -> Result<BTreeSet<CompanyId>, Error> {
+    if companies.is_empty() {
+        let told = "companies is empty, so nothing would be read; name some, or leave companies out for all";
+        return Err(Error::BadRequest(told.to_owned()));
+    }
+    let companies: BTreeSet<CompanyId> = companies
+        .into_iter()
+        .map(CompanyId::new)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Error::BadRequest(error.to_string()))?;
+    let allowed = configured.companies.as_ref();
+    match allowed.and_then(|allowed| companies.iter().find(|company| !allowed.contains(*company))) {
+        None => Ok(companies),
+        Some(_) => Err(Error::BadRequest(format!(
+            "companies names one that is not in snapshot.companies of connector {connector}; add it there first"
+        ))),
+    }
+}
+
+fn is_id(id: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '-');
+    (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(is_letter)
+}
+
+fn some(companies: &Option<BTreeSet<CompanyId>>) -> String {
+    let Some(companies) = companies else { return "all".to_owned() };
+    let mut named: Vec<String> = companies.iter().take(NAMED).map(ToString::to_string).collect();
+    if companies.len() > NAMED {
+        named.push(format!("{} more", companies.len() - NAMED));
+    }
+    named.join(", ")
+}

@@ -1,0 +1,143 @@
+//! What a scrape shows of a ledger: the same on every worker that follows it.
+
+use crate::{
+    metrics::live::{self, Page},
+    model::{GapCause, Phase, RunKind, Subscription},
+    snapshot::{Runs, Standing, State},
+    webhooks::subscriptions::Ledger,
+};
+
+/// Subscriptions by phase and open gaps by cause.
+pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, now: i64) {
+    for family in ["accounting", "invoicing"] {
+        for phase in Phase::ALL.into_iter().filter(|phase| phase.may_live()) {
+            let is_one = |one: &&Subscription| one.target.family() == family && one.phase == phase;
+            let count = ledger.subscriptions.values().filter(is_one).count();
+            page.put(&live::SUBSCRIPTIONS, &[connector, family, phase.name()], count as f64);
+        }
+    }
+    for cause in GapCause::ALL {
+        let open = ledger.gaps.values().filter(|gap| gap.cause == cause && !gap.state.is_over());
+        let opened: Vec<i64> = open.map(|gap| gap.opened_at).collect();
+        let Some(oldest) = opened.iter().min() else { continue };
+        page.put(&live::GAPS_OPEN, &[connector, cause.label()], opened.len() as f64);
+        let age = now.saturating_sub(*oldest).max(0) as f64 / 1e6;
+        page.put(&live::GAP_OPEN_SECONDS, &[connector, cause.label()], age);
+    }
+}
+
+/// Runs by state, lists of those that are not over, and what the last verification that has ended found.
+///
+/// Every series is there from the first run on, with 0 where there is nothing: an alert needs a series to look at.
+pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
+    let all: Vec<(RunKind, Standing)> =
+        runs.runs.values().map(|run| (run.kind, runs.standing(&run.id, shards))).collect();
+    if all.is_empty() {
+        return;
+    }
+    for state in State::ALL {
+        let count = all.iter().filter(|(_, standing)| standing.state == state).count();
+        page.put(&live::SNAPSHOT_STATE, &[connector, state.name()], count as f64);
+    }
+    let open = || all.iter().map(|(_, standing)| standing).filter(|standing| !standing.state.is_over());
+    let lists: u64 = open().map(|standing| standing.lists).sum();
+    let ended: u64 = open().map(|standing| standing.lists_ended).sum();
+    page.put(&live::SNAPSHOT_COLLECTIONS, &[connector], lists as f64);
+    page.put(&live::SNAPSHOT_COLLECTIONS_REMAINING, &[connector], lists.saturating_sub(ended) as f64);
+    let verified =
+        |(kind, standing): &&(RunKind, Standing)| *kind == RunKind::Verify && standing.state == State::Ended;
+    let last = all.iter().filter(verified).max_by_key(|(_, standing)| standing.ended_at);
+    for (kind, count) in last.iter().flat_map(|(_, standing)| &standing.differences) {
+        page.put(&live::RECONCILE_MISMATCHES, &[connector, kind], *count as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::model::{List, Progress, Run, RunId, ShardState};
+
+    fn put(
+        runs: &mut Runs,
+        name: &str,
+        kind: RunKind,
+        state: Option<ShardState>,
+        ended_at: i64,
+        missing: u64,
+    ) {
+        let id = RunId::new(name).unwrap();
+        let run = Run {
+            connector: "c".to_owned(),
+            id: id.clone(),
+            kind,
+            lists: BTreeSet::from([List::Customers]),
+            companies: None,
+            known: std::collections::BTreeSet::new(),
+            incremental: false,
+            requested_by: "rest".to_owned(),
+            requested_at: 1,
+        };
+        runs.runs.insert(id.clone(), run);
+        let Some(state) = state else { return };
+        let progress = Progress {
+            connector: "c".to_owned(),
+            run: id.clone(),
+            shard: 0,
+            state,
+            reason: None,
+            filter: None,
+            lists: 5,
+            ended: 2,
+            certified: 2,
+            pages: 0,
+            rows: 0,
+            published: 0,
+            vanished: 0,
+            differences: BTreeMap::from([("missing".to_owned(), missing)]),
+            current: Vec::new(),
+            started_at: 1,
+            updated_at: ended_at,
+            ended_at: state.is_over().then_some(ended_at),
+        };
+        runs.progress.insert((id, 0), progress);
+    }
+
+    #[test]
+    fn a_page_counts_runs_lists_that_are_left_and_what_the_last_verification_found() {
+        let mut all = Runs::default();
+        put(&mut all, "a", RunKind::Snapshot, Some(ShardState::Running), 10, 0);
+        put(&mut all, "b", RunKind::Verify, Some(ShardState::Ended), 20, 7);
+        put(&mut all, "c", RunKind::Verify, Some(ShardState::Ended), 15, 9);
+        put(&mut all, "d", RunKind::Verify, Some(ShardState::Stopped), 30, 11);
+        put(&mut all, "e", RunKind::Snapshot, None, 0, 0);
+        let mut page = Page::default();
+
+        runs(&mut page, "r", &all, 1);
+
+        let text = page.to_string();
+        let samples: BTreeSet<&str> =
+            text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        let expected = [
+            r#"tributary_reconcile_mismatch_records{connector="r",kind="missing"} 7"#,
+            r#"tributary_snapshot_collections_remaining{connector="r"} 3"#,
+            r#"tributary_snapshot_collections{connector="r"} 5"#,
+            r#"tributary_snapshot_state{connector="r",state="ended"} 2"#,
+            r#"tributary_snapshot_state{connector="r",state="paused"} 0"#,
+            r#"tributary_snapshot_state{connector="r",state="running"} 1"#,
+            r#"tributary_snapshot_state{connector="r",state="stopped"} 1"#,
+            r#"tributary_snapshot_state{connector="r",state="waiting"} 1"#,
+        ];
+        assert_eq!(samples, BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn a_connector_without_runs_has_no_series() {
+        let mut page = Page::default();
+
+        runs(&mut page, "r", &Runs::default(), 1);
+
+        assert_eq!(page.to_string(), "");
+    }
+}

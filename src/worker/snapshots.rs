@@ -1,0 +1,104 @@
+//! What REST needs to show and ask for runs, made of this worker's ledgers.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    certificates,
+    herder::{self, CertificateFilter, Certificates, Error, Told},
+    ledger::{self, Handle, Ledgers},
+};
+use crate::{
+    avro::{Decoder, Registry},
+    config::Kafka,
+    kafka::Admin,
+    model::{Key, TopicPrefix},
+    retry::Chain,
+};
+
+/// How long it may take to learn what other workers have written.
+const FRESH: Duration = Duration::from_secs(3);
+
+/// See the module's head.
+pub struct Desk {
+    ledgers: Ledgers,
+    kafka: Kafka,
+    admin: Admin,
+    decoder: Decoder,
+}
+
+impl Desk {
+    /// Made of these.
+    #[must_use]
+    pub fn new(ledgers: Ledgers, kafka: Kafka, admin: Admin, registry: Registry) -> Arc<Self> {
+        Arc::new(Self { ledgers, kafka, admin, decoder: Decoder::new(registry) })
+    }
+
+    async fn handle(&self, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
+        self.ledgers.of(prefix).await.map_err(|error| refused(READING, error))
+    }
+}
+
+const READING: &str = "read the state topic";
+
+#[async_trait]
+impl herder::Snapshots for Desk {
+    async fn read(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error> {
+        Ok(self.handle(prefix).await?.map(|handle| told(&handle, connector)).unwrap_or_default())
+    }
+
+    async fn newest(&self, prefix: &TopicPrefix, connector: &str) -> Result<Told, Error> {
+        let Some(handle) = self.handle(prefix).await? else { return Ok(Told::default()) };
+        handle.read_to_end(FRESH).await.map_err(|error| refused(READING, error))?;
+        Ok(told(&handle, connector))
+    }
+
+    async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error> {
+        let Some(handle) = self.handle(prefix).await? else {
+            return Err(Error::Conflict(format!("the state topic of prefix {prefix} is not there any more")));
+        };
+        let doing = "write to the state topic (ask for the run to see whether it was taken)";
+        handle.put(key, Some(value)).await.map_err(|error| refused(doing, error))
+    }
+
+    async fn certificates(
+        &self,
+        prefix: &TopicPrefix,
+        wanted: &CertificateFilter,
+        end: Instant,
+    ) -> Result<Certificates, Error> {
+        let Self { kafka, admin, decoder, .. } = self;
+        certificates::read(kafka, admin, decoder, prefix, wanted, end).await.map_err(|error| match error {
+            certificates::Error::Kafka(source) => {
+                Error::Kafka { doing: "read the topic of certificates", source: Box::new(source) }
+            }
+            certificates::Error::Registry(source) => {
+                Error::Registry { doing: "decode certificates", told: Chain(&source).to_string() }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("ledgers", &self.ledgers).finish_non_exhaustive()
+    }
+}
+
+fn told(handle: &Handle, connector: &str) -> Told {
+    Told { runs: handle.runs(connector), shards: handle.shards() }
+}
+
+/// What the ledger says, in the words of an answer.
+pub(super) fn refused(doing: &'static str, error: ledger::Error) -> Error {
+    match error {
+        ledger::Error::Kafka { source, .. } => Error::Kafka { doing, source: Box::new(source) },
+        ledger::Error::Topic(source) => {
+            tracing::error!(error = %Chain(&source), "the state topic cannot be used");
+            Error::Internal { doing: "use the state topic" }
+        }
+    }
+}
