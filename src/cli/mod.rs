@@ -21,6 +21,7 @@ mod schemas;
 mod scratch;
 #[cfg(feature = "simulator")]
 mod simulate;
+mod snapshot;
 mod subscriptions;
 mod table;
 mod webhooks;
@@ -65,6 +66,10 @@ enum Command {
     Subscriptions(subscriptions::Options),
     /// Deliveries that may be missing, and why
     Gaps(gaps::Options),
+    /// Lists read in full: ask for a run, follow it, see what it proved
+    Snapshot(snapshot::Options),
+    /// The source against the topics: reads lists, compares, and publishes nothing
+    Verify(snapshot::VerifyOptions),
     /// The login at the provider: who has access, until when, and how it is renewed by a person
     Auth {
         #[command(subcommand)]
@@ -207,15 +212,21 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             block_on(async |_| check::run(&loaded, with_test_source, out).await)
         }
         Command::Connectors(options) => {
-            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
-            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            log_errors(&environment)?;
             block_on(async |_| connectors::run(&options, out).await)
         }
         Command::Subscriptions(options) => subscriptions::run(&options, environment, out),
         Command::Gaps(options) => {
-            let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
-            telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
+            log_errors(&environment)?;
             block_on(async |_| gaps::run(&options, out).await)
+        }
+        Command::Snapshot(options) => {
+            log_errors(&environment)?;
+            block_on(async |_| snapshot::run(&options, out).await)
+        }
+        Command::Verify(options) => {
+            log_errors(&environment)?;
+            block_on(async |_| snapshot::verify(&options, out).await)
         }
         Command::Auth { command } => auth::run(command, environment, out),
         Command::Webhooks { command } => webhooks::run(command, environment, out),
@@ -228,6 +239,12 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             block_on(async |_| simulate::run(&options, out).await)
         }
     }
+}
+
+/// Logs what went wrong and no more, unless the environment says otherwise: for commands that ask a worker.
+fn log_errors(environment: &Environment) -> Result<(), Failure> {
+    let filter = load::log_filter(environment)?.unwrap_or_else(|| "error".to_owned());
+    telemetry::install_logs(LogFormat::Text, &filter).map_err(outside).map(drop)
 }
 
 /// For tests of the worker itself: a class that produces, fails and panics on request.

@@ -1,0 +1,271 @@
+//! `tributary snapshot …` and `tributary verify`: lists read in full, how far that is, and what was proved.
+//!
+//! ```text
+//! start, verify        ──▶ REST API of any worker ──▶ a run, read by the connector's tasks
+//! status               ──▶ how runs stand; with --watch bars until it is over, plain lines where stdout is no terminal
+//! pause, resume, stop  ──▶ an order
+//! certificates         ──▶ what was proved of each list
+//! ```
+//!
+//! Tables for people, JSON with `--json`. Exit codes: 0 done, and where a run was waited for it is certified; 1 the worker
+//! refused or is not there, the run is not certified, or a verification found differences; 2 the command line is wrong.
+
+mod show;
+mod verify;
+mod watch;
+
+use std::io::{self, IsTerminal as _, Write};
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+
+pub(super) use self::verify::{Options as VerifyOptions, run as verify};
+use super::{
+    Failure,
+    client::{Access, Method, Worker, refusal},
+    outside,
+};
+
+/// How the help of `snapshot` ends.
+const EXAMPLES: &str = "Examples:
+  tributary snapshot start records                          everything as configured
+  tributary snapshot start records --list customers --wait  one list, and wait until it is over
+  tributary snapshot status records                         all runs
+  tributary snapshot status records nightly --watch         bars until the run is over
+  tributary snapshot certificates records --uncertified     lists that are not proved complete";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Options {
+    #[command(flatten)]
+    access: Access,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Asks for lists to be read; the same request under the same id is one run, however often it is sent
+    Start {
+        /// Name of the connector
+        connector: String,
+        #[command(flatten)]
+        asked: Asked,
+        /// Of payroll only what has changed since the last run of it that was certified
+        #[arg(long)]
+        incremental: bool,
+        /// Wait until it is over; exit code 1 unless it is certified
+        #[arg(long)]
+        wait: bool,
+    },
+    /// How runs stand; with an id one run, with the lists that are being read
+    Status {
+        /// Name of the connector
+        connector: String,
+        /// Id of a run; with --watch and without it, the newest
+        id: Option<String>,
+        /// Show it until it is over; exit code 1 unless it is certified
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Lets a run wait where it is
+    Pause(Named),
+    /// Goes on after `pause`
+    Resume(Named),
+    /// Ends a run where it is; it cannot go on
+    Stop(Named),
+    /// What was proved of each list, the newest certificate first
+    Certificates {
+        /// Name of the connector
+        connector: String,
+        /// Only of this run
+        #[arg(long, value_name = "ID")]
+        run: Option<String>,
+        /// Only of this list: companies, customers, accounts or payroll
+        #[arg(long)]
+        list: Option<String>,
+        /// Only of this company
+        #[arg(long, value_name = "ID")]
+        company: Option<String>,
+        /// Only those that prove nothing
+        #[arg(long)]
+        uncertified: bool,
+        /// The most that are shown
+        #[arg(long, default_value_t = 1000)]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+}
+
+/// A run.
+#[derive(Args)]
+struct Named {
+    /// Name of the connector
+    connector: String,
+    /// Id of the run, as `status` shows it
+    id: String,
+}
+
+/// What is to be read.
+#[derive(Args)]
+struct Asked {
+    /// What the run shall be called; made up where it is left out
+    #[arg(long)]
+    id: Option<String>,
+    /// A list: companies, customers, accounts or payroll; again for more. All that are configured where it is left out
+    #[arg(long = "list", value_name = "LIST")]
+    lists: Vec<String>,
+    /// A company; again for more. All that are configured where it is left out
+    #[arg(long = "company", value_name = "ID")]
+    companies: Vec<String>,
+}
+
+impl Asked {
+    /// The request, with what was said and nothing else.
+    fn body(&self, kind: Option<&str>, incremental: bool) -> Value {
+        let mut body = Map::new();
+        let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
+        if let Some(id) = &self.id {
+            put("id", id.as_str().into());
+        }
+        if let Some(kind) = kind {
+            put("kind", kind.into());
+        }
+        for (name, values) in [("lists", &self.lists), ("companies", &self.companies)] {
+            if !values.is_empty() {
+                put(name, values.as_slice().into());
+            }
+        }
+        if incremental {
+            put("incremental", true.into());
+        }
+        body.into()
+    }
+}
+
+pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
+    let worker = Worker::new(&options.access)?;
+    match &options.command {
+        Command::Start { connector, asked, incremental, wait } => {
+            let body = asked.body(None, *incremental);
+            let told = start(&worker, connector, &body).await?;
+            if !wait {
+                return worker.show(&told, out, |told, out| show::started(connector, told, out));
+            }
+            let ended = watch(&options.access, &worker, connector, id_of(&told)?, out).await?;
+            worker.show(&ended, out, |ended, out| show::run(ended, out))?;
+            certified(&ended)
+        }
+        Command::Status { connector, id: None, watch: false } => {
+            let found = worker.get(&path(connector, &[]), &[]).await?;
+            worker.show(&found, out, |found, out| show::runs(found, out))
+        }
+        Command::Status { connector, id: Some(id), watch: false } => {
+            let found = worker.get(&path(connector, &[id]), &[]).await?;
+            worker.show(&found, out, |found, out| show::run(found, out))
+        }
+        Command::Status { connector, id, watch: true } => {
+            let id = match id {
+                Some(id) => id.clone(),
+                None => newest(&worker.get(&path(connector, &[]), &[]).await?, connector)?,
+            };
+            let ended = watch(&options.access, &worker, connector, &id, out).await?;
+            worker.show(&ended, out, |ended, out| show::run(ended, out))?;
+            certified(&ended)
+        }
+        Command::Pause(named) => order(&worker, named, "pause", out).await,
+        Command::Resume(named) => order(&worker, named, "resume", out).await,
+        Command::Stop(named) => order(&worker, named, "stop", out).await,
+        Command::Certificates { connector, run, list, company, uncertified, limit } => {
+            let mut query = vec![("uncertified", uncertified.to_string()), ("limit", limit.to_string())];
+            for (name, value) in [("run", run), ("list", list), ("company", company)] {
+                query.extend(value.iter().map(|value| (name, value.clone())));
+            }
+            let path = ["connectors", connector, "certificates"].map(str::to_owned);
+            let found = worker.get(&path, &query).await?;
+            worker.show(&found, out, |found, out| show::certificates(found, out))
+        }
+    }
+}
+
+/// Asks for a run; how it stands.
+async fn start(worker: &Worker<'_>, connector: &str, body: &Value) -> Result<Value, Failure> {
+    let (_, told) = worker.send(Method::POST, &path(connector, &[]), &[], Some(body)).await?;
+    serde_json::from_slice(&told).map_err(outside)
+}
+
+/// Shows a run until it is over. What it stood at then.
+async fn watch(
+    access: &Access,
+    worker: &Worker<'_>,
+    connector: &str,
+    id: &str,
+    out: &mut impl Write,
+) -> Result<Value, Failure> {
+    let manner = watch::Manner::of(access.output(), io::stdout().is_terminal());
+    watch::until_over(worker, &path(connector, &[id]), manner, out).await
+}
+
+async fn order(worker: &Worker<'_>, named: &Named, order: &str, out: &mut impl Write) -> Result<(), Failure> {
+    let path = path(&named.connector, &[&named.id, order]);
+    let (_, told) = worker.send(Method::PUT, &path, &[], None).await?;
+    let told: Value = serde_json::from_slice(&told).map_err(outside)?;
+    worker.show(&told, out, |told, out| show::ordered(told, out))
+}
+
+/// The newest run that is not over, else the newest.
+fn newest(found: &Value, connector: &str) -> Result<String, Failure> {
+    let all = found["snapshots"].as_array().map_or(&[][..], Vec::as_slice);
+    let chosen = all.iter().find(|run| !is_over(run)).or(all.first());
+    chosen.and_then(|run| run["id"].as_str()).map(str::to_owned).ok_or_else(|| {
+        refusal(format!("{connector} has no runs; `tributary snapshot start {connector}` asks for one"))
+    })
+}
+
+fn is_over(run: &Value) -> bool {
+    matches!(run["state"].as_str(), Some("ended" | "stopped"))
+}
+
+/// What was to be shown has been; whether it is good news is the exit code.
+fn certified(run: &Value) -> Result<(), Failure> {
+    if run["certified"] == true { Ok(()) } else { Err(Failure::Reported) }
+}
+
+fn id_of(run: &Value) -> Result<&str, Failure> {
+    run["id"].as_str().ok_or_else(|| refusal("the worker did not say which id the run has".to_owned()))
+}
+
+fn path(connector: &str, rest: &[&str]) -> Vec<String> {
+    ["connectors", connector, "snapshots"].iter().chain(rest).map(|&part| part.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_has_what_was_said_and_nothing_else() {
+        let nothing = Asked { id: None, lists: Vec::new(), companies: Vec::new() };
+        let all = Asked { id: Some("r".into()), lists: vec!["payroll".into()], companies: vec!["a".into()] };
+
+        assert_eq!(nothing.body(None, false), json!({}));
+        assert_eq!(
+            all.body(Some("verify"), true),
+            json!({ "id": "r", "kind": "verify", "lists": ["payroll"], "companies": ["a"], "incremental": true })
+        );
+    }
+
+    #[test]
+    fn the_run_to_watch_is_the_newest_that_is_not_over_else_the_newest() {
+        let run = |id: &str, state: &str| json!({ "id": id, "state": state });
+        let found = |runs: &[Value]| json!({ "snapshots": runs });
+
+        let open = newest(&found(&[run("c", "ended"), run("b", "paused"), run("a", "running")]), "x");
+        let over = newest(&found(&[run("c", "ended"), run("b", "stopped")]), "x");
+
+        assert_eq!((open.ok().as_deref(), over.ok().as_deref()), (Some("b"), Some("c")));
+        assert!(newest(&found(&[]), "x").is_err());
+    }
+}

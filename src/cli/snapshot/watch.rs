@@ -1,0 +1,279 @@
+//! Shows a run until it is over: bars that stay in place on a terminal, else a line whenever something has changed.
+//!
+//! A worker that does not answer for a moment ends nothing: the run goes on without it, and so does the watch.
+
+use std::{io::Write, time::Duration};
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::is_over;
+use crate::{
+    cli::{
+        Failure,
+        client::{Method, Output, Worker, accepted},
+        outside,
+        table::harmless,
+    },
+    model::Moment,
+};
+
+/// How often is looked.
+const LOOK: Duration = Duration::from_secs(1);
+/// Answers in a row that may be missing.
+const MISSING: u32 = 30;
+/// Letters of a bar.
+const WIDTH: usize = 24;
+/// Lists that get a bar of their own.
+const BARS: usize = 10;
+
+/// How it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// In place.
+    Bars,
+    /// A line for each change.
+    Lines,
+    /// Not until it is over.
+    Silent,
+}
+
+impl Manner {
+    pub(super) fn of(output: Output, is_terminal: bool) -> Self {
+        match (output, is_terminal) {
+            (Output::Json, _) => Self::Silent,
+            (Output::Table, true) => Self::Bars,
+            (Output::Table, false) => Self::Lines,
+        }
+    }
+}
+
+/// What a run stands at once it is over.
+pub(super) async fn until_over(
+    worker: &Worker<'_>,
+    path: &[String],
+    manner: Manner,
+    out: &mut impl Write,
+) -> Result<Value, Failure> {
+    let (mut missing, mut drawn, mut told) = (0, 0, String::new());
+    loop {
+        let run = match look(worker, path).await {
+            Ok(run) => run,
+            Err(Missed(failure)) if missing == MISSING => return Err(failure),
+            Err(Missed(_)) => {
+                missing += 1;
+                sleep(LOOK).await;
+                continue;
+            }
+        };
+        let run = run?;
+        missing = 0;
+        let lines = progress(&run);
+        match manner {
+            Manner::Silent => {}
+            Manner::Lines => {
+                let line = lines.first().cloned().unwrap_or_default();
+                if line != told {
+                    writeln!(out, "{line}").map_err(outside)?;
+                    told = line;
+                }
+            }
+            Manner::Bars => {
+                redraw(&lines, &mut drawn, out).map_err(outside)?;
+            }
+        }
+        out.flush().map_err(outside)?;
+        if is_over(&run) {
+            return Ok(run);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Nobody answered, or somebody who could not.
+struct Missed(Failure);
+
+async fn look(worker: &Worker<'_>, path: &[String]) -> Result<Result<Value, Failure>, Missed> {
+    let (status, body) = worker.ask(Method::GET, path, &[], None).await.map_err(Missed)?;
+    if status.is_server_error() {
+        return match accepted(status, body) {
+            Err(failure) => Err(Missed(failure)),
+            Ok(_) => Ok(Ok(Value::Null)),
+        };
+    }
+    Ok(accepted(status, body).and_then(|(_, body)| serde_json::from_slice(&body).map_err(outside)))
+}
+
+/// Writes over what was drawn before.
+fn redraw(lines: &[String], drawn: &mut usize, out: &mut impl Write) -> std::io::Result<()> {
+    if *drawn > 0 {
+        write!(out, "\u{1b}[{drawn}A\u{1b}[J")?;
+    }
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    *drawn = lines.len();
+    Ok(())
+}
+
+/// A line for the run, then one for each list that is being read.
+pub(super) fn progress(run: &Value) -> Vec<String> {
+    let collections = &run["collections"];
+    let (ended, all) = (count(&collections["ended"]), count(&collections["total"]));
+    let state = text(&run["state"]);
+    let mut parts = vec![
+        format!("{}: {state}", text(&run["id"])),
+        bar(part_done(run)),
+        format!("{ended} of {all} lists, {} certified", count(&collections["certified"])),
+        format!("{} rows", count(&run["rows"])),
+    ];
+    if let Some(pace) = pace(run).filter(|_| state == "running") {
+        parts.push(format!("{:.0} rows/s", pace.rate));
+        parts.extend(pace.left.map(|left| format!("about {} left", duration(left))));
+    }
+    let mut lines = vec![parts.join("  ")];
+    let current = run["current"].as_array().map_or(&[][..], Vec::as_slice);
+    for list in current.iter().take(BARS) {
+        let rows = count(&list["rows"]);
+        let (part, told) = match list["of"].as_u64() {
+            Some(of) => (fraction(rows, of), format!("{rows} of {of} rows")),
+            None => (None, format!("{rows} rows")),
+        };
+        let owner = list["company"].as_str().map(|company| format!(" {}", harmless(company)));
+        let name = format!("{}{}", text(&list["list"]), owner.unwrap_or_default());
+        lines.push(format!("  {name:<32}  {}  {told}, pass {}", bar(part), count(&list["pass"])));
+    }
+    if current.len() > BARS {
+        lines.push(format!("  and {} more", current.len() - BARS));
+    }
+    lines
+}
+
+/// How fast a run is, by the clocks of those who read.
+struct Pace {
+    /// Rows a second.
+    rate: f64,
+    /// Seconds.
+    left: Option<f64>,
+}
+
+fn pace(run: &Value) -> Option<Pace> {
+    let at = |name: &str| Some(Moment::parse(run[name].as_str()?)?.micros());
+    let elapsed = at("updatedAt")?.checked_sub(at("startedAt")?)? as f64 / 1e6;
+    if elapsed < 1.0 {
+        return None;
+    }
+    let done = part_done(run).filter(|done| *done > 0.0);
+    Some(Pace {
+        rate: count(&run["rows"]) as f64 / elapsed,
+        left: done.map(|done| elapsed * (1.0 - done) / done),
+    })
+}
+
+/// Lists that are over, and of those that are being read what was read of them, among all.
+fn part_done(run: &Value) -> Option<f64> {
+    let all = count(&run["collections"]["total"]);
+    if all == 0 {
+        return if is_over(run) { Some(1.0) } else { None };
+    }
+    let current = run["current"].as_array().into_iter().flatten();
+    let begun: f64 = current.filter_map(|list| fraction(count(&list["rows"]), list["of"].as_u64()?)).sum();
+    Some(((count(&run["collections"]["ended"]) as f64 + begun) / all as f64).min(1.0))
+}
+
+fn fraction(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| (part as f64 / of as f64).min(1.0))
+}
+
+fn bar(part: Option<f64>) -> String {
+    let Some(part) = part else { return format!("[{}]    ?", "-".repeat(WIDTH)) };
+    let full = ((part * WIDTH as f64) as usize).min(WIDTH);
+    format!("[{}{}] {:>3.0}%", "#".repeat(full), "-".repeat(WIDTH - full), (part * 100.0).floor())
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        ..90.0 => format!("{seconds:.0} s"),
+        ..5400.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| "-".to_owned(), harmless)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn run() -> Value {
+        json!({ "id": "r", "state": "running", "rows": 1200, "startedAt": "2026-11-16T00:00:00.000Z",
+            "updatedAt": "2026-11-16T00:02:00.000Z", "collections": { "total": 4, "ended": 1, "certified": 1 },
+            "current": [
+                { "company": "a\u{7}", "list": "customers", "pass": 1, "pages": 5, "rows": 500, "of": 1000 },
+                { "list": "payroll", "pass": 2, "pages": 1, "rows": 7 },
+            ] })
+    }
+
+    #[test]
+    fn progress_is_a_bar_for_the_run_and_one_for_each_list_that_is_read() {
+        let expected = [
+            "r: running  [#########---------------]  37%  1 of 4 lists, 1 certified  1200 rows  10 rows/s  about 3 min left",
+            "  customers a\\u{7}                  [############------------]  50%  500 of 1000 rows, pass 1",
+            "  payroll                           [------------------------]    ?  7 rows, pass 2",
+        ];
+
+        assert_eq!(progress(&run()), expected);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_guessed_and_what_is_over_has_no_rate() {
+        let waiting = json!({ "id": "r", "state": "waiting", "rows": 0,
+            "collections": { "total": 0, "ended": 0, "certified": 0 } });
+        let mut ended = run();
+        ended["state"] = "ended".into();
+        ended["collections"] = json!({ "total": 4, "ended": 4, "certified": 3 });
+        ended["current"] = json!([]);
+
+        assert_eq!(
+            progress(&waiting),
+            ["r: waiting  [------------------------]    ?  0 of 0 lists, 0 certified  0 rows"]
+        );
+        assert_eq!(
+            progress(&ended),
+            ["r: ended  [########################] 100%  4 of 4 lists, 3 certified  1200 rows"]
+        );
+    }
+
+    #[test]
+    fn bars_are_drawn_in_place_of_those_before() {
+        let (mut out, mut drawn) = (Vec::new(), 0);
+
+        redraw(&["a".to_owned(), "b".to_owned()], &mut drawn, &mut out).unwrap();
+        redraw(&["c".to_owned()], &mut drawn, &mut out).unwrap();
+
+        assert_eq!(String::from_utf8(out).unwrap(), "a\nb\n\u{1b}[2A\u{1b}[Jc\n");
+        assert_eq!(drawn, 1);
+    }
+
+    #[test]
+    fn json_is_silent_until_the_end_and_a_pipe_gets_lines() {
+        assert_eq!(Manner::of(Output::Json, true), Manner::Silent);
+        assert_eq!(Manner::of(Output::Table, false), Manner::Lines);
+        assert_eq!(Manner::of(Output::Table, true), Manner::Bars);
+    }
+
+    #[test]
+    fn a_wait_is_told_in_the_unit_that_fits() {
+        let told = [30.4, 200.0, 9000.0].map(duration);
+
+        assert_eq!(told, ["30 s", "3 min", "2.5 h"]);
+    }
+}
