@@ -43,7 +43,7 @@ use crate::{
 
 const PREFIX: &str = "demo";
 const CONNECTOR: &str = "webhooks";
-const RECORDS: &str = "records";
+pub(super) const RECORDS: &str = "records";
 const PARTITIONS: i32 = 3;
 /// What is subscribed to.
 const RESOURCES: [AccountingResource; 3] =
@@ -65,7 +65,7 @@ const REFRESHED: [&str; 2] = [
     "tributary_token_refreshes_total{outcome=\"recovered\"}",
 ];
 /// Pause between two looks at how the task stands.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// Everything, running.
 pub(super) struct Stage {
@@ -226,16 +226,23 @@ impl Stage {
     }
 
     /// What the worker tells of the connector that receives.
-    async fn ask(&self, what: &str) -> Value {
+    pub(super) async fn ask(&self, what: &str) -> Value {
         self.ask_of(CONNECTOR, what).await
     }
 
-    async fn ask_of(&self, connector: &str, what: &str) -> Value {
+    pub(super) async fn ask_of(&self, connector: &str, what: &str) -> Value {
         let address = format!("{}/connectors/{connector}/{what}", self.admin);
         match self.client.get(&address).send().await {
             Ok(answer) => answer.json().await.unwrap_or_default(),
             Err(_) => Value::Null,
         }
+    }
+
+    /// Asks the connector that fetches for something.
+    pub(super) async fn post(&self, what: &str, body: &Value) {
+        let address = format!("{}/connectors/{RECORDS}/{what}", self.admin);
+        // What came of it is looked at elsewhere.
+        self.client.post(&address).json(body).send().await.ok();
     }
 
     pub(super) fn change(&self, per_second: f64) {
@@ -436,7 +443,7 @@ impl Files<'_> {
             "connector.class": "RecordSource",
             "tasks.max": "1",
             "enrich.resources": names.join(","),
-            "snapshot.lists": "",
+            "snapshot.lists": "companies,customers,accounts",
             // A provider that is in the same process bears more, and is asked about a deleted record sooner again.
             "budget.requests.per.second": "2000",
             "budget.company.requests.per.second": "500",
