@@ -58,6 +58,15 @@ pub(crate) async fn check(site: &Site, feed: &Feed) -> Result<Verdict> {
     }
 }
 
+/// Records in the topic.
+pub(crate) async fn count(site: &Site) -> Result<u64> {
+    let mut records = 0;
+    let (topic, partitions) = (site.records(), (0..site.partitions).collect::<Vec<_>>());
+    let read = read_to_end(&site.kafka, &topic, &partitions, LIMIT, |_| records += 1).await;
+    read.map_err(|error| Error(format!("read {topic}: {error}")))?;
+    Ok(records)
+}
+
 async fn look(site: &Site, feed: &Feed) -> Result<Verdict> {
     let mut verdict = Verdict::default();
     let mut last: HashMap<String, (u64, u64)> = HashMap::new();

@@ -24,6 +24,13 @@ pub(crate) async fn start(companies: u32, customers: u32) -> Result<Simulator> {
     Simulator::start(settings).await.map_err(|error| Error(format!("start the provider: {error}")))
 }
 
+/// The same, and it answers at once.
+pub(crate) async fn at_once(companies: u32, customers: u32) -> Result<Simulator> {
+    let simulator = start(companies, customers).await?;
+    simulator.provider().turn(|knobs| knobs.gateway.latency = Latency::None);
+    Ok(simulator)
+}
+
 /// All customers with their versions: the first of each company, then the second of each, and so on.
 pub(crate) fn customers(provider: &Arc<Provider>) -> Vec<(Place, u64)> {
     let world = provider.world();

@@ -98,6 +98,19 @@ impl Worker {
         }
     }
 
+    /// Asks for all lists to be read.
+    pub(crate) async fn ask_for_run(&self, id: &str) -> Result<()> {
+        self.command("POST", &format!("/connectors/{RECORDS}/snapshots"), Some(&json!({ "id": id })), 202)
+            .await
+    }
+
+    /// How a run stands.
+    pub(crate) async fn run(&self, id: &str) -> Result<Value> {
+        let path = format!("/connectors/{RECORDS}/snapshots/{id}");
+        let (_, text) = self.process.ask(&self.http, "GET", &path, None).await?;
+        Ok(serde_json::from_str(&text).unwrap_or_default())
+    }
+
     pub(crate) async fn metrics(&self) -> Result<Metrics> {
         let (_, text) = self.process.ask(&self.http, "GET", "/metrics", None).await?;
         Ok(Metrics(text))
