@@ -1,24 +1,13 @@
 //! `tributary subscriptions` and `tributary gaps` as a user meets them, against a worker that answers what it is told
 //! to, and without any.
 
-use std::{
-    fs,
-    process::Output,
-    sync::{Arc, Mutex},
-};
+use std::{fs, process::Output};
 
-use axum::{
-    Router,
-    body::Bytes,
-    extract::State,
-    http::{Method, StatusCode, Uri},
-    response::{IntoResponse, Response},
-};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use crate::support::command::{stderr, stdout, tributary};
 use crate::support::run_directory;
+use crate::support::scripted::Script;
 
 crate::tests! {
     plain what_to_subscribe_by_other_means_follows_from_the_file_alone;
@@ -57,48 +46,6 @@ async fn run(arguments: &[&str]) -> Output {
 async fn receiving(file: &str, more: &[&str]) -> Output {
     let url = "https://hooks.example.com/base";
     run(&[&["subscriptions", "plan", file, "--receive-only", "--advertised-url", url], more].concat()).await
-}
-
-/// What a worker was asked, and what it answers: the first answer that is left for a path, the last one for ever.
-#[derive(Clone, Default)]
-struct Script {
-    asked: Arc<Mutex<Vec<(String, String)>>>,
-    answers: Arc<Mutex<Vec<(String, u16, Value)>>>,
-}
-
-impl Script {
-    fn answering(answers: &[(&str, u16, Value)]) -> Self {
-        let answers =
-            answers.iter().map(|(asked, status, body)| ((*asked).to_owned(), *status, body.clone()));
-        Self { answers: Arc::new(Mutex::new(answers.collect())), ..Self::default() }
-    }
-
-    /// Where the worker is reached.
-    async fn start(&self) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let app = Router::new().fallback(answer).with_state(self.clone());
-        tokio::spawn(async move { axum::serve(listener, app).await });
-        url
-    }
-
-    fn asked(&self) -> Vec<(String, String)> {
-        self.asked.lock().unwrap().clone()
-    }
-}
-
-async fn answer(State(script): State<Script>, method: Method, uri: Uri, body: Bytes) -> Response {
-    let asked = format!("{method} {uri}");
-    script.asked.lock().unwrap().push((asked.clone(), String::from_utf8_lossy(&body).into_owned()));
-    let mut answers = script.answers.lock().unwrap();
-    let mut fitting = answers.iter().enumerate().filter(|(_, (path, ..))| asked.starts_with(path.as_str()));
-    let Some((at, (_, status, body))) = fitting.next() else { return StatusCode::NOT_FOUND.into_response() };
-    let (is_last, status, body) = (fitting.next().is_none(), *status, body.to_string());
-    if !is_last {
-        answers.remove(at);
-    }
-    let json = [("content-type", "application/json")];
-    (StatusCode::from_u16(status).unwrap(), json, body).into_response()
 }
 
 fn standing(wish: Value) -> Value {

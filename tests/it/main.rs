@@ -32,6 +32,7 @@ mod api;
 #[cfg(feature = "simulator")]
 mod auth;
 mod cli;
+mod cli_snapshots;
 mod cli_subscriptions;
 #[cfg(feature = "simulator")]
 mod cli_webhooks;
@@ -101,6 +102,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "simulator")]
         api::tests(),
         cli::tests(),
+        cli_snapshots::tests(),
         cli_subscriptions::tests(),
         #[cfg(feature = "simulator")]
         cli_webhooks::tests(),

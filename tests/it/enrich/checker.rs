@@ -258,7 +258,8 @@ fn histories(evidence: &Evidence, resource: AccountingResource, lines: &[Line], 
         } else if (line.epoch, line.version) == (last.epoch, last.version) {
             if line.value.is_some() && last.value.is_none() {
                 verdict.add("resurrected", told);
-            } else if same_form && last.origin != "snapshot" {
+            // A row of a list is followed by the record itself, which may have more.
+            } else if same_form && !matches!(&*last.origin, "snapshot" | "repair") {
                 verdict.add("repeated", told);
             }
         }

@@ -58,7 +58,7 @@ pub(super) async fn lines(scene: &Scene) -> Result<BTreeMap<AccountingResource, 
     Ok(read.await?.into_iter().collect())
 }
 
-fn decoder(scene: &Scene) -> Decoder {
+pub(super) fn decoder(scene: &Scene) -> Decoder {
     let registry = tributary::config::Registry::open(scene.ground.registry.parse().unwrap());
     Decoder::new(Registry::new(&registry).unwrap())
 }

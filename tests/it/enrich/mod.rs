@@ -15,6 +15,7 @@ mod deleting;
 mod evidence;
 mod histories;
 mod input;
+mod lists;
 mod load;
 mod offsets;
 mod quiet;
@@ -36,6 +37,7 @@ pub(crate) fn tests() -> Vec<Test> {
         state::tests(),
         offsets::tests(),
         input::tests(),
+        lists::tests(),
         crowd::tests(),
         chaos::tests(),
     ];

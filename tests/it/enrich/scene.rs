@@ -153,7 +153,8 @@ impl Scene {
         config
     }
 
-    fn fetching(&self, settings: &[(&str, &str)]) -> Value {
+    /// The configuration of the connector that fetches.
+    pub(super) fn fetching(&self, settings: &[(&str, &str)]) -> Value {
         let mut config = self.common("RecordSource", "enrich.resources");
         let plain = [
             ("tasks.max", "4"),

@@ -25,7 +25,7 @@ const REFERRED: &str = "referred-hunter2";
 const SENT: &str = "sent-hunter2";
 
 /// What the API knows: method, path with the name of a connector at `@`, query.
-const KNOWN: [(&str, &str, &str); 30] = [
+const KNOWN: [(&str, &str, &str); 37] = [
     ("PUT", "/connectors/@/config", ""),
     ("PUT", "/connectors/@/config", ""),
     ("POST", "/connectors", ""),
@@ -51,6 +51,13 @@ const KNOWN: [(&str, &str, &str); 30] = [
     ("POST", "/connectors/@/subscriptions/remove", ""),
     ("GET", "/connectors/@/gaps", ""),
     ("POST", "/connectors/@/gaps/accept", ""),
+    ("GET", "/connectors/@/snapshots", ""),
+    ("POST", "/connectors/@/snapshots", ""),
+    ("GET", "/connectors/@/snapshots/a%2Fb", ""),
+    ("PUT", "/connectors/@/snapshots/r/pause", ""),
+    ("PUT", "/connectors/@/snapshots/r/resume", ""),
+    ("PUT", "/connectors/@/snapshots/r/stop", ""),
+    ("GET", "/connectors/@/certificates", "?limit=5&uncertified=true"),
     ("DELETE", "/connectors/@", ""),
     ("PUT", "/connector-plugins/TestSource/config/validate", ""),
     ("PUT", "/admin/loggers/tributary", ""),

@@ -7,6 +7,7 @@ mod offsets;
 mod outage;
 mod plugin;
 mod requests;
+mod snapshots;
 mod subscriptions;
 pub(crate) mod worker;
 
@@ -28,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         offsets::tests(),
         outage::tests(),
         requests::tests(),
+        snapshots::tests(),
         subscriptions::tests(),
     ];
     parts.into_iter().flatten().collect()

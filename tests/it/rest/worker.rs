@@ -16,7 +16,7 @@ use tributary::kafka::{Admin, Shards, TransactionOptions};
 use tributary::server::{Options, Server};
 use tributary::telemetry::LoggerError;
 use tributary::worker::arbiter::Arbiter;
-use tributary::worker::herder::{Herder, Level, LoggerLevel, Loggers, Parts, Subscribing};
+use tributary::worker::herder::{Herder, Level, LoggerLevel, Loggers, Parts, Snapshots, Subscribing};
 use tributary::worker::plugins::{Plugin, Plugins, WebhookSource};
 use tributary::worker::rest::{Security, protect, router};
 use tributary::worker::state::State;
@@ -72,14 +72,22 @@ impl Group {
     /// One that has a `WebhookSource` too, whose ledgers these are; it has read its topics.
     pub(crate) async fn subscribing(&self, subscriptions: Subscribing) -> Worker {
         let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource::new(Providers::new([])));
-        let worker = self.made(&self.kafka, vec![webhooks], Some(subscriptions)).await;
+        let worker = self.made(&self.kafka, vec![webhooks], Some(subscriptions), None).await;
+        tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
+        worker
+    }
+
+    /// One that has a `WebhookSource` too and shows runs from these; it has read its topics.
+    pub(crate) async fn snapshotting(&self, snapshots: Arc<dyn Snapshots>) -> Worker {
+        let webhooks: Arc<dyn Plugin> = Arc::new(WebhookSource::new(Providers::new([])));
+        let worker = self.made(&self.kafka, vec![webhooks], None, Some(snapshots)).await;
         tokio::time::timeout(LIMIT, worker.state.caught_up()).await.unwrap();
         worker
     }
 
     /// One that may reach Kafka later.
     pub(crate) async fn starting(&self, kafka: &Kafka) -> Worker {
-        self.made(kafka, Vec::new(), None).await
+        self.made(kafka, Vec::new(), None, None).await
     }
 
     async fn made(
@@ -87,6 +95,7 @@ impl Group {
         kafka: &Kafka,
         more: Vec<Arc<dyn Plugin>>,
         subscriptions: Option<Subscribing>,
+        snapshots: Option<Arc<dyn Snapshots>>,
     ) -> Worker {
         let admin = Admin::Real(self.kafka.clone());
         let partitions = topics::ensure(&admin, &self.topics).await.unwrap();
@@ -109,6 +118,7 @@ impl Group {
             cluster_id: admin.cluster_id().await.unwrap(),
             running: Handle::default(),
             subscriptions,
+            snapshots,
         });
         let cancel = CancellationToken::new();
         let follower = herder.clone();
@@ -323,4 +333,4 @@ pub(crate) fn config(prefix: &str) -> Value {
 /// A secret as text, as somebody may write it.
 pub(crate) const SECRET: &str = "hunter2-hunter2-hunter2";
 
-pub(crate) type Outcome = Result<()>;
+pub(crate) type Outcome<T = ()> = Result<T>;

@@ -133,7 +133,7 @@ impl Stage {
 
     /// What the receivers are called now.
     fn host(&self) -> String {
-        if self.moves % 2 == 0 { HOST.to_owned() } else { format!("other.{HOST}") }
+        if self.moves.is_multiple_of(2) { HOST.to_owned() } else { format!("other.{HOST}") }
     }
 
     async fn wish(&self, what: &str) -> Result<()> {

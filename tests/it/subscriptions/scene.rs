@@ -151,7 +151,8 @@ impl Watched {
     /// Writes what a person wishes.
     pub(super) async fn wish(&self, number: u64, removed: bool) {
         let wish = Wish { number, removed, at: Moment::now().micros() };
-        self.handle.put(CONNECTOR, &Change::Wish(wish)).await.unwrap();
+        let change = Change::Wish(wish);
+        self.handle.put(&change.key(CONNECTOR), change.value().as_ref()).await.unwrap();
     }
 
     /// Waits until it says this.

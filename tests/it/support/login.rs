@@ -12,7 +12,7 @@ use super::{Error, Result};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running `tributary auth login accounting --no-browser`, killed when dropped.
+/// A running `tributary auth login … --no-browser`, killed when dropped.
 pub(crate) struct Login {
     pub(crate) process: Process,
 }
@@ -20,9 +20,20 @@ pub(crate) struct Login {
 impl Login {
     /// Begins one for a connector, which is named by its file or its name.
     pub(crate) fn begin(connector: &Path, config: &Path, log: &Path, arguments: &[&str]) -> Result<Self> {
+        Self::begin_for("accounting", connector, config, log, arguments)
+    }
+
+    /// The same for another area.
+    pub(crate) fn begin_for(
+        area: &str,
+        connector: &Path,
+        config: &Path,
+        log: &Path,
+        arguments: &[&str],
+    ) -> Result<Self> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
         command.env_clear().env("RUST_LOG", "trace");
-        command.args(["auth", "login", "accounting", "--no-browser", "--connector"]).arg(connector);
+        command.args(["auth", "login", area, "--no-browser", "--connector"]).arg(connector);
         command.arg("--config").arg(config).args(arguments);
         fs::remove_file(log).ok();
         Ok(Self { process: Process::spawn_listening("auth login", command, log)? })

@@ -6,7 +6,8 @@
 //! network between. Every child is started by [`process`] and dies with the test run, however that ends.
 //! [`login`] is `tributary auth login` and a person who plays along, [`browser`] a real browser without a window; [`secrets`] searches
 //! what was written for what must not be, [`traced`] does so over a whole run. [`dice`] has the numbers of tests that draw.
-//! [`place`] is where a test publishes through the product, [`examples`] is what. `stage` has workers that the simulated provider delivers to.
+//! [`place`] is where a test publishes through the product, [`examples`] is what. `stage` has workers that the simulated provider delivers to,
+//! [`scripted`] one that answers what it is told to.
 
 pub(crate) mod breakable;
 pub(crate) mod broker;
@@ -25,6 +26,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod run_directory;
+pub(crate) mod scripted;
 pub(crate) mod secrets;
 pub(crate) mod shared;
 #[cfg(feature = "simulator")]

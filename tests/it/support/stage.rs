@@ -96,8 +96,13 @@ impl Stage {
 
     /// Somebody logs in for a connector that exists; where the provider sent the browser back to.
     pub(crate) async fn login(&self, connector: &str) -> Result<Url> {
+        self.login_for("accounting", connector).await
+    }
+
+    /// The same for another area.
+    pub(crate) async fn login_for(&self, area: &str, connector: &str) -> Result<Url> {
         let log = run_directory::create("login")?.join("log");
-        let login = Login::begin(Path::new(connector), self.workers[0].config(), &log, &[])?;
+        let login = Login::begin_for(area, Path::new(connector), self.workers[0].config(), &log, &[])?;
         login.finish(&self.http).await
     }
 

@@ -1,0 +1,108 @@
+//! Gaps that are repaired by lists: closed by what is proved, and otherwise only known to be read again.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tributary::model::{AccountingResource, Gap, GapCause, GapState, List, Moment, Repair, Target};
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::world::Place;
+
+use super::super::scene::{HOOKS, Options, Scene};
+use crate::support::{Error, Result, Shared};
+
+crate::tests! {
+    real a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_is_read_again within 240;
+}
+
+async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_is_read_again(
+    shared: &'static Shared,
+) -> Result<()> {
+    let options = Options {
+        settings: &[("snapshot.lists", "companies,customers"), ("page.size", "3")],
+        ..Options::default()
+    };
+    let scene = Scene::start(shared.into(), "lists-gaps", options, |_| {}).await?;
+    let all = scene.living();
+    scene.update(&all);
+    scene.quiesce().await?;
+
+    // Nobody hears of these: two of each company, known ones of either resource and a new customer.
+    let from = Moment::now().micros();
+    scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
+    let lost: Vec<Place> = all.into_iter().filter(|place| place.index == 1).collect();
+    scene.update(&lost);
+    let created: Vec<Place> =
+        (0..3).map(|company| scene.create(Resource::Customers, Some(company))).collect();
+    scene.settle().await?;
+    scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
+    let before = scene.evidence().await?;
+    for (resource, opened) in [(AccountingResource::Customers, 1), (AccountingResource::Journals, 2)] {
+        tell(&scene, resource, from, opened).await?;
+    }
+    scene
+        .until("both gaps looked after", async || {
+            Ok(states(&scene).await?.values().all(|state| state != "open"))
+        })
+        .await?;
+
+    let states = states(&scene).await?;
+    let customers =
+        scene.certificates().await?.into_values().filter(|one| one.list == List::Customers.name());
+    let customers: Vec<_> = customers.collect();
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+    let verdict = super::super::checker::check(&evidence);
+    let written: BTreeMap<&str, usize> =
+        evidence.lines.values().flatten().fold(BTreeMap::new(), |mut counts, line| {
+            *counts.entry(&*line.origin).or_default() += 1;
+            counts
+        });
+
+    println!("lists, gaps: {states:?}; {} certificates; written by {written:?}; {verdict}", customers.len());
+    let state = |state: GapState| state.name().to_owned();
+    let expected = [("customers", GapState::Closed), ("journals", GapState::RepairedKnown)];
+    let expected = expected.map(|(of, is)| (format!("accounting/{of}"), state(is)));
+    assert_eq!(states, expected.into());
+    assert!(customers.len() == 3 && customers.iter().all(|one| one.certified), "{customers:?}");
+    verdict.assert_sound();
+    let last = evidence.last();
+    for place in lost.iter().chain(&created) {
+        assert_eq!(last[&scene.name(*place)].origin, "repair", "{place:?}");
+    }
+    assert_eq!(
+        evidence.published(),
+        before.published() + lost.len() + created.len(),
+        "more was written than was lost"
+    );
+    Ok(())
+}
+
+/// Says that deliveries may be missing, as who watches subscriptions does.
+async fn tell(scene: &Scene, resource: AccountingResource, from: i64, opened: i64) -> Result<()> {
+    let now = Moment::now().micros();
+    let gap = Gap {
+        connector: HOOKS.to_owned(),
+        cause: GapCause::Lost,
+        target: Some(Target::Accounting(resource)),
+        company: None,
+        from,
+        to: Some(now),
+        detail: "it was lost on purpose".to_owned(),
+        opened_at: from + opened,
+        worker: "test".to_owned(),
+        state: GapState::Open,
+    };
+    let repair = Repair::of(&gap, now, now);
+    scene.put(&gap.key(), &json!(gap)).await?;
+    scene.put(&repair.key(), &json!(repair)).await
+}
+
+/// How each gap stands, by what it is of.
+async fn states(scene: &Scene) -> Result<BTreeMap<String, String>> {
+    let (status, answer) =
+        scene.stage.ask(0, "GET", &format!("/connectors/{HOOKS}/gaps?all=true"), None).await?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let gaps = answer.as_array().into_iter().flatten();
+    let found: BTreeMap<_, _> = gaps.map(|gap| (text(&gap["target"]), text(&gap["state"]))).collect();
+    if status == 200 && found.len() == 2 { Ok(found) } else { Err(Error(format!("gaps: {status} {answer}"))) }
+}

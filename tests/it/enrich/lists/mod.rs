@@ -1,0 +1,201 @@
+//! Lists that are read in full: every record is there and proved to be, or the certificate says why not.
+//!
+//! [`beside`] has all of it once, beside events. What may go wrong is each a file of its own: workers die ([`killed`]), lists move
+//! ([`drift`]), the provider refuses ([`refused`]) or answers nonsense ([`odd`]), rows show less than there is ([`thin`]). What
+//! lists are good for besides: [`verify`], [`gaps`], and the companies of [`payroll`].
+
+mod beside;
+mod drift;
+mod gaps;
+mod killed;
+mod odd;
+mod payroll;
+mod refused;
+mod thin;
+mod verify;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use tributary::kafka::partition_of;
+use tributary::model::{
+    Certificate, Key, List, Moment, Order, Partitioning, Run, RunId, RunKind, SchemaKind, Topic,
+};
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::gateway::Request;
+use tributary::simulator::knobs::{Effect, Fault, Target};
+
+use super::evidence;
+use super::scene::{PARTITIONS, RECORDS, Scene};
+use crate::support::harness::Test;
+use crate::support::{Error, Result};
+
+/// All tests of this module's parts.
+pub(crate) fn tests() -> Vec<Test> {
+    let parts = [
+        beside::tests(),
+        drift::tests(),
+        refused::tests(),
+        odd::tests(),
+        thin::tests(),
+        verify::tests(),
+        gaps::tests(),
+        payroll::tests(),
+        killed::tests(),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+/// What has a list in the accounting API.
+const LISTED: [Resource; 3] = [Resource::Companies, Resource::Customers, Resource::Accounts];
+/// Their lists.
+const LISTS: [List; 3] = [List::Companies, List::Customers, List::Accounts];
+
+impl Scene {
+    /// How far each shard is with a run.
+    async fn progress(&self, run: &str) -> Result<BTreeMap<i64, Value>> {
+        let mut found = BTreeMap::new();
+        for record in evidence::read(self, &self.topic(Topic::State)).await? {
+            let (Some(key), Some(value)) = (&record.key, &record.value) else { continue };
+            if key.starts_with(b"progress/") {
+                let value: Value = serde_json::from_slice(value).unwrap();
+                if value["run"] == run {
+                    found.insert(value["shard"].as_i64().unwrap(), value);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Waits until a run is over in every shard; what they say of it.
+    async fn until_over(&self, run: &str) -> Result<Vec<Value>> {
+        let is_over = |one: &Value| one["state"] == "ended" || one["state"] == "stopped";
+        let what = format!("run {run} over");
+        let mut last = BTreeMap::new();
+        self.until(&what, async || {
+            last = self.progress(run).await?;
+            Ok(last.len() == PARTITIONS as usize && last.values().all(is_over))
+        })
+        .await
+        .map_err(|error| Error(format!("{error}: {last:#?}")))?;
+        Ok(last.into_values().collect())
+    }
+
+    /// Puts a record into the state topic, as whoever asks by REST does.
+    async fn put(&self, key: &Key, value: &Value) -> Result<()> {
+        let Partitioning::By(bytes) = key.partitioning() else { panic!("{key}") };
+        let partition = partition_of(bytes, PARTITIONS);
+        let (topic, value) = (self.topic(Topic::State), value.to_string());
+        self.produce(&topic, partition, key.as_str().as_bytes(), value.as_bytes()).await?;
+        Ok(())
+    }
+
+    /// Asks for a run.
+    async fn ask_for(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<()> {
+        let run = Run {
+            connector: RECORDS.to_owned(),
+            id: RunId::new(id).unwrap(),
+            kind,
+            lists: lists.iter().copied().collect(),
+            companies: None,
+            known: BTreeSet::new(),
+            incremental: false,
+            requested_by: "test".to_owned(),
+            requested_at: Moment::now().micros(),
+        };
+        self.put(&run.key(), &json!(run)).await
+    }
+
+    /// Lets a run go on that waits for a person.
+    async fn resume_run(&self, id: &str) -> Result<()> {
+        let key = Order::key(RECORDS, &RunId::new(id).unwrap());
+        self.put(&key, &json!({ "wanted": "running", "at": Moment::now().micros() })).await
+    }
+
+    /// A run of these lists, to its end.
+    async fn run(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<Vec<Value>> {
+        self.ask_for(id, kind, lists).await?;
+        self.until_over(id).await
+    }
+
+    /// The last certificate of every list.
+    async fn certificates(&self) -> Result<BTreeMap<String, Certificate>> {
+        let decoder = evidence::decoder(self);
+        let mut found = BTreeMap::new();
+        for record in evidence::read(self, &self.topic(Topic::Certificates)).await? {
+            let value = record.value.as_ref().unwrap();
+            let decoded = decoder.decode(SchemaKind::Certificate, value).await;
+            let (_, decoded) = decoded.map_err(|error| Error(format!("a certificate: {error}")))?;
+            let tributary::model::Value::Certificate(certificate) = decoded else { panic!("{decoded:?}") };
+            found.insert(String::from_utf8(record.key.clone().unwrap().to_vec()).unwrap(), *certificate);
+        }
+        Ok(found)
+    }
+
+    /// Those of a run.
+    async fn certificates_of(&self, run: &str) -> Result<BTreeMap<String, Certificate>> {
+        let mut all = self.certificates().await?;
+        all.retain(|_, certificate| certificate.run.as_str() == run);
+        Ok(all)
+    }
+
+    /// The last certificate of a list of one company.
+    async fn certificate(&self, company: u32, list: List) -> Result<Certificate> {
+        let key = format!("{}/{}", self.provider().world().company_id(company), list.name());
+        let found = self.certificates().await?.remove(&key);
+        found.ok_or_else(|| Error(format!("there is no certificate of {key}")))
+    }
+
+    /// Requests for pages of a list since a number in the provider's journal, oldest first.
+    fn pages(&self, list: List, since: u64) -> Vec<(u64, Request)> {
+        let path = format!("{}?", resource(list).prefix());
+        let all = self.provider().gateway.requests(since, usize::MAX).into_iter();
+        all.filter(|(_, request)| request.method == "GET" && request.target.starts_with(&path)).collect()
+    }
+
+    /// Those of one company.
+    fn pages_of(&self, company: u32, list: List, since: u64) -> Vec<(u64, Request)> {
+        let id = self.provider().world().company_id(company);
+        let mut pages = self.pages(list, since);
+        pages.retain(|(_, request)| request.company.as_deref() == Some(&id));
+        pages
+    }
+
+    /// This goes wrong from now on, and nothing else.
+    fn spoil(&self, faults: impl IntoIterator<Item = (Effect, Target)>) {
+        let fault = |(effect, on)| Fault { on, effect, share: 1.0, times: None, skip: 0 };
+        self.provider().set_faults(faults.into_iter().map(fault).collect());
+    }
+
+    /// Pages of a company's list.
+    fn list_of(&self, company: u32, list: List) -> Target {
+        let company = Some(self.provider().world().company_id(company));
+        Target { company, ..all_of(list) }
+    }
+
+    /// All requests of a company.
+    fn company(&self, company: u32) -> Target {
+        let company = Some(self.provider().world().company_id(company));
+        Target { method: Some("GET".to_owned()), company, ..Target::default() }
+    }
+}
+
+/// Pages of a list, whosever.
+fn all_of(list: List) -> Target {
+    let path = resource(list).prefix();
+    let ending = path.rsplit('/').next().map(str::to_owned);
+    Target { method: Some("GET".to_owned()), path: Some(path), ending, ..Target::default() }
+}
+
+fn resource(list: List) -> Resource {
+    match list {
+        List::Customers => Resource::Customers,
+        List::Accounts => Resource::Accounts,
+        List::Companies | List::Payroll => Resource::Companies,
+    }
+}
+
+/// Of all shards together.
+fn sum(progress: &[Value], member: &str) -> u64 {
+    progress.iter().map(|one| one[member].as_u64().unwrap()).sum()
+}

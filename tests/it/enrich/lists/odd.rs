@@ -1,0 +1,92 @@
+//! Answers that are no lists, or not the lists they should be: each run ends, and says why it proves nothing.
+
+use tributary::model::{List, Method, RunKind};
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::knobs::{Effect, Status, Target};
+
+use super::super::checker::check;
+use super::super::scene::{Options, Scene};
+use super::sum;
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other within 240;
+}
+
+/// Four passes of three pages and what is behind them, one of each tried eight times; and twice as many where it is looked who is
+/// to blame.
+const MOST_PAGES: usize = 2 * 4 * (4 + 8);
+
+async fn a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other(
+    shared: &'static Shared,
+) -> Result<()> {
+    let html = Effect::Html { status: Status::OK };
+    let broken = Effect::Status(Status::SERVER_ERROR);
+    // What happens to the customers of each company, and what its certificate says.
+    let odd = [
+        (Effect::Wrapped, None, "page 1: "),
+        (Effect::WithoutIds, None, "page 1: row 1 of page 1 has no id"),
+        (Effect::FirstPage, None, "page 2: it repeats the page before it"),
+        (Effect::WrongTotal { surplus: 3 }, None, "page 3: the provider counts 15 rows, its pages have 12"),
+        (Effect::InvalidJson, None, "page 1: "),
+        (Effect::WrongTypes, None, "page 1: "),
+        (broken, Some(2), "page 2: "),
+        (html, Some(2), "page 2: "),
+    ];
+    let options = Options {
+        resources: &[Resource::Customers],
+        settings: &[("snapshot.lists", "companies,customers"), ("page.size", "5")],
+        ..Options::default()
+    };
+    let healthy = odd.len() as u32;
+    let scene = Scene::start(shared.into(), "lists-odd", options, |settings| {
+        (settings.world.companies, settings.world.customers, settings.world.accounts) = (healthy + 1, 12, 0);
+        settings.knobs.reads.accounting_pagination = true;
+    })
+    .await?;
+
+    let faults = (0..healthy).zip(&odd).map(|(company, (effect, page, _))| {
+        (effect.clone(), Target { page: *page, ..scene.list_of(company, List::Customers) })
+    });
+    scene.spoil(faults);
+    let since = scene.provider().gateway.request_count();
+    let progress = scene.run("odd", RunKind::Snapshot, &[List::Customers]).await?;
+
+    assert_eq!(
+        (sum(&progress, "ended"), sum(&progress, "certified")),
+        (healthy as u64 + 1, 1),
+        "{progress:#?}"
+    );
+    for (company, (effect, _, begins)) in (0..healthy).zip(&odd) {
+        let certificate = scene.certificate(company, List::Customers).await?;
+        let (pages, why) =
+            (scene.pages_of(company, List::Customers, since).len(), certificate.reason.unwrap_or_default());
+        println!("lists, odd: {effect:?}: {pages} pages, {why}");
+        assert!(!certificate.certified && why.starts_with(begins), "{effect:?}: {why}");
+        assert!(pages <= MOST_PAGES, "{effect:?}: {pages} pages");
+    }
+    let certificate = scene.certificate(healthy, List::Customers).await?;
+    assert_eq!((certificate.method, certificate.listed), (Method::Counting, Some(12)));
+
+    // Pages are smaller than asked for, and nobody says so.
+    scene.calm();
+    scene.provider().turn(|knobs| knobs.reads.max_page_size = 3);
+    let since = scene.provider().gateway.request_count();
+    let clamped = scene.run("clamped", RunKind::Snapshot, &[List::Customers]).await?;
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+
+    assert_eq!(sum(&clamped, "certified"), sum(&clamped, "lists"), "{clamped:#?}");
+    for company in 0..=healthy {
+        let certificate = scene.certificate(company, List::Customers).await?;
+        assert_eq!((certificate.page_size, certificate.listed), (3, Some(12)), "{certificate:?}");
+        let pages = scene.pages_of(company, List::Customers, since).len();
+        assert!(pages <= 2 + 2 * 6, "{pages} pages");
+    }
+    let last = evidence.last();
+    for place in scene.living() {
+        assert!(last.contains_key(&scene.name(place)), "{place:?} is not there");
+    }
+    check(&evidence).assert_sound();
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Lists that are refused, empty or not offered: nothing is deleted because of it, and the certificate says what is the matter.
+
+use tributary::model::{List, RunKind};
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::knobs::{Effect, Status, Target};
+
+use super::super::checker::check;
+use super::super::scene::{Options, PARTITIONS, Scene};
+use super::{LISTED, LISTS, all_of, sum};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of_it_waits_for_a_person within 240;
+}
+
+/// Of each company: more than may be missing without a word.
+const CUSTOMERS: u32 = 60;
+/// An empty list.
+const EMPTY: Effect = Effect::Oversized { bytes: 2, status: Status::OK };
+
+async fn what_is_refused_or_empty_or_not_offered_deletes_nothing_and_too_much_of_it_waits_for_a_person(
+    shared: &'static Shared,
+) -> Result<()> {
+    let options = Options {
+        resources: &LISTED,
+        settings: &[("snapshot.mode", "initial"), ("snapshot.lists", "companies,customers,accounts")],
+        ..Options::default()
+    };
+    let scene = Scene::start(shared.into(), "lists-refused", options, |settings| {
+        (settings.world.companies, settings.world.customers) = (4, CUSTOMERS);
+    })
+    .await?;
+    let first = scene.until_over("initial").await?;
+    assert_eq!(sum(&first, "certified"), sum(&first, "lists"), "{first:#?}");
+    let before = scene.evidence().await?.published();
+
+    // Everything is refused.
+    let forbidden = Effect::Status(Status::FORBIDDEN);
+    let everything = (0..4).map(|company| scene.company(company)).chain([all_of(List::Companies)]);
+    scene.spoil(everything.map(|on| (forbidden.clone(), on)));
+    let refused = scene.run("refused", RunKind::Snapshot, &LISTS).await?;
+    assert_eq!(
+        (sum(&refused, "certified"), sum(&refused, "ended")),
+        (0, 8 + PARTITIONS as u64),
+        "{refused:#?}"
+    );
+    for (key, one) in scene.certificates_of("refused").await? {
+        assert!(
+            !one.certified && one.reason.as_ref().is_some_and(|why| why.contains("403")),
+            "{key}: {one:?}"
+        );
+    }
+
+    // Two companies seem to have lost all they had, of one nothing is there by id either; a third is refused; and nobody
+    // knows of a list of accounts, or sees a company.
+    let by_id = Target { path: Some(format!("{}/", Resource::Customers.prefix())), ..scene.company(0) };
+    scene.spoil([
+        (Effect::UnknownPath, all_of(List::Accounts)),
+        (EMPTY, all_of(List::Companies)),
+        (EMPTY, scene.list_of(0, List::Customers)),
+        (Effect::Status(Status::new(404).unwrap()), by_id),
+        (EMPTY, scene.list_of(1, List::Customers)),
+        (forbidden, scene.company(2)),
+    ]);
+    scene.ask_for("empty", RunKind::Snapshot, &LISTS).await?;
+    scene
+        .until("two lists that wait, and all others over", async || {
+            Ok(scene.certificates_of("empty").await?.len() == 6 + PARTITIONS as usize
+                && braked(&scene).await? == 2.0)
+        })
+        .await?;
+    let waiting: Vec<_> =
+        scene.progress("empty").await?.into_values().filter(|one| one["state"] == "paused").collect();
+    assert!(!waiting.is_empty());
+    for one in &waiting {
+        let reason = one["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("60 known records are not in the list of customers"), "{one}");
+    }
+    scene.resume_run("empty").await?;
+    let ended = scene.until_over("empty").await?;
+
+    let certificates = scene.certificates_of("empty").await?;
+    for company in 0..4 {
+        let accounts = scene.certificate(company, List::Accounts).await?;
+        let why = accounts.reason.clone().unwrap_or_default();
+        assert!(!accounts.certified && (company == 2 || why.starts_with("not offered")), "{accounts:?}");
+    }
+    for (company, certified, vanished, unlisted) in
+        [(0, true, CUSTOMERS, 0), (1, true, 0, CUSTOMERS), (2, false, 0, 0), (3, true, 0, 0)]
+    {
+        let customers = scene.certificate(company, List::Customers).await?;
+        let told = (customers.certified, customers.vanished_count, customers.unlisted);
+        assert_eq!(told, (certified, vanished.into(), unlisted.into()), "{company}: {customers:?}");
+        assert_eq!(customers.vanished.len(), vanished as usize);
+    }
+    let unlisted: i64 =
+        certificates.values().filter(|one| one.list == "companies").map(|one| one.unlisted).sum();
+    assert_eq!((unlisted, sum(&ended, "vanished")), (4, CUSTOMERS.into()), "{ended:#?}");
+
+    scene.calm();
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+    let verdict = check(&evidence);
+    println!(
+        "lists, refused: {} waited for a person; {} certificates; {verdict}",
+        waiting.len(),
+        certificates.len()
+    );
+    verdict.assert_sound();
+    // What is there by id and in no list is better known now than from its row.
+    let by_id = CUSTOMERS as usize + 4;
+    assert_eq!((evidence.tombstones(), evidence.published()), (0, before + by_id));
+    Ok(())
+}
+
+/// How often too much was missing.
+async fn braked(scene: &Scene) -> Result<f64> {
+    let counted = scene.stage.metric(0, "tributary_snapshot_braked_total").await?;
+    Ok(counted.iter().map(|(_, count)| count).sum())
+}

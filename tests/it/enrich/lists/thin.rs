@@ -1,0 +1,59 @@
+//! Rows that show less than there is: what is published is the whole record all the same.
+
+use tributary::model::RunKind;
+use tributary::simulator::knobs::{Effect, Fault, Status, Target};
+
+use super::super::checker::check;
+use super::super::scene::{Options, Scene};
+use super::{LISTED, LISTS, sum};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real of_rows_that_show_less_than_there_is_the_whole_record_is_published_and_nothing_the_second_time within 240;
+}
+
+async fn of_rows_that_show_less_than_there_is_the_whole_record_is_published_and_nothing_the_second_time(
+    shared: &'static Shared,
+) -> Result<()> {
+    for unreadable in [false, true] {
+        let options = Options {
+            resources: &LISTED,
+            settings: &[
+                ("snapshot.mode", "initial"),
+                ("snapshot.lists", "companies,customers,accounts"),
+                ("snapshot.rows", "probe"),
+                ("page.size", "5"),
+            ],
+            ..Options::default()
+        };
+        let name = if unreadable { "lists-unread" } else { "lists-thin" };
+        let scene = Scene::start(shared.into(), name, options, |settings| {
+            settings.knobs.reads.thin_rows = true;
+            // The first that somebody wants to know of a customer by itself cannot be told.
+            let on = Target { path: Some("/accounting/api/customers/".to_owned()), ..Target::default() };
+            let effect = Effect::Status(Status::SERVER_ERROR);
+            let times = Some(if unreadable { 40 } else { 0 });
+            settings.knobs.faults = vec![Fault { on, effect, share: 1.0, times, skip: 0 }];
+        })
+        .await?;
+
+        let progress = scene.until_over("initial").await?;
+        scene.quiesce().await?;
+        let evidence = scene.evidence().await?;
+        let again = scene.run("again", RunKind::Snapshot, &LISTS).await?;
+        scene.quiesce().await?;
+        let after = scene.evidence().await?;
+
+        let verdict = check(&after);
+        println!("lists, thin: {verdict}");
+        verdict.assert_sound();
+        let last = evidence.last();
+        for place in scene.living() {
+            assert!(last.contains_key(&scene.name(place)), "{place:?} is not there");
+        }
+        assert_eq!(sum(&progress, "certified"), sum(&progress, "lists"), "{progress:#?}");
+        assert_eq!(sum(&again, "certified"), sum(&again, "lists"), "{again:#?}");
+        assert_eq!((sum(&again, "published"), after.lines), (0, evidence.lines.clone()));
+    }
+    Ok(())
+}
