@@ -44,11 +44,13 @@ async fn a_login_that_ends_within_a_week_is_told_in_log_metric_and_status(
         let line = metrics.lines().find(is_wanted).unwrap_or_else(|| panic!("{name}: {metrics}"));
         let end: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
         let left = (end - now) / DAY;
-        assert!((days - 0.01..=days).contains(&left), "{name} ends in {left} days");
+        // The provider tells its time in whole seconds.
+        assert!((days - 0.01..=days + 0.001).contains(&left), "{name} ends in {left} days");
     }
     // Once a day is enough: it has been looked at more than once by now.
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("short") && lines[0].contains("days=5"), "{lines:?}");
+    let is_near = ["days=5", "days=6"].iter().any(|days| lines[0].contains(days));
+    assert!(lines[0].contains("short") && is_near, "{lines:?}");
     assert!(lines[0].contains("tributary auth login accounting --connector short"), "{lines:?}");
     let said = scene.stage.workers[0].said();
     assert_eq!(said.matches(told).count(), 1, "{said}");
