@@ -19,6 +19,7 @@
 
 mod directory;
 mod encoding;
+mod gauges;
 mod lists;
 mod reader;
 mod runs;

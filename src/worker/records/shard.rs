@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Shared,
+    gauges::Gauges,
     lists::{Getting, Lists},
     now,
     reader::Input,
@@ -499,34 +500,4 @@ fn apart(mut batch: Batch, failure: pipeline::Failure) -> Vec<Batch> {
         *last = Batch { entries: std::mem::take(&mut last.entries), ..batch };
     }
     parts
-}
-
-/// What of a shard is shown in the gauges of all.
-#[derive(Default)]
-struct Gauges {
-    open: i64,
-    parked: i64,
-    fences: i64,
-}
-
-impl Gauges {
-    fn show(&mut self, desk: &Desk, shelf: &Shelf) {
-        let (open, parked) = desk.counts();
-        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.set(signed(open), signed(parked), i64::try_from(shelf.entries()).unwrap_or(i64::MAX));
-    }
-
-    fn set(&mut self, open: i64, parked: i64, fences: i64) {
-        if (open, parked, fences) != (self.open, self.parked, self.fences) {
-            metrics::enrich_under_way(open - self.open, parked - self.parked);
-            metrics::fences_kept(fences - self.fences);
-            (self.open, self.parked, self.fences) = (open, parked, fences);
-        }
-    }
-}
-
-impl Drop for Gauges {
-    fn drop(&mut self) {
-        self.set(0, 0, 0);
-    }
 }

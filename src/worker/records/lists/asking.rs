@@ -1,0 +1,276 @@
+//! What is asked for next: pages, and records that no page has shown.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+
+use super::{
+    Failed, Getting, Got, LOOK, Lists, MISSING_AT_ONCE, MOST_ASKED, MOST_HELD, MOST_JOBS, MOST_WAITING,
+    Missing, PASSES, Part, Probe, READ_LIMIT, Shared, Stage, What, Written, job::Job, pages, probe,
+};
+use crate::{
+    api::{self, Ask},
+    config::connector::Rows,
+    enrich::{Companies as _, Desk, Standing, Subject},
+    fence::Shelf,
+    model::{AccountingResource, List, Run, RunKind, Wanted},
+    snapshot::{Reading, Seen, Settings, Wish},
+};
+
+impl Lists {
+    /// Begins what there is to begin.
+    pub(in crate::worker::records) fn begin(
+        &mut self,
+        getting: &mut Getting,
+        shelf: &Shelf,
+        desk: &Desk,
+        now: i64,
+    ) {
+        self.begin_jobs(now);
+        let asked_for: usize = self.jobs.values().map(|job| job.asked_for.len()).sum();
+        let is_full =
+            self.waiting_bytes >= MOST_WAITING || (asked_for > MOST_ASKED && desk.counts().1 > MOST_ASKED);
+        if now < self.held_until || is_full {
+            return;
+        }
+        let numbers: Vec<u64> = self.jobs.keys().copied().collect();
+        for number in numbers {
+            let Some(job) = self.jobs.get_mut(&number) else { continue };
+            let is_wanted = self.runs.get(&job.run.id).is_some_and(|active| active.wanted == Wanted::Running);
+            if !is_wanted {
+                continue;
+            }
+            if let Some(asked) = job.wants_page(now) {
+                job.stage = Stage::Asking;
+                getting.push(ask_page(&self.shared, &self.probes, number, asked));
+            } else if matches!(job.stage, Stage::Compare) && job.unwritten == 0 && job.due <= now {
+                job.asked_for.retain(|subject| desk.has(subject));
+                if !job.asked_for.is_empty() {
+                    job.due = now.saturating_add(LOOK);
+                    continue;
+                }
+                self.compare(number, getting, shelf, now);
+            } else if let Stage::Missing(missing) = &mut job.stage {
+                let resource = match &job.what {
+                    What::List(collection) => collection.list.resource(),
+                    What::Known(resource) => Some(*resource),
+                };
+                while missing.open < MISSING_AT_ONCE && job.due <= now {
+                    // Without a read by id nothing waits for one.
+                    let Some(resource) = resource else { break };
+                    let Some((company, id, tries)) = missing.waiting.pop_front() else { break };
+                    missing.open += 1;
+                    // A company's own record belongs to no company, nor does one of the tenant.
+                    let is_company =
+                        !matches!(self.shared.directory.standing(&company), Standing::Absent { .. });
+                    let in_company = resource != AccountingResource::Companies && is_company;
+                    let subject = Subject { resource, company, id, in_company };
+                    let lane = match job.run.kind {
+                        RunKind::Repair => api::Lane::Repair,
+                        RunKind::Snapshot | RunKind::Verify => api::Lane::Snapshot,
+                    };
+                    getting.push(ask_record(&self.shared, number, subject, lane, tries));
+                }
+                if missing.is_over() && job.unwritten == 0 {
+                    self.end(number, now);
+                }
+            }
+        }
+    }
+
+    /// Takes lists up, those of one run after those of another.
+    fn begin_jobs(&mut self, now: i64) {
+        // Those that wait for a person keep nobody else waiting.
+        let is_active = |job: &Job| {
+            let active = self.runs.get(&job.run.id);
+            active.is_some_and(|active| active.wanted == Wanted::Running)
+                && !matches!(job.stage, Stage::Braked(..))
+        };
+        let mut active = self.jobs.values().filter(|job| is_active(job)).count();
+        while active < MOST_JOBS && self.jobs.len() < MOST_HELD {
+            active += 1;
+            let next = self
+                .runs
+                .values_mut()
+                .filter(|active| active.wanted == Wanted::Running && !active.waiting.is_empty())
+                .min_by_key(|active| active.open);
+            let Some(next) = next else { return };
+            let Some(what) = next.waiting.pop_front() else { return };
+            next.open += 1;
+            let (run, number) = (Arc::clone(&next.run), self.numbers);
+            self.numbers += 1;
+            let job = self.job(run, what, now);
+            self.jobs.insert(number, job);
+        }
+    }
+
+    fn job(&mut self, run: Arc<Run>, what: What, now: i64) -> Job {
+        let mut job = Job {
+            run,
+            what,
+            reading: None,
+            marks: 0,
+            started_at: now,
+            published: 0,
+            stage: Stage::Compare,
+            tries: 0,
+            due: i64::MIN,
+            unwritten: 0,
+            filter: None,
+            asked_for: Vec::new(),
+            unusable: 0,
+            answered: i64::MIN,
+        };
+        let What::List(collection) = &job.what else { return job };
+        job.stage = Stage::Pages;
+        let snapshot = &self.shared.source.snapshot;
+        let is_payroll = collection.list == List::Payroll;
+        if is_payroll {
+            job.filter = self.runs.get(&job.run.id).and_then(|active| active.filter.clone());
+        }
+        // Codes are asked for above the last one: there is one filter, and it must not be taken.
+        let is_keyset = is_payroll && job.filter.is_none() && snapshot.payroll_order_by == "companyCode";
+        let settings = Settings {
+            page_size: snapshot.page_size,
+            most_passes: PASSES,
+            method: if is_keyset { Wish::Keyset } else { Wish::Counting },
+            clock_skew: self.shared.clock_skew,
+        };
+        let mut kept = self.pages.remove(collection).unwrap_or_default();
+        if job.run.kind == RunKind::Verify {
+            // What was compared is not kept, so that it is compared again.
+            let marks = kept.keys().map(|n| collection.page(self.shard, *n)).collect();
+            let what = Written::Forgotten(marks);
+            self.ready.push_back(Part { run: collection.run.clone(), job: None, what, bytes: 0 });
+            kept.clear();
+        }
+        let marks = kept.keys().next_back().copied().unwrap_or(0);
+        let seen: Result<Vec<Seen>, String> = kept.values().map(|value| Seen::parse(value)).collect();
+        let restored = seen.and_then(|seen| {
+            let begun = seen.first().map(|seen| seen.sent);
+            job.answered = seen.last().map_or(i64::MIN, |seen| seen.answered);
+            Reading::restore(settings.clone(), seen).map(|reading| (reading, begun))
+        });
+        match restored {
+            Ok((reading, begun)) => {
+                if reading.verdict().is_some() {
+                    job.stage = Stage::Compare;
+                }
+                (job.reading, job.marks, job.started_at) = (Some(reading), marks, begun.unwrap_or(now));
+            }
+            Err(why) => {
+                tracing::warn!(shard = self.shard, list = %collection.list, why, "a list is read from its first page on again");
+                (job.reading, job.marks) = (Some(Reading::new(settings)), marks);
+                // Whoever is next must not begin with them again.
+                let marks = kept.keys().map(|n| collection.page(self.shard, *n)).collect();
+                let what = Written::Forgotten(marks);
+                self.ready.push_back(Part { run: collection.run.clone(), job: None, what, bytes: 0 });
+            }
+        }
+        job
+    }
+
+    /// Looks for what is known and was not shown.
+    fn compare(&mut self, number: u64, getting: &mut Getting, shelf: &Shelf, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let (topic, company) = match &job.what {
+            What::Known(resource) => (crate::model::Topic::AccountingRecords(*resource), None),
+            What::List(collection) => (collection.list.topic(), collection.company.clone()),
+        };
+        let entries = shelf.entries_of(topic);
+        let is_proved = |reading: &Reading| reading.verdict().is_some_and(|verdict| verdict.certified);
+        match job.reading.take() {
+            // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
+            Some(reading) if !is_proved(&reading) || job.filter.is_some() => {
+                job.reading = Some(reading);
+                job.stage = Stage::Missing(Missing::default());
+                self.end(number, now);
+            }
+            Some(reading) => {
+                job.stage = Stage::Comparing;
+                let reading = Arc::new(reading);
+                let shown = Arc::clone(&reading);
+                let known = shelf.known(topic, company.as_ref(), move |id| !Job::shows(&shown, id));
+                getting.push(
+                    async move {
+                        let found = known.await.map(|(found, _)| found);
+                        Got::Known(number, Arc::try_unwrap(reading).ok().map(Box::new), found, entries)
+                    }
+                    .boxed(),
+                );
+            }
+            None => {
+                job.stage = Stage::Comparing;
+                let companies = job.run.companies.clone();
+                let known = shelf.known(topic, None, |_| true);
+                getting.push(
+                    async move {
+                        let found = known.await.map(|(mut found, _)| {
+                            found.retain(|(company, _)| {
+                                companies.as_ref().is_none_or(|companies| companies.contains(company))
+                            });
+                            found
+                        });
+                        Got::Known(number, None, found, entries)
+                    }
+                    .boxed(),
+                );
+            }
+        }
+    }
+}
+
+/// Reads a page, and compares some of its rows with their records where nobody knows yet what rows are.
+fn ask_page(
+    shared: &Arc<Shared>,
+    probes: &BTreeMap<List, Probe>,
+    number: u64,
+    asked: pages::Asked,
+) -> BoxFuture<'static, Got> {
+    let shared = Arc::clone(shared);
+    let probes = shared.source.snapshot.rows == Rows::Probe
+        && asked.list.resource().is_some()
+        && !probes.contains_key(&asked.list);
+    async move {
+        let read = shared.pages.read(&asked).await;
+        let read = match read {
+            Ok(fetched) if probes => {
+                let (list, company) = (asked.list, asked.company.as_ref());
+                let thin = probe::is_thin(&shared.accounting, list, company, &fetched.rows).await;
+                Ok((fetched, thin))
+            }
+            Ok(fetched) => Ok((fetched, None)),
+            Err(error) => {
+                let is_alone = may_be_alone(&error) && shared.pages.answers(&asked).await;
+                Err(Failed { error, is_alone })
+            }
+        };
+        Got::Page(number, asked.number, read)
+    }
+    .boxed()
+}
+
+/// Whether it says nothing of who is to blame: the page or all that is behind it.
+fn may_be_alone(error: &api::Error) -> bool {
+    use api::Cause::{Cut, NotJson, Server, Timeout, Unreachable};
+    error.reach() == api::Reach::Everything
+        && matches!(error.cause, Server { .. } | Unreachable(_) | Timeout { .. } | NotJson | Cut(_))
+}
+
+fn ask_record(
+    shared: &Arc<Shared>,
+    number: u64,
+    subject: Subject,
+    lane: api::Lane,
+    tries: u32,
+) -> BoxFuture<'static, Got> {
+    let shared = Arc::clone(shared);
+    async move {
+        // Nobody closes it.
+        let _slot = shared.page_slots.acquire().await;
+        let ask = Ask::within(lane, READ_LIMIT);
+        let read = shared.accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
+        Got::Record(number, subject, tries, read.map(|document| document.json))
+    }
+    .boxed()
+}

@@ -1,0 +1,264 @@
+//! What becomes of what was asked for.
+
+use std::{collections::HashSet, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{
+    BRAKE_COUNT, BRAKE_SHARE, Ended, Failed, Got, Lists, Missing, Part, Probe, Stage, What, Written,
+    job::{self, answer},
+    pages::Fetched,
+    rows,
+};
+use crate::{
+    api,
+    enrich::Subject,
+    metrics,
+    model::{CompanyId, RecordId, RunKind, ShardState},
+    retry::{Chain, Retry},
+    snapshot::Reading,
+    worker::{plugins::Failure, records::taking::unreadable},
+};
+
+impl Lists {
+    /// Something that was asked for has come.
+    ///
+    /// # Errors
+    /// It needs a person, or the store failed.
+    pub(in crate::worker::records) fn got(&mut self, got: Got, now: i64) -> Result<(), Failure> {
+        match got {
+            Got::Page(number, _, Ok((fetched, probed))) => {
+                self.holds = 0;
+                self.page(number, fetched, probed, now);
+                Ok(())
+            }
+            Got::Page(number, page, Err(failed)) => self.failed(number, page, &failed, now),
+            Got::Known(number, reading, found, entries) => {
+                let found = found.map_err(unreadable)?;
+                self.known(number, reading.map(|reading| *reading), found, entries);
+                Ok(())
+            }
+            Got::Record(number, subject, tries, read) => self.record(number, subject, tries, read, now),
+        }
+    }
+
+    fn page(&mut self, number: u64, fetched: Arc<Fetched>, probed: Option<bool>, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Some(collection) = job.collection().cloned() else { return };
+        let run = job.run.id.clone();
+        if let Some(thin) = probed {
+            let probe = Probe { thin, at: now };
+            self.probes.insert(collection.list, probe);
+            let what = Written::Probe(collection.list, probe);
+            self.ready.push_back(Part { run: run.clone(), job: None, what, bytes: 0 });
+        }
+        metrics::page_read(collection.list.name(), "read");
+        let is_verify = job.run.kind == RunKind::Verify;
+        let shown = if is_verify { job.shown_of(&fetched) } else { HashSet::new() };
+        if !job.look(&fetched) {
+            // It was asked for too early; clocks may have been set.
+            job.due = now.saturating_add(self.shared.wait(0));
+            return;
+        }
+        job.marks += 1;
+        let mark = (collection.page(self.shard, job.marks), fetched.seen.to_json());
+        let bytes = fetched.rows.iter().map(|row| 512 + row.raw.len()).sum::<usize>() + mark.1.len();
+        self.waiting_bytes += bytes;
+        let what = Written::Page { fetched, mark, shown };
+        self.ready.push_back(Part { run, job: Some(number), what, bytes });
+    }
+
+    fn failed(&mut self, number: u64, page: u32, failed: &Failed, now: i64) -> Result<(), Failure> {
+        let Failed { error, is_alone } = failed;
+        let Some(job) = self.jobs.get_mut(&number) else { return Ok(()) };
+        let list = job.collection().map_or("", |collection| collection.list.name());
+        metrics::page_read(list, "failed");
+        let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
+        let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
+        let named = match error.retry() {
+            Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
+            Retry::Later | Retry::Never => None,
+        };
+        let reach = if *is_alone { api::Reach::Record } else { error.reach() };
+        match (reach, error.retry()) {
+            // A rate passes by itself, however long that takes.
+            (api::Reach::Record | api::Reach::Company, _) if error.is_rate() => {
+                job.goes_on();
+                job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(job.tries)));
+                Ok(())
+            }
+            // What is refused for good concerns this list; whether it concerns events as well, those who read records see.
+            (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) => {
+                let grown = self.shared.wait(job.tries);
+                let seen = job.fails(page, error, &why, named.unwrap_or(grown), now);
+                if let (Some(seen), Some(collection)) = (seen, job.collection().cloned()) {
+                    // That a pass is void is kept as a page is.
+                    job.marks += 1;
+                    job.unwritten += 1;
+                    let mark = (collection.page(self.shard, job.marks), seen.to_json());
+                    let fetched = Arc::new(Fetched { rows: Vec::new(), seen });
+                    let what = Written::Page { fetched, mark, shown: HashSet::new() };
+                    let run = job.run.id.clone();
+                    self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
+                }
+                Ok(())
+            }
+            (api::Reach::Grant | api::Reach::Everything, _) => {
+                job.goes_on();
+                tracing::warn!(
+                    connector = &*self.shared.task.connector,
+                    shard = self.shard,
+                    list,
+                    why,
+                    "lists wait"
+                );
+                self.hold(named, now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing can be read for now.
+    fn hold(&mut self, named: Option<i64>, now: i64) {
+        if now >= self.held_until {
+            self.holds = self.holds.saturating_add(1);
+            let grown = self.shared.wait(self.holds);
+            self.held_until = now.saturating_add(named.unwrap_or(grown).max(1));
+        }
+    }
+
+    fn known(
+        &mut self,
+        number: u64,
+        reading: Option<Reading>,
+        found: Vec<(CompanyId, RecordId)>,
+        entries: u64,
+    ) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let listed = reading.as_ref().and_then(|reading| reading.verdict()?.listed).unwrap_or(0);
+        // Of a list that spans companies only the shard's own records can be missing.
+        let own = usize::try_from(entries).unwrap_or(usize::MAX);
+        let listed = usize::try_from(listed).unwrap_or(0).min(own);
+        job.reading = reading;
+        let count = found.len();
+        let is_list = matches!(job.what, What::List(_));
+        let run = job.run.id.clone();
+        let is_payroll = matches!(&job.what, What::List(collection) if collection.list.resource().is_none());
+        let is_verify = job.run.kind == RunKind::Verify;
+        let mut missing = Missing::default();
+        if is_payroll {
+            // There is no way to ask for one of them: they are named.
+            for (_, id) in found {
+                missing.gone(&id);
+            }
+            job.stage = Stage::Missing(missing);
+            return;
+        }
+        missing.waiting = found.into_iter().map(|(company, id)| (company, id, 1)).collect();
+        let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
+        let since = job.answered;
+        let is_allowed = self.runs.get(&run).is_some_and(|active| active.ordered_at > since);
+        if !is_too_much || is_allowed {
+            job.stage = Stage::Missing(missing);
+            return;
+        }
+        let told = format!(
+            "{count} known records are not in the list of {}: more than a list loses by itself; look at it, then resume or stop the run",
+            job.collection().map(|one| one.list.name()).unwrap_or_default()
+        );
+        tracing::error!(connector = &*self.shared.task.connector, shard = self.shard, run = %run, told);
+        metrics::snapshot_braked();
+        job.stage = Stage::Braked(missing, since);
+        if let Some(active) = self.runs.get_mut(&run) {
+            (active.progress.state, active.progress.reason) = (ShardState::Paused, Some(told));
+        }
+        self.ready.push_back(Part::standing(&run));
+    }
+
+    fn record(
+        &mut self,
+        number: u64,
+        subject: Subject,
+        tries: u32,
+        read: Result<Bytes, api::Error>,
+        now: i64,
+    ) -> Result<(), Failure> {
+        let Some(job) = self.jobs.get_mut(&number) else { return Ok(()) };
+        let Stage::Missing(missing) = &mut job.stage else { return Ok(()) };
+        if let Err(error) = &read {
+            match (error.reach(), error.retry()) {
+                (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) if !error.is_rate() => {}
+                _ => {
+                    missing.open = missing.open.saturating_sub(1);
+                    missing.waiting.push_back((subject.company, subject.id, tries));
+                    let named = match error.retry() {
+                        Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
+                        Retry::Later | Retry::Never => None,
+                    };
+                    self.hold(named, now);
+                    return Ok(());
+                }
+            }
+        }
+        let answer = answer(read.as_ref().map(Bytes::clone), tries);
+        if answer == job::Answer::Again {
+            job.due = now.saturating_add(self.shared.wait(tries));
+        }
+        missing.count(subject.company.clone(), subject.id.clone(), tries, &answer);
+        if let job::Answer::There(json) = answer
+            && job.run.kind != RunKind::Verify
+            && let Some(entry) = rows::entry_of_record(&job.run, &subject, &json)
+        {
+            job.unwritten += 1;
+            let (run, bytes) = (job.run.id.clone(), json.len() + 512);
+            self.waiting_bytes += bytes;
+            self.ready.push_back(Part {
+                run,
+                job: Some(number),
+                what: Written::Record(Box::new(entry)),
+                bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// All of a list is read and committed: what is left is its certificate.
+    pub(super) fn end(&mut self, number: u64, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let is_verify = job.run.kind == RunKind::Verify;
+        let is_heard = self.shared.stream.borrow().unwrap_or_default();
+        let certificate = job.certificate(&self.shared.task.connector, self.shard, is_heard, now);
+        let (vanished, unreadable) = match &job.stage {
+            Stage::Missing(missing) => {
+                (missing.vanished_count + u64::from(is_verify) * missing.unlisted, missing.unreadable)
+            }
+            _ => (0, 0),
+        };
+        job.stage = Stage::Ending;
+        job.unwritten += 1;
+        let marks = job
+            .collection()
+            .map(|collection| (1..=job.marks).map(|n| collection.page(self.shard, n)).collect::<Vec<_>>());
+        let run = job.run.id.clone();
+        let is_proved = certificate.as_ref().map_or(unreadable == 0, |one| one.certified);
+        let certified = u64::from(is_proved);
+        let ended = Ended { lists: 1, certified, vanished };
+        if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
+            metrics::list_ended(collection.list.name(), certificate.method.name());
+            if !certificate.certified {
+                tracing::warn!(
+                    connector = &*self.shared.task.connector,
+                    shard = self.shard,
+                    list = certificate.list,
+                    company = certificate.company_id.as_ref().map(tracing::field::display),
+                    reason = certificate.reason.as_deref().unwrap_or_default(),
+                    "a list is uncertified"
+                );
+            }
+        }
+        // What is compared proves nothing of what is published.
+        let certificate = certificate.filter(|_| !is_verify).map(Box::new);
+        let what = Written::End { certificate, marks: marks.unwrap_or_default(), ended };
+        self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
+    }
+}

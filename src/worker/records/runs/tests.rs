@@ -1,0 +1,155 @@
+use super::*;
+use crate::{
+    config::Providers,
+    model::{CompanyId, GapCause, ShardState},
+    worker::plugins::samples::record_config,
+};
+
+const CUSTOMERS: Target = Target::Accounting(AccountingResource::Customers);
+const CHARGES: Target = Target::Accounting(AccountingResource::Charges);
+
+fn source() -> RecordSource {
+    RecordSource::parse("records", &record_config(), &Providers::new([])).unwrap().0
+}
+
+fn gap(target: Target) -> (Gap, Repair) {
+    let gap = Gap {
+        connector: "hooks".into(),
+        cause: GapCause::Disabled,
+        target: Some(target),
+        company: None,
+        from: 1,
+        to: Some(100),
+        detail: String::new(),
+        opened_at: 5,
+        worker: "w".into(),
+        state: GapState::Open,
+    };
+    let repair = Repair::of(&gap, 100, 101);
+    (gap, repair)
+}
+
+/// A run that is over in both of two shards.
+fn over(runs: &mut Runs, run: Run, certified: bool) {
+    for shard in 0..2 {
+        let progress = Progress {
+            connector: run.connector.clone(),
+            run: run.id.clone(),
+            shard,
+            state: ShardState::Ended,
+            reason: None,
+            filter: None,
+            lists: 1,
+            ended: 1,
+            certified: u64::from(certified),
+            pages: 1,
+            rows: 1,
+            published: 0,
+            vanished: 0,
+            differences: BTreeMap::new(),
+            current: Vec::new(),
+            started_at: run.requested_at,
+            updated_at: run.requested_at,
+            ended_at: Some(run.requested_at),
+        };
+        runs.progress.insert((run.id.clone(), shard), progress);
+    }
+    runs.runs.insert(run.id.clone(), run);
+}
+
+fn asked(gap: &Gap, repair: &Repair, runs: &Runs) -> Run {
+    match judge(gap, repair, runs, 2, &source()) {
+        Step::Read(run) => *run,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_gap_is_closed_by_what_was_proved_of_its_list_after_it_ended_and_by_nothing_else() {
+    let (gap, repair) = gap(CUSTOMERS);
+    let mut runs = Runs::default();
+    let run = asked(&gap, &repair, &runs);
+    assert_eq!((run.lists.clone(), run.known.is_empty()), (BTreeSet::from([List::Customers]), true));
+
+    let settled = |runs: &Runs| judge(&gap, &repair, runs, 2, &source());
+    let of = |requested_at, lists: &[List], companies: Option<&str>, kind| Run {
+        requested_at,
+        lists: lists.iter().copied().collect(),
+        companies: companies.map(|one| BTreeSet::from([CompanyId::new(one).unwrap()])),
+        kind,
+        id: RunId::new("other").unwrap(),
+        ..run.clone()
+    };
+    for (other, certified) in [
+        (of(99, &[List::Customers], None, RunKind::Snapshot), true),
+        (of(100, &[List::Accounts], None, RunKind::Snapshot), true),
+        (of(100, &[List::Customers], Some("c"), RunKind::Snapshot), true),
+        (of(100, &[List::Customers], None, RunKind::Verify), true),
+        (of(100, &[List::Customers], None, RunKind::Snapshot), false),
+    ] {
+        let mut runs = Runs::default();
+        over(&mut runs, other.clone(), certified);
+        assert!(matches!(settled(&runs), Step::Read(_)), "{other:?}");
+    }
+    over(&mut runs, of(100, &[List::Customers], None, RunKind::Snapshot), true);
+    assert_eq!(settled(&runs), Step::Settle(GapState::Closed));
+}
+
+#[test]
+fn a_repair_says_how_well_it_went() {
+    for (target, certified, state) in [
+        (CUSTOMERS, true, GapState::Closed),
+        (CUSTOMERS, false, GapState::RepairedUncertified),
+        (CHARGES, true, GapState::RepairedKnown),
+        (Target::Accounting(AccountingResource::Accounts), false, GapState::RepairedKnown),
+    ] {
+        let (gap, repair) = gap(target);
+        let mut runs = Runs::default();
+        let run = Run { connector: "records".into(), ..asked(&gap, &repair, &runs) };
+        runs.runs.insert(run.id.clone(), run.clone());
+        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Wait);
+
+        over(&mut runs, run, certified);
+
+        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{target}");
+    }
+}
+
+#[test]
+fn what_could_not_be_proved_waits_for_a_run_that_is_and_is_not_read_again_by_itself() {
+    let (gap, repair) = gap(CUSTOMERS);
+    let gap = Gap { state: GapState::RepairedUncertified, ..gap };
+
+    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
+}
+
+#[test]
+fn there_is_nothing_to_read_a_gap_of_invoicing_from() {
+    let hook = "invoicing/Customer:Created".parse().unwrap();
+    let (gap, repair) = gap(hook);
+
+    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Settle(GapState::Unrepairable));
+}
+
+#[test]
+fn payroll_is_read_since_the_last_run_that_was_certified_less_a_day() {
+    let (one, repair) = gap(CUSTOMERS);
+    let plain = asked(&one, &repair, &Runs::default());
+    let run = |id: &str, at, incremental| Run {
+        id: RunId::new(id).unwrap(),
+        kind: RunKind::Snapshot,
+        lists: BTreeSet::from([List::Payroll]),
+        requested_at: at,
+        incremental,
+        ..plain.clone()
+    };
+    let day = OVERLAP;
+    let mut runs = Runs::default();
+    let wanted = run("now", 30 * day, true);
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "nothing was certified before");
+    over(&mut runs, run("first", 10 * day, false), true);
+    over(&mut runs, run("second", 20 * day, false), false);
+
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()).as_deref(), Some("lastUpdate gt 1970-01-10"));
+    assert_eq!(payroll_filter(&runs, &run("full", 30 * day, false), 2, &source()), None);
+}
