@@ -91,7 +91,7 @@ impl Files {
 
 #[cfg(feature = "simulator")]
 async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outage() {
-    let arguments = ["demo", "--seconds", "9", "--rate", "30", "--token-life", "5"];
+    let arguments = ["demo", "--seconds", "15", "--rate", "30", "--token-life", "5"];
     let output = tributary(&arguments, &[]).await;
 
     let said = stdout(&output);
