@@ -11,7 +11,7 @@
 //! The worker subscribes at the provider as its connector declares, and at the end the provider disables one of the
 //! subscriptions: it is enabled again, and a gap tells of the time between.
 //!
-//! Before the first change the worker reads the lists of companies, customers and accounts in full, and proves each of them complete.
+//! Before the first change the worker reads the lists of customers and accounts in full, and proves each of them complete.
 //! Behind every event it fetches the full record and publishes it, compacted by its key. At the end what the gap may have cost is
 //! read again, and every list is compared with what is published.
 //!
