@@ -111,6 +111,7 @@ async fn fill(order: &Order) -> Result<()> {
     let spec = TopicSpec {
         name: topic.to_string(),
         partitions: 1,
+        may_grow: false,
         replication_factor: -1,
         min_message_bytes: 0,
         cleanup: Cleanup::Compact,

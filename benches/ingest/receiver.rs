@@ -118,6 +118,7 @@ async fn create_topic(bootstrap: &str) {
     let spec = TopicSpec {
         name: baseline::TOPIC.to_owned(),
         partitions: PARTITIONS,
+        may_grow: false,
         replication_factor: -1,
         min_message_bytes: 0,
         cleanup: Cleanup::Delete,

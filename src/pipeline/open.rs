@@ -121,6 +121,7 @@ impl Layout {
         kafka::TopicSpec {
             name: topic.name(&self.prefix),
             partitions,
+            may_grow: false,
             replication_factor: self.replication_factor,
             cleanup: topic.cleanup(),
             min_message_bytes: kafka::SMALLEST_LIMIT,
@@ -141,6 +142,7 @@ impl Layout {
         Ok(kafka::TopicSpec {
             name: name.to_owned(),
             partitions: existing.get(name).copied().unwrap_or(partitions),
+            may_grow: true,
             replication_factor: self.dead_letter_replication_factor,
             cleanup: Topic::DeadLetters.cleanup(),
             min_message_bytes: DEAD_LETTER_BYTES,

@@ -36,7 +36,7 @@ pub struct Partitions {
 /// # Errors
 /// The broker does not answer or refuses, or topics do not fit: [`Error::Topics`] has all of them.
 pub async fn ensure(admin: &Admin, topics: &Topics) -> Result<Partitions, Error> {
-    let specs = specs(admin, topics).await?;
+    let specs = specs(admin, topics);
     admin.ensure(&specs).await.map_err(|error| explained(error, topics))?;
     counts(admin, topics).await
 }
@@ -46,7 +46,7 @@ pub async fn ensure(admin: &Admin, topics: &Topics) -> Result<Partitions, Error>
 /// # Errors
 /// As [`ensure`].
 pub async fn inspect(admin: &Admin, topics: &Topics) -> Result<Vec<String>, Error> {
-    let specs = specs(admin, topics).await?;
+    let specs = specs(admin, topics);
     admin.inspect(&specs).await.map_err(|error| explained(error, topics))
 }
 
@@ -63,21 +63,18 @@ fn all(topics: &Topics) -> [&Topic; 5] {
     [config, offset, status, work, grant]
 }
 
-async fn specs(admin: &Admin, topics: &Topics) -> Result<Vec<TopicSpec>, Error> {
-    let names = all(topics).map(|topic| topic.name.as_str());
-    let found = admin.partition_counts(&names).await?;
+fn specs(admin: &Admin, topics: &Topics) -> Vec<TopicSpec> {
     let spec = |topic: &Topic| {
         let mut spec = TopicSpec::from(topic);
         if topic.name == topics.config.name {
             spec.partitions = 1;
-        } else if let Some(count) = found.get(&topic.name) {
-            spec.partitions = *count;
+            spec.may_grow = false;
         } else if matches!(admin, Admin::Embedded(_)) && spec.partitions < 1 {
             spec.partitions = EMBEDDED_PARTITIONS;
         }
         spec
     };
-    Ok(all(topics).into_iter().map(spec).collect())
+    all(topics).into_iter().map(spec).collect()
 }
 
 /// Asks until all are known: the broker that answers may not have heard yet of a topic that another has just created.

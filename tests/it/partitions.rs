@@ -29,6 +29,7 @@ async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared
     let spec = TopicSpec {
         name,
         partitions: PARTITIONS,
+        may_grow: false,
         replication_factor: -1,
         cleanup,
         min_message_bytes,

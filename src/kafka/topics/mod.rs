@@ -44,6 +44,9 @@ pub struct TopicSpec {
     pub name: String,
     /// Partition count, at least 1; -1 leaves it to the broker, and any count will do.
     pub partitions: i32,
+    /// Whether one that exists may have another count: what nobody computes partitions of may grow at any moment, also
+    /// between two looks.
+    pub may_grow: bool,
     /// Copies of each partition; -1 leaves it to the broker. Only used when the topic is created.
     pub replication_factor: i32,
     /// Its cleanup policy; exactly this one, since `compact,delete` would lose keys and `compact` events.
@@ -60,6 +63,7 @@ impl From<&worker::Topic> for TopicSpec {
         Self {
             name: topic.name.clone(),
             partitions: topic.partitions,
+            may_grow: true,
             replication_factor: topic.replication_factor.into(),
             cleanup: Cleanup::Compact,
             min_message_bytes: SMALLEST_LIMIT,
@@ -131,6 +135,7 @@ impl Admin {
         let servers = self.bootstrap_servers();
         let mut mismatches: Vec<Mismatch> = existing
             .iter()
+            .filter(|spec| !spec.may_grow)
             .filter_map(|spec| {
                 let found = counts.get(&spec.name).copied()?;
                 partition_mismatch(servers, &spec.name, spec.partitions, found)

@@ -4,6 +4,7 @@ fn spec(name: &str, partitions: i32, cleanup: Cleanup) -> TopicSpec {
     TopicSpec {
         name: name.into(),
         partitions,
+        may_grow: false,
         replication_factor: -1,
         cleanup,
         min_message_bytes: SMALLEST_LIMIT,

@@ -33,6 +33,7 @@ impl Work {
         let spec = TopicSpec {
             name: topic.clone(),
             partitions: PARTITIONS,
+            may_grow: false,
             replication_factor: -1,
             min_message_bytes: 0,
             cleanup: Cleanup::Compact,

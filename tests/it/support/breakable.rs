@@ -81,6 +81,7 @@ async fn creates_topics(broker: &Broker) -> Result<()> {
         // Once there it would be found there.
         name: prefix("is-anybody-there"),
         partitions: 1,
+        may_grow: false,
         replication_factor: -1,
         min_message_bytes: 0,
         cleanup: Cleanup::Compact,

@@ -19,6 +19,7 @@ pub(crate) async fn create(kafka: &Kafka, topic: &str, cleanup: Cleanup, configs
     let spec = TopicSpec {
         name: topic.to_owned(),
         partitions: PARTITIONS,
+        may_grow: false,
         replication_factor: -1,
         min_message_bytes: 0,
         cleanup,

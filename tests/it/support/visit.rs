@@ -138,6 +138,7 @@ async fn create(kafka: &Kafka, topic: &Arc<str>) -> std::result::Result<(), Erro
     let spec = TopicSpec {
         name: topic.to_string(),
         partitions: PARTITIONS,
+        may_grow: false,
         replication_factor: -1,
         min_message_bytes: 0,
         cleanup: Cleanup::Delete,

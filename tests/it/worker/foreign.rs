@@ -68,6 +68,7 @@ async fn topics_of_kafka_connect_are_refused_and_nothing_is_created(shared: &'st
         let spec = TopicSpec {
             name: topics.config_topic(),
             partitions: 1,
+            may_grow: false,
             replication_factor: 1,
             cleanup: Cleanup::Compact,
             min_message_bytes: 0,

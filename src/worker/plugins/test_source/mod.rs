@@ -284,6 +284,7 @@ async fn partitions(tools: &Tools, topic: &str) -> Result<i32, Failure> {
         let spec = TopicSpec {
             name: topic.to_owned(),
             partitions: -1,
+            may_grow: false,
             replication_factor: -1,
             cleanup: Cleanup::Delete,
             min_message_bytes: 0,
