@@ -1,18 +1,22 @@
 //! Everything goes wrong at once, and in the end the topics are what the provider has.
 //!
 //! Webhooks come twice, in another order, late or never; reads are stale, throttled, cut off or fail; every few seconds a worker
-//! is killed, or frozen until another has taken over and then revived, or the broker is. Then all is well again, what was lost is
-//! told by a later change, and the checker judges. `TRIBUTARY_TEST_CYCLES` and `TRIBUTARY_TEST_SEED` say how often, and what is
+//! is killed, or frozen until another has taken over and then revived, or the broker is. Meanwhile lists are read in full, and
+//! the provider disables a subscription, which is enabled again and leaves a gap that is repaired by reading more. Then all is well
+//! again, what was lost is told by a later change, and the checker judges. `TRIBUTARY_TEST_CYCLES` and `TRIBUTARY_TEST_SEED` say how often, and what is
 //! drawn.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use tributary::avro::embedded::Server;
+use tributary::model::{List, RunKind};
+use tributary::simulator::accounting::WebhookState;
 use tributary::simulator::catalog::Resource;
 use tributary::simulator::knobs::{Effect, Fault, Latency, Status, Target, Tells};
 
 use super::load::Mix;
-use super::scene::{Options, Scene};
+use super::scene::{HOOKS, Options, Scene};
 use crate::support::dice::{Dice, seed};
 use crate::support::harness::Test;
 use crate::support::stage::Ground;
@@ -22,6 +26,8 @@ use crate::support::{Error, Result, breakable, cycles};
 const CYCLES: u32 = 3;
 /// Changes a second.
 const RATE: f64 = if cfg!(debug_assertions) { 20.0 } else { 100.0 };
+/// Of a long run the last snapshots are waited for; long before, those that are over are forgotten.
+const REMEMBERED: u32 = 20;
 /// Changes that are told badly before something dies: what a second and a half brings.
 const BADLY: u64 = (1.5 * RATE) as u64;
 
@@ -65,7 +71,7 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
         resources: &[Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons],
         // As short as the broker allows, so that others soon take over.
         properties: &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")],
-        ..Options::default()
+        settings: &[("snapshot.lists", "customers,accounts"), ("page.size", "5")],
     };
     let mut scene = Scene::start(ground, "enrich-chaos", options, |settings| {
         settings.world.companies = 8;
@@ -84,6 +90,10 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
         let told =
             |error: Error| Error(format!("seed {seed}, cycle {cycle}, {disaster:?} of {victim}: {error}"));
         spoil(&scene);
+        scene
+            .ask_for(&run(cycle), RunKind::Snapshot, &[List::Customers, List::Accounts])
+            .await
+            .map_err(told)?;
         let mut load = scene.load(RATE, Mix::All);
         load.reaches(BADLY).await.map_err(told)?;
         match disaster {
@@ -94,23 +104,77 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
         // Only changes that a later one makes up for are lost: of a delete nobody would ever hear again.
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.2);
         let mut load = scene.load(RATE, Mix::Updates);
+        disable_one(&scene, &mut dice);
         load.reaches(BADLY / 2).await.map_err(told)?;
+        until_all_tell(&scene).await.map_err(told)?;
         changes += load.stop();
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
     }
     scene.calm();
+    for cycle in cycles(CYCLES).saturating_sub(REMEMBERED)..cycles(CYCLES) {
+        scene.until_over(&run(cycle)).await?;
+    }
+    let gaps = until_looked_after(&scene).await?;
     let lost = scene.make_up_for_lost();
     scene.quiesce().await?;
     let verdict = scene.verdict().await?;
 
     println!(
-        "enrich, chaos: seed {seed}, {} disasters in {:.0?}, {changes} changes, {lost} records told of again; {verdict}",
+        "enrich, chaos: seed {seed}, {} disasters in {:.0?}, as many snapshots, {changes} changes, {lost} records told of again, \
+         gaps {gaps:?}; {verdict}",
         cycles(CYCLES),
         began.elapsed()
     );
     verdict.assert_sound();
+    assert!(gaps.values().sum::<usize>() > 0, "no gap was opened");
     assert!(lost > 0 && changes > RATE as u64, "{lost} lost of {changes}");
     Ok(())
+}
+
+/// The snapshot of a cycle.
+fn run(cycle: u32) -> String {
+    format!("chaos-{cycle}")
+}
+
+/// The provider disables one of the subscriptions.
+fn disable_one(scene: &Scene, dice: &mut Dice) {
+    let provider = scene.provider();
+    let mut active = provider.accounting.webhooks();
+    active.retain(|one| one.state == WebhookState::Active);
+    if !active.is_empty() {
+        let drawn = active.swap_remove(dice.below(active.len() as u64) as usize);
+        provider.accounting.disable(provider, drawn.id);
+    }
+}
+
+/// Waits until every subscription is active: of a delete that nobody is told of, nobody hears later.
+async fn until_all_tell(scene: &Scene) -> Result<()> {
+    let all = async || {
+        let webhooks = scene.provider().accounting.webhooks();
+        let active = webhooks.iter().filter(|one| one.state == WebhookState::Active);
+        Ok(active.count() == scene.resources.len())
+    };
+    scene.until("every subscription active again", all).await
+}
+
+/// Waits until no gap is open; how many came to which end.
+async fn until_looked_after(scene: &Scene) -> Result<BTreeMap<String, usize>> {
+    let mut ends = BTreeMap::new();
+    scene
+        .until("every gap looked after", async || {
+            let path = format!("/connectors/{HOOKS}/gaps?all=true");
+            let (status, answer) = scene.stage.ask(0, "GET", &path, None).await?;
+            let states = answer.as_array().into_iter().flatten();
+            let states = states.map(|gap| gap["state"].as_str().unwrap_or_default().to_owned());
+            ends = states.fold(BTreeMap::new(), |mut ends, state| {
+                *ends.entry(state).or_default() += 1;
+                ends
+            });
+            Ok(status == 200 && !ends.contains_key("open"))
+        })
+        .await
+        .map_err(|error| Error(format!("{error}: {ends:?}")))?;
+    Ok(ends)
 }
 
 /// A worker dies or stands still until the other has all its tasks, and comes back.

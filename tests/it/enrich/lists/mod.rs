@@ -68,7 +68,7 @@ impl Scene {
     }
 
     /// Waits until a run is over in every shard; what they say of it.
-    async fn until_over(&self, run: &str) -> Result<Vec<Value>> {
+    pub(super) async fn until_over(&self, run: &str) -> Result<Vec<Value>> {
         let is_over = |one: &Value| one["state"] == "ended" || one["state"] == "stopped";
         let what = format!("run {run} over");
         let mut last = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Scene {
     }
 
     /// Asks for a run.
-    async fn ask_for(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<()> {
+    pub(super) async fn ask_for(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<()> {
         let run = Run {
             connector: RECORDS.to_owned(),
             id: RunId::new(id).unwrap(),
