@@ -1,7 +1,7 @@
-//! What we publish, read by clients we did not write: confluent-kafka and fastavro, on Python.
+//! What we publish, read by clients we did not write: Kafka's own console consumer, and confluent-kafka and fastavro on Python.
 //!
-//! Only where `TRIBUTARY_TEST_PYTHON` names an interpreter that has both; `tests/interop/run` makes one and
-//! runs this. The script gets what must be found as JSON and compares every field.
+//! Python only where `TRIBUTARY_TEST_PYTHON` names an interpreter that has both; `tests/interop/run` makes one and
+//! runs this. One script gets what must be found as JSON and compares every field, the other is the example for our users.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,17 +9,20 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tributary::kafka::Ack;
 use tributary::model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, RecordId, Topic};
 
-use crate::support::examples::{COMPANY, one_of_everything};
+use crate::support::broker::tool;
+use crate::support::examples::{COMPANY, Example, Placed, one_of_everything};
 use crate::support::place::Place;
 use crate::support::process::Process;
 use crate::support::{Error, Result, Shared, run_directory};
 
 crate::tests! {
     real a_reader_in_another_language_finds_every_field given "TRIBUTARY_TEST_PYTHON";
+    real the_example_shows_what_is_there_and_what_one_company_has given "TRIBUTARY_TEST_PYTHON";
+    real kafkas_own_console_shows_keys_versions_and_tombstones;
 }
 
 const LIMIT: Duration = Duration::from_secs(50);
@@ -53,6 +56,96 @@ async fn a_reader_in_another_language_finds_every_field(shared: &'static Shared)
         fs::read_to_string(&log).map_err(|error| Error(format!("read {}: {error}", log.display())))?;
     assert!(output.starts_with(&format!("{} records, ", expectations.len())), "{output}");
     print!("read back in Python: {output}");
+    Ok(())
+}
+
+const INVOICES: AccountingResource = AccountingResource::InputInvoices;
+/// Of the example that is deleted here.
+const INVOICE: &str = "inv-77";
+
+/// Everything is published, and then an invoice deleted.
+async fn publish(place: &Place) {
+    let examples = one_of_everything();
+    let topics: BTreeSet<Topic> = examples.iter().map(|example| example.outgoing.topic).collect();
+    let publisher = place.open(&place.layout(topics)).await.unwrap();
+    for example in &examples {
+        publisher.publish(&example.outgoing).await.unwrap();
+    }
+    let (company, id) = (CompanyId::new(COMPANY).unwrap(), RecordId::new(INVOICE).unwrap());
+    let gone = Outgoing::tombstone(INVOICES, &company, &id, Meta::new("o-6", Origin::Enrichment)).unwrap();
+    publisher.publish(&gone).await.unwrap();
+}
+
+async fn the_example_shows_what_is_there_and_what_one_company_has(shared: &'static Shared) -> Result<()> {
+    let place = Place::on(shared, "example")?;
+    publish(&place).await;
+    let customers = one_of_everything().into_iter().find(|one| one.topic == "accounting.customers").unwrap();
+
+    let table = example(shared, "table", &[&place.name(customers.outgoing.topic)]).await?;
+    let invoices = example(shared, "table", &[&place.name(Topic::AccountingRecords(INVOICES))]).await?;
+    let company = example(shared, "company", &[place.prefix.as_str(), COMPANY]).await?;
+
+    assert_eq!(table.len(), 1, "{table:#?}");
+    assert_eq!((&table[0]["key"], &table[0]["version"]), (&json!(customers.key), &json!(customers.version)));
+    assert_eq!(table[0]["value"]["correlationId"], "cus:1/2", "{table:#?}");
+    assert!(invoices.is_empty(), "the table has what was deleted: {invoices:#?}");
+    let is_told =
+        |one: &&Example| matches!(one.placed, Placed::By(COMPANY)) && one.topic.starts_with("accounting.");
+    let told = one_of_everything().iter().filter(is_told).count();
+    let (gone, there): (Vec<&Value>, Vec<&Value>) = company.iter().partition(|one| one["value"].is_null());
+    assert_eq!((there.len(), gone.len()), (told, 1), "{company:#?}");
+    assert_eq!(gone[0]["key"], format!("{COMPANY}/{INVOICE}"));
+    Ok(())
+}
+
+/// What the example for our users prints.
+async fn example(shared: &Shared, way: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+    let log = run_directory::create("example")?.join("output.log");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/consume.py");
+    let mut python = Command::new(std::env::var_os("TRIBUTARY_TEST_PYTHON").unwrap());
+    python.arg(script).args([way, shared.bootstrap(), shared.registry()]).args(arguments);
+    let process = Process::spawn("consume.py", python, &log)?;
+    let status = process.wait(LIMIT).await?;
+    let output =
+        fs::read_to_string(&log).map_err(|error| Error(format!("read {}: {error}", log.display())))?;
+    if !status.success() {
+        return Err(process.error(&format!("consume.py {way}: {status}")));
+    }
+    Ok(output.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+async fn kafkas_own_console_shows_keys_versions_and_tombstones(shared: &'static Shared) -> Result<()> {
+    let place = Place::on(shared, "console")?;
+    publish(&place).await;
+    let topic = place.name(Topic::AccountingRecords(INVOICES));
+
+    // As the README has it, but for the end.
+    let printed = tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        &[
+            "--bootstrap-server",
+            shared.bootstrap(),
+            "--topic",
+            &topic,
+            "--from-beginning",
+            "--isolation-level",
+            "read_committed",
+            "--formatter-property",
+            "print.key=true",
+            "--formatter-property",
+            "print.headers=true",
+            "--formatter-property",
+            "null.literal=TOMBSTONE",
+            "--max-messages",
+            "2",
+        ],
+    )
+    .await?;
+
+    let key = format!("{COMPANY}/{INVOICE}");
+    let lines: Vec<&str> = printed.lines().filter(|line| line.contains(&key)).collect();
+    assert!(lines.iter().any(|line| line.contains("tributary.version:42")), "{printed}");
+    assert!(lines.iter().any(|line| line.ends_with(&format!("{key}\tTOMBSTONE"))), "{printed}");
     Ok(())
 }
 
