@@ -40,6 +40,7 @@ mod conformance;
 mod dead_letters;
 mod declared;
 mod dependencies;
+mod docs;
 mod driver;
 #[cfg(feature = "simulator")]
 mod enrich;
@@ -110,6 +111,7 @@ fn main() -> ExitCode {
         dead_letters::tests(),
         declared::tests(),
         dependencies::tests(),
+        docs::tests(),
         driver::tests(),
         #[cfg(feature = "simulator")]
         enrich::tests(),
