@@ -74,7 +74,7 @@ pub(crate) async fn measure(shared: &Shared, records: &[u32]) -> Result<bool> {
 }
 
 /// Looks at a run until it is over; how it ended.
-async fn follow(worker: &Worker, run: &str) -> Result<serde_json::Value> {
+pub(crate) async fn follow(worker: &Worker, run: &str) -> Result<serde_json::Value> {
     let mut moved = (0, Instant::now());
     loop {
         let standing = worker.run(run).await?;

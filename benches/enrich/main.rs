@@ -8,8 +8,8 @@
 //!     └──────────────────────────────▶ check ◀────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! `cargo bench --bench enrich [-- speed [IN_FLIGHT…] | shards [COUNT…] | whale | restore [KEYS] | lists [RECORDS…]]
-//! [--seconds N]`
+//! `cargo bench --bench enrich [-- speed [IN_FLIGHT…] | shards [COUNT…] | whale | restore [KEYS] | lists [RECORDS…] |
+//! companies [COUNT…]] [--seconds N]`
 //!
 //! - `speed`: a backlog of events of records that are all different is there before the worker begins; how many are settled a
 //!   second, against the bound of so many reads in flight at 50 ms each. Taken over the middle of the run, without start and end.
@@ -19,6 +19,7 @@
 //!   the record topic sees it, of all *other* companies.
 //! - `lists`: customers of a hundred companies read in full, until all of it is committed and proved; then once more, when nothing has
 //!   changed.
+//! - `companies`: a worker that has so many of them: until it runs, their list read in full, and its memory.
 //! - `restore`: fences of one shard, read from Kafka into an empty directory, then again with what that left there.
 //!
 //! Whatever was told is looked for in the record topic at the end: where something is missing, or a version went back, the exit
@@ -34,6 +35,7 @@
 )]
 
 mod check;
+mod companies;
 mod feed;
 mod lists;
 mod machine;
@@ -62,7 +64,7 @@ use self::support::shared;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const PARTS: [&str; 5] = ["speed", "shards", "whale", "restore", "lists"];
+const PARTS: [&str; 6] = ["speed", "shards", "whale", "restore", "lists", "companies"];
 
 /// What was asked for.
 struct Scale {
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
                 "speed" => speed::measure(shared, &or(&[50, 100, 200])).await,
                 "shards" => shards::measure(shared, &or(&[12, 64, 256]), scale.time).await,
                 "whale" => whale::measure(shared, scale.time).await,
+                "companies" => companies::measure(shared, &or(&[1_000, 100_000])).await,
                 "lists" => lists::measure(shared, &or(&[10_000, 100_000, 1_000_000])).await,
                 _ => restore::measure(shared, &or(&[1_000_000])).await,
             };
