@@ -27,9 +27,9 @@ impl Lists {
         now: i64,
     ) {
         self.begin_jobs(now);
-        let asked_for: usize = self.jobs.values().map(|job| job.asked_for.len()).sum();
+        let asked_for = || self.jobs.values().map(|job| job.asked_for.len()).sum::<usize>();
         let is_full =
-            self.waiting_bytes >= MOST_WAITING || (asked_for > MOST_ASKED && desk.counts().1 > MOST_ASKED);
+            self.waiting_bytes >= MOST_WAITING || (desk.counts().1 > MOST_ASKED && asked_for() > MOST_ASKED);
         if now < self.held_until || is_full {
             return;
         }
@@ -40,6 +40,7 @@ impl Lists {
             if !is_wanted {
                 continue;
             }
+            let lane = job.lane();
             if let Some(asked) = job.wants_page(now) {
                 job.stage = Stage::Asking;
                 getting.push(ask_page(&self.shared, &self.probes, number, asked));
@@ -65,10 +66,6 @@ impl Lists {
                         !matches!(self.shared.directory.standing(&company), Standing::Absent { .. });
                     let in_company = resource != AccountingResource::Companies && is_company;
                     let subject = Subject { resource, company, id, in_company };
-                    let lane = match job.run.kind {
-                        RunKind::Repair => api::Lane::Repair,
-                        RunKind::Snapshot | RunKind::Verify => api::Lane::Snapshot,
-                    };
                     getting.push(ask_record(&self.shared, number, subject, lane, tries));
                 }
                 if missing.is_over() && job.unwritten == 0 {

@@ -32,13 +32,19 @@ impl Lists {
                 self.page(number, fetched, probed, now);
                 Ok(())
             }
-            Got::Page(number, page, Err(failed)) => self.failed(number, page, &failed, now),
+            Got::Page(number, page, Err(failed)) => {
+                self.failed(number, page, &failed, now);
+                Ok(())
+            }
             Got::Known(number, reading, found, entries) => {
                 let found = found.map_err(unreadable)?;
                 self.known(number, reading.map(|reading| *reading), found, entries);
                 Ok(())
             }
-            Got::Record(number, subject, tries, read) => self.record(number, subject, tries, read, now),
+            Got::Record(number, subject, tries, read) => {
+                self.record(number, subject, tries, read, now);
+                Ok(())
+            }
         }
     }
 
@@ -68,24 +74,20 @@ impl Lists {
         self.ready.push_back(Part { run, job: Some(number), what, bytes });
     }
 
-    fn failed(&mut self, number: u64, page: u32, failed: &Failed, now: i64) -> Result<(), Failure> {
+    fn failed(&mut self, number: u64, page: u32, failed: &Failed, now: i64) {
         let Failed { error, is_alone } = failed;
-        let Some(job) = self.jobs.get_mut(&number) else { return Ok(()) };
+        let Some(job) = self.jobs.get_mut(&number) else { return };
         let list = job.collection().map_or("", |collection| collection.list.name());
         metrics::page_read(list, "failed");
         let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
         let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
-        let named = match error.retry() {
-            Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
-            Retry::Later | Retry::Never => None,
-        };
+        let named = error.retry().named_micros();
         let reach = if *is_alone { api::Reach::Record } else { error.reach() };
         match (reach, error.retry()) {
             // A rate passes by itself, however long that takes.
             (api::Reach::Record | api::Reach::Company, _) if error.is_rate() => {
                 job.goes_on();
                 job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(job.tries)));
-                Ok(())
             }
             // What is refused for good concerns this list; whether it concerns events as well, those who read records see.
             (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) => {
@@ -101,7 +103,6 @@ impl Lists {
                     let run = job.run.id.clone();
                     self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
                 }
-                Ok(())
             }
             (api::Reach::Grant | api::Reach::Everything, _) => {
                 job.goes_on();
@@ -113,7 +114,6 @@ impl Lists {
                     "lists wait"
                 );
                 self.hold(named, now);
-                Ok(())
             }
         }
     }
@@ -182,21 +182,17 @@ impl Lists {
         tries: u32,
         read: Result<Bytes, api::Error>,
         now: i64,
-    ) -> Result<(), Failure> {
-        let Some(job) = self.jobs.get_mut(&number) else { return Ok(()) };
-        let Stage::Missing(missing) = &mut job.stage else { return Ok(()) };
+    ) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Stage::Missing(missing) = &mut job.stage else { return };
         if let Err(error) = &read {
             match (error.reach(), error.retry()) {
                 (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) if !error.is_rate() => {}
                 _ => {
                     missing.open = missing.open.saturating_sub(1);
                     missing.waiting.push_back((subject.company, subject.id, tries));
-                    let named = match error.retry() {
-                        Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
-                        Retry::Later | Retry::Never => None,
-                    };
-                    self.hold(named, now);
-                    return Ok(());
+                    self.hold(error.retry().named_micros(), now);
+                    return;
                 }
             }
         }
@@ -219,7 +215,6 @@ impl Lists {
                 bytes,
             });
         }
-        Ok(())
     }
 
     /// All of a list is read and committed: what is left is its certificate.
