@@ -6,8 +6,7 @@
 //!   page *m* of size *P* was the places *P(m − 1) + 1* to *Pm* of the list, as many of them as there were.
 //! - **Ids.** Every listed record has an id of its own, and one place. A record that has left the list does not come back while the
 //!   run lasts. Records may be added, removed, changed and moved at any place and at any time.
-//! - **Times.** A record enters the list with a change, and is listed no later than a margin after the time its version tells. A
-//!   record with a known time of deletion left the list then and not before.
+//! - **Times.** A record enters the list with a change, and is listed no later than a margin after the time its version tells.
 //! - **Order.** A page is sent after the answer to the page before it; the first of a pass, after the end of the pass before.
 //!
 //! # The theorem
@@ -37,9 +36,15 @@
 //!
 //! # Where *D* and *F* come from
 //!
-//! An id of *R* was **still listed** at *e* if page *m* has it, if a page that was sent after the answer of *e* shows it (it was
-//! there before and after, and does not come back), or if it was deleted later than *e*. *D* counts the others. What a read by id
-//! says is no matter: a record that exists may have left its list.
+//! An id of *R* was **still listed** at *e* if page *m* has it, or if a page that was sent after the answer of *e* shows it (it was
+//! there before and after, and does not come back). *D* counts the others. What a read by id says is no matter: a record that
+//! exists may have left its list.
+//!
+//! Nor is it that an event tells of a deletion, though that would take many an id off *D*. To be still listed at *e*, a record must
+//! have **left later** than *e*; and whatever an event tells is no earlier bound of that. When it came, and its `Timestamp`, are of
+//! the event, which is made after the record has left, nobody says how long after. Its `Version` is of the last change; and a record
+//! that was disabled before, and left its list by that, is changed once more when it is deleted. A list that loses more than a few
+//! records during each pass therefore stays uncertified, and says how many may be missing at most.
 //!
 //! An id outside *R* that is shown after *e* **was listed** at *e* if its version is older than *e* by the margin (it was there
 //! since, and listed), or if an earlier pass showed it before *e* with the same version (it was there before and after). *F* is
@@ -47,7 +52,7 @@
 //!
 //! The provider's clock is not ours. `Date` of the answer was written between request and answer, cut to a second; so on the
 //! provider's clock *e* lies within a round trip before it and a round trip and a second behind it. Without it, *e* lies within the
-//! skew that is allowed. An older version is one from before that interval, a later deletion one from behind it; each by the margin.
+//! skew that is allowed. An older version is one from before that interval, by the margin.
 //!
 //! *|F| > n − |R| + D*, or *|R| > n + D*, cannot be, by 1 to 4. Where it is, an assumption does not hold, and nothing is proved.
 //!
@@ -128,8 +133,8 @@ pub(super) struct Count {
     pub(super) total: Option<u64>,
     /// Between these moments *e* was.
     pub(super) cut: (i64, i64),
-    /// What changed before the first was listed at *e*; what was deleted after the second was, too.
-    sure: (i64, i64),
+    /// What changed before was listed at *e*.
+    sure: i64,
     /// *R*.
     read: HashSet<u128>,
     /// *D*: those of *R* that nothing has shown to be listed at *e*.
@@ -144,7 +149,6 @@ impl Count {
         pass: &[Looked],
         size: u32,
         skew: i64,
-        left: &HashMap<u128, i64>,
         memory: &Memory,
     ) -> Result<Self, (u32, String)> {
         // A page that was read again counts as it was last read.
@@ -178,14 +182,11 @@ impl Count {
         for row in &seen.rows {
             gone.remove(&row.id);
         }
-        let sure = (cut.0.saturating_sub(margin), cut.1.saturating_add(margin));
+        let sure = cut.0.saturating_sub(margin);
         let mut count =
             Self { turn, listed, total: seen.total, cut, sure, read, gone, found: HashSet::new() };
         for row in pass.iter().filter(|looked| looked.turn > turn).flat_map(|looked| &looked.seen.rows) {
             count.show(row, memory);
-        }
-        for (id, at) in left {
-            count.left(*id, *at);
         }
         Ok(count)
     }
@@ -196,18 +197,11 @@ impl Count {
             self.gone.remove(&row.id);
             return;
         }
-        let older = row.changed_at.is_some_and(|changed_at| changed_at < self.sure.0);
+        let older = row.changed_at.is_some_and(|changed_at| changed_at < self.sure);
         let unchanged =
             memory.get(&row.id).is_some_and(|shown| shown.version == row.version && shown.turn < self.turn);
         if older || unchanged {
             self.found.insert(row.id);
-        }
-    }
-
-    /// A record was deleted at this moment, on the provider's clock.
-    pub(super) fn left(&mut self, id: u128, at: i64) {
-        if at > self.sure.1 {
-            self.gone.remove(&id);
         }
     }
 
