@@ -150,7 +150,14 @@ impl Desk {
 
     /// A read was not enough, or there was none: a little later, or parked, or given up. `changes` are what it has come to all the
     /// same.
-    pub(super) fn again(&mut self, subject: &Subject, cause: Cause, why: &str, changes: Vec<Change>, now: i64) {
+    pub(super) fn again(
+        &mut self,
+        subject: &Subject,
+        cause: Cause,
+        why: &str,
+        changes: Vec<Change>,
+        now: i64,
+    ) {
         let rules = &self.rules;
         let Some(work) = self.works.get_mut(subject) else { return };
         if now.saturating_sub(work.since) >= rules.horizon {

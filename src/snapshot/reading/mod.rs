@@ -31,6 +31,9 @@
 //! and keys that did not ascend. A list whose pages repeat themselves is void at once, and one whose pages show nothing new after
 //! [`MOST_FRUITLESS`] of them.
 //!
+//! What it keeps of each row is small, since every shard of a task reads the lists that span companies: rows of a page belong to all
+//! who are shown it, and of a record that was shown there are its id, a hash of its version, and a bit in each count.
+//!
 //! On failure: a page that cannot be used voids the pass, never a row of it alone. What its earlier pages showed stays shown.
 
 mod asking;
@@ -192,20 +195,20 @@ impl Reading {
     }
 
     fn take(&mut self, seen: &Seen) {
-        let turn = self.pages;
+        // There are far fewer: passes are, and the pages of each.
+        let turn = u32::try_from(self.pages).unwrap_or(u32::MAX);
         self.pages += 1;
         self.rows += seen.rows.len() as u64;
         self.current.rows += seen.rows.len() as u64;
         self.current.total = seen.total.or(self.current.total);
         let problem = self.problem(seen);
-        for row in &seen.rows {
-            // Before it is remembered: what is found must have been shown before.
+        for row in &*seen.rows {
+            let (place, before) = remember(&mut self.memory, row, turn);
             if problem.is_none() {
                 for count in &mut self.counts {
-                    count.show(row, &self.memory);
+                    count.show(row, place, before);
                 }
             }
-            remember(&mut self.memory, row, turn);
         }
         self.current.looked.push(Looked { turn, seen: seen.clone() });
         if let Some(problem) = problem {

@@ -123,7 +123,7 @@ impl World {
         Seen {
             number,
             asked: size,
-            rows,
+            rows: rows.into(),
             problem: None,
             keys: None,
             total,

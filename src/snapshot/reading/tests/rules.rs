@@ -12,7 +12,7 @@ fn wanted(reading: &Reading, rows: Vec<Row>) -> Seen {
     let sent = sent_after.max(1_000 * SECOND) + 1;
     let content = rows.iter().fold(u128::from(number), |hash, row| hash.wrapping_mul(31) ^ row.id);
     let empty = Seen::unreadable(number, size, "", sent);
-    Seen { rows, problem: None, content, answered: sent + 10, ..empty }
+    Seen { rows: rows.into(), problem: None, content, answered: sent + 10, ..empty }
 }
 
 fn rows(from: u128, to: u128) -> Vec<Row> {
@@ -131,8 +131,11 @@ fn each_thing_that_voids_a_pass_is_told() {
         ),
         (Seen { problem: Some("row 2 has no id".into()), ..second.clone() }, "page 2: row 2 has no id"),
         (Seen { cached: true, ..second.clone() }, "page 2: it lay in a cache on the way"),
-        (Seen { rows: rows(3, 5), ..second.clone() }, "page 2: it has 3 rows, and 2 were asked for"),
-        (Seen { rows: vec![row(3), row(3)], ..second.clone() }, "page 2: row 2 has the id of an earlier one"),
+        (Seen { rows: rows(3, 5).into(), ..second.clone() }, "page 2: it has 3 rows, and 2 were asked for"),
+        (
+            Seen { rows: vec![row(3), row(3)].into(), ..second.clone() },
+            "page 2: row 2 has the id of an earlier one",
+        ),
         (
             Seen { rows: first.rows.clone(), content: first.content, ..second.clone() },
             "page 2: it repeats the page before it",

@@ -80,9 +80,9 @@ fn cells() -> impl Iterator<Item = (Cell, f64, f64)> {
     let deletions = [(0.0, 0.97, 1.0), (0.05, 0.9, 1.0), (0.3, 0.0, 0.4)];
     places.into_iter().flat_map(move |place| {
         drifts.into_iter().flat_map(move |(inserts, moves)| {
-            deletions.into_iter().map(move |(deletes, least, most)| {
-                (Cell { place, inserts, deletes, moves }, least, most)
-            })
+            deletions
+                .into_iter()
+                .map(move |(deletes, least, most)| (Cell { place, inserts, deletes, moves }, least, most))
         })
     })
 }

@@ -48,7 +48,7 @@ fn certified(passes: &[Vec<Seen>], size: u32, trap: Trap) -> Option<i64> {
             .count();
         let was_listed = |row: &&Row| row.changed_at < Some(cut.sent) || shown_before.contains(&row.id);
         let mut found: HashSet<u128> =
-            later.iter().flat_map(|seen| &seen.rows).filter(was_listed).map(|row| row.id).collect();
+            later.iter().flat_map(|seen| &*seen.rows).filter(was_listed).map(|row| row.id).collect();
         if trap == Trap::FoundBefore {
             found.extend(&shown_before);
         }
@@ -94,7 +94,7 @@ fn judged(trap: Trap, clamp: usize) -> (u32, u32) {
         let Some(passes) = passes(&mut world, size, &mut dice) else { continue };
         if let Some(sent) = certified(&passes, size, trap) {
             let seen: HashSet<u128> =
-                passes.iter().flatten().flat_map(|seen| &seen.rows).map(|row| row.id).collect();
+                passes.iter().flatten().flat_map(|seen| &*seen.rows).map(|row| row.id).collect();
             let missed = world.truth[&sent].iter().any(|id| !seen.contains(id));
             *(if missed { &mut wrong } else { &mut right }) += 1;
         }
