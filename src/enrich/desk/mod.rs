@@ -144,10 +144,36 @@ impl Desk {
                 (parked.floor, parked.event) = (work.floor.clone(), Event::clone(&work.event));
             }
             parked.since = parked.since.min(work.since);
-            (parked.deleted, parked.gone_since, parked.below_since) =
-                (work.deleted.clone(), work.gone_since, work.below_since);
+            // That it was below is over: the row is above what was published.
+            (parked.deleted, parked.gone_since) = (work.deleted.clone(), work.gone_since);
         }
         parked
+    }
+
+    /// Whether reads of a record have shown less than was published.
+    #[must_use]
+    pub fn is_suspected(&self, subject: &Subject) -> bool {
+        self.works.get(subject).is_some_and(|work| work.below_since.is_some())
+    }
+
+    /// A row of a list shows as much of a record as was published: the provider did not go back. Reads that show less begin to
+    /// count anew.
+    pub fn not_below(&mut self, subject: &Subject) {
+        let Some(work) = self.works.get_mut(subject).filter(|work| work.below_since.is_some()) else { return };
+        (work.below_since, work.below_reads) = (None, 0);
+        match (work.state, work.parked) {
+            // Whoever is next must not find it suspected.
+            (State::Due(at, number), Some(cause)) => {
+                self.due.remove(&(at, number));
+                self.park(subject, cause, at, Vec::new());
+            }
+            (State::Settling, _) => {
+                let own = self.ready.iter_mut().map(|(entry, ..)| entry);
+                own.filter(|entry| entry.subject.as_ref() == Some(subject)).for_each(Entry::not_below);
+            }
+            // What it becomes is written.
+            (State::Due(..) | State::Queued | State::Reading, _) => {}
+        }
     }
 
     /// Whether something is to be done about a record.

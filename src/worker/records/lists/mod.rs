@@ -120,6 +120,8 @@ pub(super) struct Lists {
     committing: Vec<Part>,
     adopting: Vec<Parked>,
     looking_back: Vec<(Asked, Event)>,
+    /// Records that a row shows as much of as was published, once that is committed.
+    not_below: Vec<Subject>,
     /// What an owner before has read, and has not ended.
     pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
     /// How far it was.
@@ -197,6 +199,7 @@ impl Lists {
             committing: Vec::new(),
             adopting: Vec::new(),
             looking_back: Vec::new(),
+            not_below: Vec::new(),
             pages: std::mem::take(&mut known.pages),
             progress: std::mem::take(&mut known.progress),
             done,

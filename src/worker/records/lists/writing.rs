@@ -127,6 +127,7 @@ impl Lists {
                 job.asked_for.extend(tally.parked.iter().map(|parked| parked.subject.clone()));
                 self.adopting.extend(tally.parked);
                 self.looking_back.extend(tally.below);
+                self.not_below.extend(tally.not_below);
                 batch.state.push((mark.0.clone(), Some(mark.1.clone())));
             }
         }
@@ -140,6 +141,9 @@ impl Lists {
         }
         for (wanted, event) in self.looking_back.drain(..) {
             desk.look_back(wanted, event, now);
+        }
+        for subject in self.not_below.drain(..) {
+            desk.not_below(&subject);
         }
         for part in std::mem::take(&mut self.committing) {
             let Some(number) = part.job else {
