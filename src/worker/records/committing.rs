@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::{Shared, now, taking::unwritten};
+use super::{Shared, encoding::Moments, now, taking::unwritten};
 use crate::{
     enrich::{Batch, Entry},
     kafka::{self, murmur2},
@@ -31,6 +31,7 @@ pub(super) struct Commit {
     pub(super) writer: ShardWriter,
     /// The last batch that was committed.
     pub(super) last: Option<String>,
+    pub(super) moments: Moments,
 }
 
 /// What has been committed.
@@ -62,7 +63,7 @@ impl Commit {
                 return Err(Failure::passing("Stopped", "the shard is let go of before its batch was taken"));
             }
             let id = String::from_utf8_lossy(&write_id()).into_owned();
-            let encoded = self.shared.encode(self.shard, &id, &mut batch, now());
+            let encoded = self.shared.encode(self.shard, &id, &mut batch, &mut self.moments, now());
             let encoded = encoded.map_err(|error| unwritten(ACTION, error))?;
             let (fences, topics) = (encoded.fences, encoded.topics);
             let source = match self.writer.commit(encoded.batch).await {

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Shared,
     committing::{Commit, Ended, Written},
+    encoding::Moments,
     gauges::Gauges,
     lists::{Getting, Lists},
     now,
@@ -91,7 +92,8 @@ impl Shard {
             took = ?begun.elapsed(),
             "took a shard"
         );
-        let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last: known.batch });
+        let (last, moments) = (known.batch, Moments::default());
+        let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
         Ok(Self { shared, number, desk, shelf, starts, lists, commit, gauges: Gauges::default() })
     }
 
