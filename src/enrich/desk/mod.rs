@@ -159,7 +159,9 @@ impl Desk {
     /// A row of a list shows as much of a record as was published: the provider did not go back. Reads that show less begin to
     /// count anew.
     pub fn not_below(&mut self, subject: &Subject) {
-        let Some(work) = self.works.get_mut(subject).filter(|work| work.below_since.is_some()) else { return };
+        let Some(work) = self.works.get_mut(subject).filter(|work| work.below_since.is_some()) else {
+            return;
+        };
         (work.below_since, work.below_reads) = (None, 0);
         match (work.state, work.parked) {
             // Whoever is next must not find it suspected.
@@ -180,6 +182,18 @@ impl Desk {
     #[must_use]
     pub fn has(&self, subject: &Subject) -> bool {
         self.works.contains_key(subject)
+    }
+
+    /// Records that rows of a list have asked for, and that wait in the state topic since.
+    #[must_use]
+    pub fn asked_by_lists(&self, resource: AccountingResource, company: Option<&CompanyId>) -> Vec<Subject> {
+        let is_asked = |(subject, work): &(&Subject, &Work)| {
+            subject.resource == resource
+                && company.is_none_or(|company| subject.company == *company)
+                && work.parked.is_some()
+                && work.event.origin != Origin::Enrichment
+        };
+        self.works.iter().filter(is_asked).map(|(subject, _)| subject.clone()).collect()
     }
 
     /// A row of a list shows less than was published: it is looked at whether the provider went back, now and then. Nobody waits for

@@ -90,7 +90,9 @@ impl World {
             Change::Tail => insert(rows),
             Change::Insert(place) => insert(place % (rows + 1)),
             _ if rows == 0 => {}
-            Change::Delete(place) => drop(self.list.remove(place % rows)),
+            Change::Delete(place) => {
+                self.list.remove(place % rows);
+            }
             Change::Move(from, to) => {
                 let row = self.list.remove(from % rows);
                 self.list.insert(to % rows, row);

@@ -5,7 +5,9 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    BRAKE_COUNT, BRAKE_SHARE, Ended, Failed, Got, Lists, Missing, Part, Probe, Stage, What, Written,
+    super::state,
+    BRAKE_COUNT, BRAKE_SHARE, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe, Stage, What,
+    Written,
     job::{self, answer},
     pages::Fetched,
     rows,
@@ -14,7 +16,7 @@ use crate::{
     api,
     enrich::Subject,
     metrics,
-    model::{CompanyId, RecordId, RunKind, ShardState},
+    model::{RunKind, ShardState},
     retry::{Chain, Retry},
     snapshot::Reading,
     worker::{plugins::Failure, records::taking::unreadable},
@@ -36,9 +38,9 @@ impl Lists {
                 self.failed(number, page, &failed, now);
                 Ok(())
             }
-            Got::Known(number, reading, found, entries) => {
+            Got::Known(number, reading, found) => {
                 let found = found.map_err(unreadable)?;
-                self.known(number, reading.map(|reading| *reading), found, entries);
+                self.known(number, reading.map(|reading| *reading), found);
                 Ok(())
             }
             Got::Record(number, subject, tries, read) => {
@@ -127,13 +129,8 @@ impl Lists {
         }
     }
 
-    fn known(
-        &mut self,
-        number: u64,
-        reading: Option<Reading>,
-        found: Vec<(CompanyId, RecordId)>,
-        entries: u64,
-    ) {
+    fn known(&mut self, number: u64, reading: Option<Reading>, found: Found) {
+        let Found { records: found, next, entries } = found;
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let listed = reading.as_ref().and_then(|reading| reading.verdict()?.listed).unwrap_or(0);
         // Of a list that spans companies only the shard's own records can be missing.
@@ -145,7 +142,8 @@ impl Lists {
         let run = job.run.id.clone();
         let is_payroll = matches!(&job.what, What::List(collection) if collection.list.resource().is_none());
         let is_verify = job.run.kind == RunKind::Verify;
-        let mut missing = Missing::default();
+        let Cursor { vanished, unreadable, .. } = job.cursor;
+        let mut missing = Missing { vanished_count: vanished, unreadable, next, ..Missing::default() };
         if is_payroll {
             // There is no way to ask for one of them: they are named.
             for (_, id) in found {
@@ -231,9 +229,12 @@ impl Lists {
         };
         job.stage = Stage::Ending;
         job.unwritten += 1;
-        let marks = job
-            .collection()
-            .map(|collection| (1..=job.marks).map(|n| collection.page(self.shard, n)).collect::<Vec<_>>());
+        let mut kept: Vec<_> = job.kept(self.shard).into_iter().map(|key| (key, None)).collect();
+        if let Some(again) = job.again() {
+            // There is no certificate of it: this says that it is over, as long as the run is not.
+            let over = Cursor { is_over: true, ..job.cursor.clone() };
+            kept = vec![(state::cursor(self.shard, &again), Some(state::json(&over)))];
+        }
         let run = job.run.id.clone();
         let is_proved = certificate.as_ref().map_or(unreadable == 0, |one| one.certified);
         let certified = u64::from(is_proved);
@@ -253,7 +254,7 @@ impl Lists {
         }
         // What is compared proves nothing of what is published.
         let certificate = certificate.filter(|_| !is_verify).map(Box::new);
-        let what = Written::End { certificate, marks: marks.unwrap_or_default(), ended };
+        let what = Written::End { certificate, state: kept, ended };
         self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
     }
 }
