@@ -22,6 +22,15 @@ impl Retry {
     pub fn is_retriable(self) -> bool {
         self != Self::Never
     }
+
+    /// The wait that the other side named, in microseconds; `None` where it did not.
+    #[must_use]
+    pub fn named_micros(self) -> Option<i64> {
+        match self {
+            Self::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
+            Self::Later | Self::Never => None,
+        }
+    }
 }
 
 /// How long to wait between tries, and when to stop trying.

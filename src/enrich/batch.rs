@@ -171,10 +171,25 @@ impl Entry {
             Change::Publish { stamp, .. } | Change::Tombstone { stamp } => !stamp.against(stored).publishes(),
             _ => false,
         };
-        if !self.changes.iter().any(is_overtaken) {
+        self.leave_out(is_overtaken);
+    }
+
+    /// The provider did not go back: nobody suspects it any more, and what was to be published because of that is not.
+    pub(super) fn not_below(&mut self) {
+        for change in &mut self.changes {
+            if let Change::Park(parked) = change {
+                parked.below_since = None;
+            }
+        }
+        self.leave_out(|change| matches!(change, Change::Publish { over: Some(_), .. }));
+    }
+
+    /// What is of no use any more is not written, and its events tell of nothing newer.
+    fn leave_out(&mut self, is_useless: impl Fn(&Change) -> bool) {
+        if !self.changes.iter().any(&is_useless) {
             return;
         }
-        self.changes.retain(|change| !is_overtaken(change));
+        self.changes.retain(|change| !is_useless(change));
         for outcome in &mut self.outcomes {
             if matches!(outcome, Outcome::Published | Outcome::Deleted) {
                 *outcome = Outcome::Stale;

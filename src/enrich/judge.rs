@@ -153,10 +153,7 @@ fn failed(
     if matches!(error.cause, api::Cause::TooLarge { .. } | api::Cause::Unaddressable) {
         return Verdict::Unusable("enrich::Unreadable", why);
     }
-    let wait = match error.retry() {
-        Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
-        Retry::Later | Retry::Never => None,
-    };
+    let wait = error.retry().named_micros();
     match (error.reach(), error.retry()) {
         (Reach::Record, _) => Verdict::Again(Cause::Unreadable, why),
         (Reach::Company, _) => Verdict::Company { why, wait },

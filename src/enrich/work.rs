@@ -121,6 +121,8 @@ impl Work {
         }
         self.parked_floor = parked.floor;
         self.parked = Some(parked.cause);
+        // The row is above what was published.
+        (self.below_since, self.below_reads) = (None, 0);
     }
 
     /// What the state topic has of it from now on.

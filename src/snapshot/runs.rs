@@ -69,7 +69,7 @@ impl State {
 pub struct Standing {
     /// In one word.
     pub state: State,
-    /// Why it waits or has stopped, where that needs words.
+    /// Why it waits, has stopped or has ended without all it was to read, where that needs words.
     pub reason: Option<String>,
     /// When the first shard began.
     pub started_at: Option<i64>,
@@ -198,7 +198,7 @@ fn state(all: &[&Progress], is_over: bool, wanted: Wanted) -> State {
 fn reason(all: &[&Progress], state: State, wanted: Wanted) -> Option<String> {
     let told: BTreeSet<&str> = all
         .iter()
-        .filter(|one| matches!(one.state, ShardState::Paused | ShardState::Stopped))
+        .filter(|one| one.state != ShardState::Running)
         .filter_map(|one| one.reason.as_deref())
         .collect();
     if !told.is_empty() {

@@ -307,6 +307,50 @@ fn one_read_that_shows_what_was_published_ends_the_suspicion() {
 }
 
 #[test]
+fn a_row_that_shows_what_was_published_begins_the_suspicion_anew_also_for_the_next_owner() {
+    let mut life = Life::new();
+    life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
+    life.take(1, wanted(subject("r"), 51, false), "e");
+    let (begun, half) = (life.now, rules().epoch_confirm / 2);
+    life.until(begun + half, |_| Ok(json("r", 51)));
+    assert!(life.desk.is_suspected(&subject("r")) && life.parked[&subject("r")].below_since.is_some());
+
+    life.desk.not_below(&subject("r"));
+    life.commit();
+    assert!(!life.desk.is_suspected(&subject("r")));
+    assert_eq!(life.parked[&subject("r")].below_since, None);
+
+    life.crash();
+    let shown_at = life.now;
+    life.until(begun + rules().epoch_confirm + SECOND, |_| Ok(json("r", 51)));
+    assert_eq!(life.published, [], "it is not believed as if no row had shown it");
+    life.until(shown_at + 3 * rules().epoch_confirm, |_| Ok(json("r", 51)));
+    assert_eq!(life.published, [(subject("r"), stamp(1, 51, Rank::ById, false))]);
+}
+
+#[test]
+fn what_is_to_be_published_under_the_next_epoch_is_not_once_a_row_shows_what_was_published() {
+    let mut life = Life::new();
+    life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
+    life.take(1, wanted(subject("r"), 51, false), "e");
+    let (begun, confirm) = (life.now, rules().epoch_confirm);
+    life.until(begun + confirm - SECOND, |_| Ok(json("r", 51)));
+    life.now = begun + 2 * confirm;
+    let ask = life.ask().unwrap();
+    life.read(&ask.subject, Ok(json("r", 51))).unwrap();
+    assert!(life.desk.has_batch());
+
+    life.desk.not_below(&subject("r"));
+    while life.desk.has_batch() {
+        life.commit();
+    }
+
+    assert_eq!(life.published, []);
+    assert_eq!(life.outcomes.last(), Some(&Outcome::Stale));
+    assert!(life.parked.is_empty() && life.desk.counts() == (0, 0));
+}
+
+#[test]
 fn an_old_event_is_looked_into_once_and_then_only_counted() {
     let mut life = Life::new();
     life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));

@@ -404,3 +404,36 @@ async fn a_hundred_thousand_entries_are_restored_and_counted() {
         assert_eq!(shelf.get(&key(id)).unwrap(), Some(stamp(version)), "{id}");
     }
 }
+
+#[tokio::test]
+async fn what_is_known_of_a_topic_is_looked_through_in_parts_without_what_is_deleted_or_not_wanted() {
+    let bench = Bench::new();
+    let mut shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+    bench.restore(&mut shelf).await;
+    let topic = Topic::AccountingRecords(AccountingResource::Charges);
+    let record = |company: &str, id: &str| (CompanyId::new(company).unwrap(), RecordId::new(id).unwrap());
+    let entry = |company: &str, id: &str, version| {
+        let (company, id) = record(company, id);
+        (Key::fence(topic, &Key::record(&company, &id)), stamp(version))
+    };
+    let mut entries = vec![(key(1), stamp(1))];
+    for company in ["a", "b/c", "d"] {
+        // The second is deleted.
+        entries.extend([entry(company, "1", 1), entry(company, "2", 7), entry(company, "3", 3)]);
+    }
+    shelf.put(entries, None).await.unwrap();
+
+    let (mut parts, mut after) = (Vec::new(), None);
+    loop {
+        let wanted = |company: &CompanyId| company.as_str() != "d";
+        let (part, next) = shelf.known_after(topic, after.as_deref(), 3, wanted).await.unwrap();
+        parts.push(part);
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+
+    let first = vec![record("a", "1"), record("a", "3"), record("b/c", "1")];
+    assert_eq!(parts, [first, vec![record("b/c", "3")]]);
+}

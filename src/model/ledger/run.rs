@@ -135,7 +135,7 @@ pub struct Progress {
     pub shard: i32,
     /// How it stands.
     pub state: ShardState,
-    /// Why it waits or has stopped, where that needs words.
+    /// Why it waits, has stopped or has ended without all it was to read, where that needs words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What of payroll is read, where it is not all.

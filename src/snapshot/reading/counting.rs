@@ -6,8 +6,7 @@
 //!   page *m* of size *P* was the places *P(m − 1) + 1* to *Pm* of the list, as many of them as there were.
 //! - **Ids.** Every listed record has an id of its own, and one place. A record that has left the list does not come back while the
 //!   run lasts. Records may be added, removed, changed and moved at any place and at any time.
-//! - **Times.** A record enters the list with a change, and is listed no later than a margin after the time its version tells. A
-//!   record with a known time of deletion left the list then and not before.
+//! - **Times.** A record enters the list with a change, and is listed no later than a margin after the time its version tells.
 //! - **Order.** A page is sent after the answer to the page before it; the first of a pass, after the end of the pass before.
 //!
 //! # The theorem
@@ -37,9 +36,15 @@
 //!
 //! # Where *D* and *F* come from
 //!
-//! An id of *R* was **still listed** at *e* if page *m* has it, if a page that was sent after the answer of *e* shows it (it was
-//! there before and after, and does not come back), or if it was deleted later than *e*. *D* counts the others. What a read by id
-//! says is no matter: a record that exists may have left its list.
+//! An id of *R* was **still listed** at *e* if page *m* has it, or if a page that was sent after the answer of *e* shows it (it was
+//! there before and after, and does not come back). *D* counts the others. What a read by id says is no matter: a record that
+//! exists may have left its list.
+//!
+//! Nor is it that an event tells of a deletion, though that would take many an id off *D*. To be still listed at *e*, a record must
+//! have **left later** than *e*; and whatever an event tells is no earlier bound of that. When it came, and its `Timestamp`, are of
+//! the event, which is made after the record has left, nobody says how long after. Its `Version` is of the last change; and a record
+//! that was disabled before, and left its list by that, is changed once more when it is deleted. A list that loses more than a few
+//! records during each pass therefore stays uncertified, and says how many may be missing at most.
 //!
 //! An id outside *R* that is shown after *e* **was listed** at *e* if its version is older than *e* by the margin (it was there
 //! since, and listed), or if an earlier pass showed it before *e* with the same version (it was there before and after). *F* is
@@ -47,7 +52,7 @@
 //!
 //! The provider's clock is not ours. `Date` of the answer was written between request and answer, cut to a second; so on the
 //! provider's clock *e* lies within a round trip before it and a round trip and a second behind it. Without it, *e* lies within the
-//! skew that is allowed. An older version is one from before that interval, a later deletion one from behind it; each by the margin.
+//! skew that is allowed. An older version is one from before that interval, by the margin.
 //!
 //! *|F| > n − |R| + D*, or *|R| > n + D*, cannot be, by 1 to 4. Where it is, an assumption does not hold, and nothing is proved.
 //!
@@ -73,7 +78,7 @@
 //!   the next page is asked for, a deletion may have moved that record onto the page just read, and left the next page empty. At
 //!   the cut of the full page the list was longer than it seems. So *e* is the cut of the empty page, the first that tells.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, hash_map::Entry};
 
 use super::page::{Row, Seen};
 
@@ -86,7 +91,7 @@ const SECOND: i64 = 1_000_000;
 #[derive(Debug, Clone)]
 pub(super) struct Looked {
     /// How many pages were looked at before it, in all passes.
-    pub(super) turn: u64,
+    pub(super) turn: u32,
     pub(super) seen: Seen,
 }
 
@@ -94,17 +99,66 @@ pub(super) struct Looked {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown {
     version: u64,
-    turn: u64,
+    turn: u32,
+    /// How many other records were shown before it first was: what stands for it in [`Places`].
+    place: u32,
 }
 
 /// Everything that was shown, in any pass.
 pub(super) type Memory = HashMap<u128, Shown>;
 
-/// Remembers a row.
-pub(super) fn remember(memory: &mut Memory, row: &Row, turn: u64) {
-    let shown = memory.entry(row.id).or_insert(Shown { version: row.version, turn });
-    if shown.version != row.version {
-        *shown = Shown { version: row.version, turn };
+/// Remembers a row. Its place, and what was known of its record before.
+pub(super) fn remember(memory: &mut Memory, row: &Row, turn: u32) -> (u32, Option<Shown>) {
+    // A list has at most as many rows as pages of them can be asked for, and ends long before that.
+    let next = u32::try_from(memory.len()).unwrap_or(u32::MAX);
+    let shown = Shown { version: row.version, turn, place: next };
+    match memory.entry(row.id) {
+        Entry::Vacant(place) => {
+            place.insert(shown);
+            (next, None)
+        }
+        Entry::Occupied(mut known) => {
+            let before = *known.get();
+            if before.version != row.version {
+                known.insert(Shown { place: before.place, ..shown });
+            }
+            (before.place, Some(before))
+        }
+    }
+}
+
+/// A set of records, a bit for each. Every shard reads the lists that span companies, and has some of these for each of them.
+#[derive(Debug, Clone, Default)]
+struct Places {
+    bits: Vec<u64>,
+    count: u64,
+}
+
+impl Places {
+    fn contains(&self, place: u32) -> bool {
+        let (word, bit) = Self::at(place);
+        self.bits.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+
+    fn insert(&mut self, place: u32) {
+        let (word, bit) = Self::at(place);
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        self.count += u64::from(self.bits[word] & bit == 0);
+        self.bits[word] |= bit;
+    }
+
+    fn remove(&mut self, place: u32) {
+        let (word, bit) = Self::at(place);
+        if self.contains(place) {
+            self.bits[word] &= !bit;
+            self.count -= 1;
+        }
+    }
+
+    fn at(place: u32) -> (usize, u64) {
+        ((place / u64::BITS) as usize, 1 << (place % u64::BITS))
     }
 }
 
@@ -121,32 +175,26 @@ pub(super) fn interval(seen: &Seen, skew: i64) -> (i64, i64) {
 #[derive(Debug, Clone)]
 pub(super) struct Count {
     /// Turn of the page at *e*.
-    turn: u64,
+    turn: u32,
     /// *n*.
     pub(super) listed: u64,
     /// What the provider told on that page.
     pub(super) total: Option<u64>,
     /// Between these moments *e* was.
     pub(super) cut: (i64, i64),
-    /// What changed before the first was listed at *e*; what was deleted after the second was, too.
-    sure: (i64, i64),
+    /// What changed before was listed at *e*.
+    sure: i64,
     /// *R*.
-    read: HashSet<u128>,
+    read: Places,
     /// *D*: those of *R* that nothing has shown to be listed at *e*.
-    gone: HashSet<u128>,
+    gone: Places,
     /// *F*.
-    found: HashSet<u128>,
+    found: Places,
 }
 
 impl Count {
     /// Counts a pass that came to its end, or tells which page speaks against it, and why.
-    pub(super) fn of(
-        pass: &[Looked],
-        size: u32,
-        skew: i64,
-        left: &HashMap<u128, i64>,
-        memory: &Memory,
-    ) -> Result<Self, (u32, String)> {
+    pub(super) fn of(pass: &[Looked], size: u32, skew: i64, memory: &Memory) -> Result<Self, (u32, String)> {
         // A page that was read again counts as it was last read.
         let last_readings: HashMap<u32, &Looked> =
             pass.iter().map(|looked| (looked.seen.number, looked)).collect();
@@ -169,56 +217,88 @@ impl Count {
         }
         let cut = interval(seen, skew);
         let margin = if seen.date.is_some() { MARGIN } else { 0 };
-        let read: HashSet<u128> = pass
-            .iter()
-            .filter(|looked| looked.turn <= turn)
-            .flat_map(|looked| looked.seen.rows.iter().map(|row| row.id))
-            .collect();
+        let mut read = Places::default();
+        let before = pass.iter().filter(|looked| looked.turn <= turn);
+        for shown in before.flat_map(|looked| &*looked.seen.rows).filter_map(|row| memory.get(&row.id)) {
+            read.insert(shown.place);
+        }
         let mut gone = read.clone();
-        for row in &seen.rows {
-            gone.remove(&row.id);
+        for shown in seen.rows.iter().filter_map(|row| memory.get(&row.id)) {
+            gone.remove(shown.place);
         }
-        let sure = (cut.0.saturating_sub(margin), cut.1.saturating_add(margin));
+        let sure = cut.0.saturating_sub(margin);
         let mut count =
-            Self { turn, listed, total: seen.total, cut, sure, read, gone, found: HashSet::new() };
-        for row in pass.iter().filter(|looked| looked.turn > turn).flat_map(|looked| &looked.seen.rows) {
-            count.show(row, memory);
-        }
-        for (id, at) in left {
-            count.left(*id, *at);
+            Self { turn, listed, total: seen.total, cut, sure, read, gone, found: Places::default() };
+        for row in pass.iter().filter(|looked| looked.turn > turn).flat_map(|looked| &*looked.seen.rows) {
+            if let Some(shown) = memory.get(&row.id) {
+                count.show(row, shown.place, Some(*shown));
+            }
         }
         Ok(count)
     }
 
-    /// A row of a page that was sent after the answer of *e*.
-    pub(super) fn show(&mut self, row: &Row, memory: &Memory) {
-        if self.read.contains(&row.id) {
-            self.gone.remove(&row.id);
+    /// A row of a page that was sent after the answer of *e*, its place, and what was known of it before.
+    pub(super) fn show(&mut self, row: &Row, place: u32, before: Option<Shown>) {
+        if self.read.contains(place) {
+            self.gone.remove(place);
             return;
         }
-        let older = row.changed_at.is_some_and(|changed_at| changed_at < self.sure.0);
-        let unchanged =
-            memory.get(&row.id).is_some_and(|shown| shown.version == row.version && shown.turn < self.turn);
+        let older = row.changed_at.is_some_and(|changed_at| changed_at < self.sure);
+        let unchanged = before.is_some_and(|shown| shown.version == row.version && shown.turn < self.turn);
         if older || unchanged {
-            self.found.insert(row.id);
-        }
-    }
-
-    /// A record was deleted at this moment, on the provider's clock.
-    pub(super) fn left(&mut self, id: u128, at: i64) {
-        if at > self.sure.1 {
-            self.gone.remove(&id);
+            self.found.insert(place);
         }
     }
 
     /// *|R|*, *D* and *|F|*.
     pub(super) fn numbers(&self) -> (u64, u64, u64) {
-        (self.read.len() as u64, self.gone.len() as u64, self.found.len() as u64)
+        (self.read.count, self.gone.count, self.found.count)
     }
 
     /// At most so many records that were listed at *e* have not been shown; `None` where the numbers contradict each other.
     pub(super) fn missing(&self) -> Option<u64> {
         let (read, gone, found) = self.numbers();
         (self.listed + gone).checked_sub(read)?.checked_sub(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn places_are_a_set(steps in proptest::collection::vec((any::<bool>(), 0_u32..300), 0..200)) {
+            let (mut places, mut set) = (Places::default(), BTreeSet::new());
+            for (comes, place) in steps {
+                if comes {
+                    places.insert(place);
+                    set.insert(place);
+                } else {
+                    places.remove(place);
+                    set.remove(&place);
+                }
+                prop_assert_eq!(places.count, set.len() as u64);
+            }
+            for place in 0..400 {
+                prop_assert_eq!(places.contains(place), set.contains(&place));
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_keeps_its_place_whatever_becomes_of_its_version() {
+        let (mut memory, row) = (Memory::new(), Row { id: 7, version: 1, changed_at: None });
+        remember(&mut memory, &Row { id: 9, ..row }, 0);
+
+        assert!(matches!(remember(&mut memory, &row, 1), (1, None)));
+        let (place, before) = remember(&mut memory, &Row { version: 2, ..row }, 2);
+        assert_eq!((place, before.map(|shown| (shown.version, shown.turn))), (1, Some((1, 1))));
+        let (place, before) = remember(&mut memory, &Row { version: 2, ..row }, 3);
+        assert_eq!((place, before.map(|shown| (shown.version, shown.turn))), (1, Some((2, 2))));
     }
 }

@@ -20,7 +20,7 @@
 //! - **counting**: see [`counting`], where the theorem is.
 //!
 //! A reading is told pages, and nothing else; the same pages lead to the same verdict. So what is kept of each page ([`Seen`]) is
-//! the whole of its state, and [`Reading::restore`] replays it. Deletions ([`Reading::left_after`]) are told again after that.
+//! the whole of its state, and [`Reading::restore`] replays it.
 //!
 //! A page is of use only if it was sent after the answer to the one before ([`Want::Page`]'s `sent_after`); the head of
 //! [`counting`] says why. This compares times of one clock. Whoever takes over a reading from another machine must not give it pages
@@ -30,6 +30,9 @@
 //! reading. There are at most [`Settings::most_passes`] passes, and [`MOST_RESTARTS`] more for sizes that turned out to be clamped
 //! and keys that did not ascend. A list whose pages repeat themselves is void at once, and one whose pages show nothing new after
 //! [`MOST_FRUITLESS`] of them.
+//!
+//! What it keeps of each row is small, since every shard of a task reads the lists that span companies: rows of a page belong to all
+//! who are shown it, and of a record that was shown there are its id, a hash of its version, and a bit in each count.
 //!
 //! On failure: a page that cannot be used voids the pass, never a row of it alone. What its earlier pages showed stays shown.
 
@@ -41,7 +44,7 @@ mod pass;
 mod tests;
 mod verdict;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 pub use self::{
     asking::{Settings, Unfit, Want, Wish},
@@ -79,8 +82,6 @@ pub struct Reading {
     rows: u64,
     sent_after: i64,
     memory: Memory,
-    /// Deletions whose time is known.
-    left: HashMap<u128, i64>,
     counts: Vec<Count>,
     /// Why, and at which page, the last pass was void.
     void: Option<(u32, String)>,
@@ -106,7 +107,6 @@ impl Reading {
             rows: 0,
             sent_after: i64::MIN,
             memory: Memory::new(),
-            left: HashMap::new(),
             counts: Vec::new(),
             void: None,
             anomaly: None,
@@ -178,31 +178,11 @@ impl Reading {
         Ok(())
     }
 
-    /// This page cannot be read for good: the pass is void. To come the same way again after a crash, look at
-    /// [`Seen::unreadable`] instead, and keep it.
-    pub fn unreadable(&mut self, page: u32, why: &str) {
-        if self.verdict.is_none() {
-            self.give_up_pass(page, why.to_owned());
-        }
-    }
-
     /// It is over, for a reason that is not the list's.
     pub fn end(&mut self, reason: &str) {
         if self.verdict.is_none() {
             self.conclude(Some(reason.to_owned()));
         }
-    }
-
-    /// A record was deleted at this moment of the provider's clock, as sure as that of its pages.
-    pub fn left_after(&mut self, id: u128, at: i64) {
-        let known = self.left.entry(id).or_insert(at);
-        // Of two deletions the earlier is when it left.
-        *known = at.min(*known);
-        let at = *known;
-        for count in &mut self.counts {
-            count.left(id, at);
-        }
-        self.prove();
     }
 
     /// Number and size of the page that is wanted.
@@ -215,20 +195,20 @@ impl Reading {
     }
 
     fn take(&mut self, seen: &Seen) {
-        let turn = self.pages;
+        // There are far fewer: passes are, and the pages of each.
+        let turn = u32::try_from(self.pages).unwrap_or(u32::MAX);
         self.pages += 1;
         self.rows += seen.rows.len() as u64;
         self.current.rows += seen.rows.len() as u64;
         self.current.total = seen.total.or(self.current.total);
         let problem = self.problem(seen);
-        for row in &seen.rows {
-            // Before it is remembered: what is found must have been shown before.
+        for row in &*seen.rows {
+            let (place, before) = remember(&mut self.memory, row, turn);
             if problem.is_none() {
                 for count in &mut self.counts {
-                    count.show(row, &self.memory);
+                    count.show(row, place, before);
                 }
             }
-            remember(&mut self.memory, row, turn);
         }
         self.current.looked.push(Looked { turn, seen: seen.clone() });
         if let Some(problem) = problem {
@@ -322,8 +302,7 @@ impl Reading {
 
     /// Page 1 was all of it.
     fn single(&mut self) {
-        let counted =
-            Count::of(&self.current.looked, self.size, self.settings.clock_skew, &self.left, &self.memory);
+        let counted = Count::of(&self.current.looked, self.size, self.settings.clock_skew, &self.memory);
         match counted {
             Ok(count) => {
                 self.counts.push(count);
@@ -383,8 +362,7 @@ impl Reading {
 
     /// The pass has come to its end.
     fn close(&mut self) {
-        let counted =
-            Count::of(&self.current.looked, self.size, self.settings.clock_skew, &self.left, &self.memory);
+        let counted = Count::of(&self.current.looked, self.size, self.settings.clock_skew, &self.memory);
         match counted {
             Ok(count) => {
                 self.counts.push(count);

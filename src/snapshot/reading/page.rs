@@ -1,5 +1,7 @@
 //! What is kept of a page: enough to judge its list again, and small enough for one record.
 
+use std::sync::Arc;
+
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -38,9 +40,9 @@ pub struct Seen {
     pub number: u32,
     /// Rows asked for.
     pub asked: u32,
-    /// Rows that came.
+    /// Rows that came; shared by all who are shown the same page.
     #[serde(with = "packed")]
-    pub rows: Vec<Row>,
+    pub rows: Arc<[Row]>,
     /// Why it cannot be used: a row without an id, an answer that is not a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -72,7 +74,7 @@ impl Seen {
         Self {
             number,
             asked,
-            rows: Vec::new(),
+            rows: Arc::default(),
             problem: Some(why.to_owned()),
             keys: None,
             total: None,
@@ -104,11 +106,11 @@ impl Seen {
 mod packed {
     use serde::{Deserializer, Serializer, de::Error};
 
-    use super::{BASE64, Deserialize, Engine, NEVER, PACKED, Row};
+    use super::{Arc, BASE64, Deserialize, Engine, NEVER, PACKED, Row};
 
-    pub(super) fn serialize<S: Serializer>(rows: &[Row], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(rows: &Arc<[Row]>, serializer: S) -> Result<S::Ok, S::Error> {
         let mut bytes = Vec::with_capacity(rows.len() * PACKED);
-        for row in rows {
+        for row in &**rows {
             bytes.extend_from_slice(&row.id.to_be_bytes());
             bytes.extend_from_slice(&row.version.to_be_bytes());
             bytes.extend_from_slice(&row.changed_at.unwrap_or(NEVER).to_be_bytes());
@@ -116,7 +118,7 @@ mod packed {
         serializer.serialize_str(&BASE64.encode(bytes))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Row>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[Row]>, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = BASE64.decode(text).map_err(|error| D::Error::custom(format!("rows: {error}")))?;
         let (rows, rest) = bytes.as_chunks::<PACKED>();
@@ -177,6 +179,7 @@ mod tests {
             (total, date, cached) in (any::<Option<u64>>(), any::<Option<i64>>(), any::<bool>()),
             (sent, answered) in (any::<i64>(), any::<i64>()),
         ) {
+            let rows = rows.into();
             let seen =
                 Seen { number, asked, rows, problem, keys, total, content, sent, answered, date, cached };
 
@@ -192,7 +195,7 @@ mod tests {
     #[test]
     fn a_page_of_a_hundred_rows_fits_into_five_kilobytes() {
         let row = Row { id: u128::MAX, version: u64::MAX, changed_at: Some(i64::MAX) };
-        let seen = Seen { rows: vec![row; 100], problem: None, ..Seen::unreadable(1, 100, "", 1) };
+        let seen = Seen { rows: vec![row; 100].into(), problem: None, ..Seen::unreadable(1, 100, "", 1) };
 
         assert!(seen.to_json().len() < 5_000, "{}", seen.to_json().len());
     }
@@ -203,7 +206,7 @@ mod tests {
             format!(r#"{{"number":1,"asked":1,"rows":"{rows}","content":"00","sent":1,"answered":1}}"#)
         };
 
-        assert_eq!(Seen::parse(json("").as_bytes()).unwrap().rows, []);
+        assert_eq!(*Seen::parse(json("").as_bytes()).unwrap().rows, []);
         for (rows, expected) in [("AAAA", "cut off"), ("~", "rows")] {
             let error = Seen::parse(json(rows).as_bytes()).unwrap_err();
             assert!(error.contains(expected), "{error}");

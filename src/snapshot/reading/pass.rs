@@ -63,7 +63,7 @@ pub(super) fn shown(seen: &Seen) -> Page<Row> {
     Page {
         number: seen.number,
         asked: seen.asked,
-        rows: seen.rows.clone(),
+        rows: seen.rows.to_vec(),
         // One for all of them: a walk compares pages, and an empty one has none.
         raw: if seen.rows.is_empty() { Vec::new() } else { vec![content] },
         total: seen.total.map_or(Total::Absent, |total_count| {

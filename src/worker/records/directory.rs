@@ -2,7 +2,8 @@
 //!
 //! A company is there while one of the last two readings shows it; it is absent when two readings in a row do not. Rows move
 //! between pages while a list is read, so that one reading alone proves nothing of one that it does not show. A reading that is
-//! empty, or whose pages are odd, proves nothing at all.
+//! empty, or whose pages are odd, proves nothing of companies that it does not show. A provider that gives fewer rows at once than
+//! are asked for is asked for as many as it gives.
 //!
 //! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there.
 
@@ -17,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{now, refused};
 use crate::{
-    api::{self, Accounting, Ask, Lane, Next, PageAsk, Walk, row_hash},
+    api::{self, Accounting, Ask, Lane, Next, Page, PageAsk, Walk, row_hash},
     enrich::{Companies, Standing},
-    model::CompanyId,
+    model::{Company, CompanyId},
     retry::{Backoff, Chain, Policy},
     worker::plugins::Failure,
 };
@@ -33,14 +34,27 @@ const AGAIN: Policy =
 const SOON: Duration = Duration::from_secs(1);
 /// Pages that may be the same as the one before, until the list is taken to have no end.
 const REPEATED: u64 = 3;
+/// Failures in a row of one page after which it is told that the list cannot be read; it is tried on.
+const TOLD: u32 = 8;
+/// Readings in a row that prove nothing, after which nobody waits for one that does.
+const ODD: u32 = 2;
 
 /// See the module's head. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
-    readings: Arc<Mutex<VecDeque<Reading>>>,
+    known: Arc<Mutex<Known>>,
     asked: Arc<Notify>,
     every: Duration,
     page_size: u32,
+}
+
+/// What has been read.
+#[derive(Debug, Default)]
+struct Known {
+    /// The last two that prove something.
+    readings: VecDeque<Reading>,
+    /// The last that does not, if none has since.
+    odd: Option<Odd>,
 }
 
 /// One reading of the whole list.
@@ -50,21 +64,50 @@ struct Reading {
     companies: HashSet<CompanyId>,
 }
 
+/// A reading that proves nothing of what it does not show.
+#[derive(Debug)]
+struct Odd {
+    /// It, and those before it that were odd, too.
+    count: u32,
+    reading: Reading,
+    why: String,
+}
+
+/// Which companies there are, for whoever reads their lists.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// Nobody knows yet.
+    Unread,
+    /// These.
+    Whole(Vec<CompanyId>),
+    /// These at least; and why nobody knows more.
+    Part(Vec<CompanyId>, String),
+}
+
 impl Directory {
     pub(super) fn new(every: Duration, page_size: u32) -> Self {
-        Self { readings: Arc::default(), asked: Arc::default(), every, page_size }
+        Self { known: Arc::default(), asked: Arc::default(), every, page_size }
     }
 
-    /// Companies that are there, as a reading shows that began after this, and the one before it; `None` until there is one.
-    pub(super) fn listed_since(&self, since: i64) -> Option<Vec<CompanyId>> {
-        let readings = self.lock();
-        readings.back().filter(|last| last.begun_at >= since)?;
-        let all: BTreeSet<&CompanyId> = readings.iter().flat_map(|reading| &reading.companies).collect();
-        Some(all.into_iter().cloned().collect())
+    /// Companies that are there, as a reading shows that began after this, and the one before it.
+    pub(super) fn listed_since(&self, since: i64) -> Listed {
+        let known = self.lock();
+        let mut shown = known.readings.iter();
+        let is_whole = known.readings.back().is_some_and(|last| last.begun_at >= since);
+        let odd = known.odd.as_ref().filter(|odd| odd.count >= ODD && odd.reading.begun_at >= since);
+        let all = |readings: &mut dyn Iterator<Item = &Reading>| -> Vec<CompanyId> {
+            let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| &reading.companies).collect();
+            all.into_iter().cloned().collect()
+        };
+        match odd {
+            _ if is_whole => Listed::Whole(all(&mut shown)),
+            Some(odd) => Listed::Part(all(&mut shown.chain([&odd.reading])), odd.why.clone()),
+            None => Listed::Unread,
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Reading>> {
-        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads until it is cancelled.
@@ -78,13 +121,7 @@ impl Directory {
     async fn follow(&self, accounting: &Accounting) -> Result<(), Failure> {
         loop {
             let begun = Instant::now();
-            if let Some(reading) = self.read(accounting).await? {
-                let mut readings = self.lock();
-                readings.push_back(reading);
-                if readings.len() > 2 {
-                    readings.pop_front();
-                }
-            }
+            self.read(accounting).await?;
             // A long list is not read all the time because of somebody who is not there.
             let least = begun.elapsed().saturating_mul(2).max(SOON);
             tokio::time::sleep(least).await;
@@ -95,61 +132,107 @@ impl Directory {
         }
     }
 
-    /// One reading; `None` for one that proves nothing: empty, endless, or with pages that are not what they should be.
-    async fn read(&self, accounting: &Accounting) -> Result<Option<Reading>, Failure> {
-        let begun_at = now();
-        let (mut companies, mut seen, mut walk) = (HashSet::new(), HashSet::new(), Walk::new());
-        let mut backoff = Backoff::new(AGAIN, begun_at.unsigned_abs());
-        let mut number = 1;
+    /// One reading. It proves nothing if it is empty, endless, or has pages that are not what they should be.
+    async fn read(&self, accounting: &Accounting) -> Result<(), Failure> {
+        let mut reading = Reading { begun_at: now(), companies: HashSet::new() };
+        let (mut seen, mut walk, mut number) = (HashSet::new(), Walk::new(), 1);
+        let mut size = self.page_size;
         loop {
-            let page = PageAsk { number, size: self.page_size };
-            let page = match accounting.companies(page, &Ask::within(Lane::Repair, PAGE_LIMIT)).await {
-                Ok(page) => page,
-                Err(error) => {
-                    // A page that cannot be read for its own sake is tried on: without the list nothing can be told of
-                    // companies that are not in it.
-                    let verdict = match error.reach() {
-                        api::Reach::Record | api::Reach::Company => crate::retry::Retry::Later,
-                        api::Reach::Grant | api::Reach::Everything => error.retry(),
-                    };
-                    let Some(wait) = backoff.next_wait(verdict) else { return Err(refused(&error)) };
-                    tracing::warn!(error = %Chain(&error), ?wait, "the list of companies cannot be read yet");
-                    tokio::time::sleep(wait).await;
-                    continue;
-                }
-            };
-            backoff.reset();
+            let page = self.page(accounting, PageAsk { number, size }, &reading).await?;
             let ids = page.rows.iter().filter_map(|row| row.correlation_id.as_deref());
-            companies.extend(ids.filter_map(|id| CompanyId::new(id).ok()));
-            let id = |row: &crate::model::Company| row.correlation_id.as_deref().map(row_hash);
+            reading.companies.extend(ids.filter_map(|id| CompanyId::new(id).ok()));
+            let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
+            if number == 1 && (1..size).contains(&rows) {
+                // All there is, or as much as the provider gives at once: what is behind it tells.
+                let behind = self.page(accounting, PageAsk { number: 2, size: rows }, &reading).await?;
+                if behind.rows.is_empty() {
+                    self.took(reading);
+                    return Ok(());
+                }
+                (seen, walk, size) = (HashSet::new(), Walk::new(), rows);
+                continue;
+            }
+            let id = |row: &Company| row.correlation_id.as_deref().map(row_hash);
             match walk.look(&page, id, &mut seen).next {
                 Next::Page(next) | Next::Again(next) => number = next,
                 Next::End | Next::Endless => {
                     let odd = walk.oddities();
-                    let is_whole = odd.repeated == 0 && odd.clamped == 0 && !companies.is_empty();
-                    if !is_whole {
-                        let found = companies.len();
-                        tracing::warn!(
-                            found,
-                            ?odd,
-                            "the list of companies proves nothing of those it does not show"
+                    if reading.companies.is_empty() {
+                        self.is_odd(reading, "it is empty".to_owned());
+                    } else if odd.repeated > 0 || odd.clamped > 0 {
+                        let why = format!(
+                            "{} of its pages repeat another, {} are short",
+                            odd.repeated, odd.clamped
                         );
+                        self.is_odd(reading, why);
+                    } else {
+                        self.took(reading);
                     }
-                    // What it shows is there all the same.
-                    return Ok(is_whole.then_some(Reading { begun_at, companies }));
+                    return Ok(());
                 }
             }
             if walk.oddities().repeated > REPEATED {
-                tracing::warn!("the list of companies repeats itself: page numbers are not taken");
-                return Ok(None);
+                self.is_odd(reading, "it repeats itself: page numbers are not taken".to_owned());
+                return Ok(());
             }
         }
+    }
+
+    /// Reads a page, however often that takes.
+    async fn page(
+        &self,
+        accounting: &Accounting,
+        page: PageAsk,
+        reading: &Reading,
+    ) -> Result<Page<Company>, Failure> {
+        let mut backoff = Backoff::new(AGAIN, reading.begun_at.unsigned_abs());
+        let mut failures = 0_u32;
+        loop {
+            let error = match accounting.companies(page, &Ask::within(Lane::Repair, PAGE_LIMIT)).await {
+                Ok(page) => return Ok(page),
+                Err(error) => error,
+            };
+            // A page that cannot be read for its own sake is tried on: without the list nothing can be told of companies that
+            // are not in it.
+            let verdict = match error.reach() {
+                api::Reach::Record | api::Reach::Company => {
+                    failures += 1;
+                    if failures.is_multiple_of(TOLD) {
+                        let shown = reading.companies.clone();
+                        let shown = Reading { begun_at: reading.begun_at, companies: shown };
+                        self.is_odd(shown, format!("page {} cannot be read: {}", page.number, Chain(&error)));
+                    }
+                    crate::retry::Retry::Later
+                }
+                api::Reach::Grant | api::Reach::Everything => error.retry(),
+            };
+            let Some(wait) = backoff.next_wait(verdict) else { return Err(refused(&error)) };
+            tracing::warn!(error = %Chain(&error), ?wait, "the list of companies cannot be read yet");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn took(&self, reading: Reading) {
+        let mut known = self.lock();
+        known.odd = None;
+        known.readings.push_back(reading);
+        if known.readings.len() > 2 {
+            known.readings.pop_front();
+        }
+    }
+
+    fn is_odd(&self, reading: Reading, why: String) {
+        let found = reading.companies.len();
+        tracing::warn!(found, why, "the list of companies proves nothing of those it does not show");
+        let mut known = self.lock();
+        let count = known.odd.as_ref().map_or(0, |odd| odd.count).saturating_add(1);
+        known.odd = Some(Odd { count, reading, why });
     }
 }
 
 impl Companies for Directory {
     fn standing(&self, company: &CompanyId) -> Standing {
-        let readings = self.lock();
+        let readings = &self.lock().readings;
         if readings.iter().any(|reading| reading.companies.contains(company)) {
             return Standing::Known;
         }
@@ -172,7 +255,7 @@ mod tests {
         let directory = Directory::new(Duration::from_secs(60), 100);
         for (begun_at, companies) in readings {
             let companies = companies.iter().map(|id| CompanyId::new(*id).unwrap()).collect();
-            directory.lock().push_back(Reading { begun_at: *begun_at, companies });
+            directory.took(Reading { begun_at: *begun_at, companies });
         }
         directory
     }
@@ -190,5 +273,33 @@ mod tests {
         ] {
             assert_eq!(directory(readings).standing(&company), standing, "{readings:?}");
         }
+    }
+
+    fn companies(ids: &[&str]) -> HashSet<CompanyId> {
+        ids.iter().map(|id| CompanyId::new(*id).unwrap()).collect()
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reading_that_proves_something_once_two_in_a_row_have_not() {
+        let listed =
+            |ids: &[&str]| -> Vec<CompanyId> { ids.iter().map(|id| CompanyId::new(*id).unwrap()).collect() };
+        let odd = |directory: &Directory, begun_at, ids: &[&str]| {
+            directory.is_odd(Reading { begun_at, companies: companies(ids) }, "odd".to_owned());
+        };
+        let directory = directory(&[(5, &["a"])]);
+        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
+        assert_eq!(directory.listed_since(6), Listed::Unread);
+
+        odd(&directory, 7, &["b"]);
+        assert_eq!(directory.listed_since(6), Listed::Unread, "once may be chance");
+        odd(&directory, 8, &["c"]);
+        assert_eq!(directory.listed_since(6), Listed::Part(listed(&["a", "c"]), "odd".to_owned()));
+        assert_eq!(directory.listed_since(9), Listed::Unread, "it began before");
+        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a"])));
+
+        directory.took(Reading { begun_at: 9, companies: companies(&["d"]) });
+        odd(&directory, 10, &["e"]);
+        assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["a", "d"])));
+        assert_eq!(directory.listed_since(10), Listed::Unread);
     }
 }

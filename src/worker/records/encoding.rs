@@ -8,6 +8,7 @@ use super::{
     state::{self, Brake, Collection, Mark, Path},
 };
 use crate::{
+    config::connector::record::MOST_SHARDS,
     enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
     fence, kafka,
     model::{
@@ -27,6 +28,22 @@ pub(super) struct Encoded {
     pub(super) topics: Vec<Topic>,
 }
 
+/// When gaps of one shard were opened. It is part of their name, so no two of them have the same moment, and no two shards.
+#[derive(Debug, Default)]
+pub(super) struct Moments {
+    last: i64,
+}
+
+impl Moments {
+    /// The next one: less than a millisecond from now, unless many are told at once.
+    fn next(&mut self, shard: i32, now: i64) -> i64 {
+        let apart = i64::from(MOST_SHARDS);
+        let own = now - now.rem_euclid(apart) + i64::from(shard).rem_euclid(apart);
+        self.last = own.max(self.last.saturating_add(apart));
+        self.last
+    }
+}
+
 impl Shared {
     /// Turns a batch into records. An entry whose value cannot be encoded, or is larger than Kafka takes, becomes a dead letter in
     /// its place.
@@ -35,10 +52,10 @@ impl Shared {
         shard: i32,
         id: &str,
         batch: &mut Batch,
+        moments: &mut Moments,
         now: i64,
     ) -> Result<Encoded, pipeline::Error> {
         let mut encoded = Encoded { batch: ShardBatch::default(), fences: Vec::new(), topics: Vec::new() };
-        let mut gaps = 0;
         for entry in &mut batch.entries {
             let value = match self.value(entry) {
                 Ok(value) => value,
@@ -57,7 +74,7 @@ impl Shared {
                 }
             }
             for change in &entry.changes {
-                self.companions(shard, entry, change, now, &mut gaps, &mut encoded);
+                self.companions(shard, entry, change, (moments, now), &mut encoded);
             }
         }
         for (resource, next) in &batch.offsets {
@@ -145,8 +162,7 @@ impl Shared {
         shard: i32,
         entry: &Entry,
         change: &Change,
-        now: i64,
-        gaps: &mut i64,
+        (moments, now): (&mut Moments, i64),
         encoded: &mut Encoded,
     ) {
         let put = |key: &Key, value: Option<Bytes>| self.preparer.state(key, value);
@@ -173,9 +189,7 @@ impl Shared {
                 ));
             }
             Change::Gap(found) => {
-                // No two have the same moment: it is their name.
-                let gap = self.gap(found, now.saturating_add(*gaps));
-                *gaps += 1;
+                let gap = self.gap(found, moments.next(shard, now), now);
                 let repair = Repair::of(&gap, now, now);
                 encoded.batch.add(put(&gap.key(), Some(state::json(&gap))));
                 encoded.batch.add(put(&repair.key(), Some(state::json(&repair))));
@@ -192,7 +206,7 @@ impl Shared {
         }
     }
 
-    fn gap(&self, found: &GapFound, now: i64) -> Gap {
+    fn gap(&self, found: &GapFound, opened_at: i64, now: i64) -> Gap {
         Gap {
             connector: self.task.connector.to_string(),
             cause: found.cause,
@@ -201,7 +215,7 @@ impl Shared {
             from: found.from,
             to: Some(now),
             detail: found.detail.clone(),
-            opened_at: now,
+            opened_at,
             worker: self.task.tools.worker_id.to_string(),
             state: GapState::Open,
         }
@@ -222,4 +236,25 @@ fn tombstone(subject: &Subject, entry: &Entry, stamp: &Stamp) -> Result<Outgoing
     let meta = Meta { version: Some(stamp.version.to_string()), ..meta(entry, stamp.epoch) };
     let made = Outgoing::tombstone(subject.resource, &subject.company, &subject.id, meta);
     made.map_err(|error| Failure::new(Stage::Convert, "model::Error", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_gaps_have_the_same_moment_whichever_shards_tell_of_them_at_the_same_time() {
+        let mut found = BTreeSet::new();
+        for shard in 0..MOST_SHARDS {
+            let mut moments = Moments::default();
+            for now in [1_700_000_000_000_000, 1_700_000_000_000_000, 1_700_000_000_000_001] {
+                let moment = moments.next(shard, now);
+                assert!((moment - now).abs() < 3 * i64::from(MOST_SHARDS), "{moment}");
+                found.insert(moment);
+            }
+        }
+        assert_eq!(found.len(), 3 * MOST_SHARDS as usize);
+    }
 }

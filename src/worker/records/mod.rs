@@ -17,6 +17,7 @@
 //! On failure of one shard all of the task's end with it, and the supervisor begins anew: what passes by itself is tried again, what
 //! needs a person is told with the remedy.
 
+mod committing;
 mod directory;
 mod encoding;
 mod gauges;

@@ -5,39 +5,36 @@
 //!           ▲ due ───────────────────────────────┘        one at a time; what settles meanwhile is the next
 //! ```
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
-    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Shared,
+    committing::{Commit, Ended, Written},
+    encoding::Moments,
     gauges::Gauges,
     lists::{Getting, Lists},
     now,
     reader::Input,
     refused,
-    taking::{unreadable, unwritten},
+    taking::unreadable,
 };
 use crate::{
     api::{self, Ask},
-    enrich::{self, Batch, Change, Desk, Entry, Stop, Subject},
+    enrich::{self, Change, Desk, Stop, Subject},
     fence::Shelf,
-    kafka::{self, Start, murmur2},
+    kafka::Start,
     metrics,
-    model::{AccountingResource, Key, Origin, Stamp, Topic},
-    pipeline::{self, ShardWriter, Stage},
-    retry::{Backoff, Chain, Policy, Retry},
-    worker::{plugins::Failure, state::write_id},
+    model::{AccountingResource, Key, Origin, Stamp},
+    retry::Chain,
+    worker::plugins::Failure,
 };
 
 /// The longest a read may take, with all it waits for.
@@ -49,13 +46,6 @@ const BATCH_BYTES: usize = 8 << 20;
 const LATE: Duration = Duration::from_secs(1);
 /// The shortest wait for what is due: nothing is looked at more often.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// Waits between tries to commit what the broker refused for now.
-const AGAIN: Policy = Policy {
-    first: Duration::from_millis(50),
-    longest: Duration::from_secs(5),
-    total: Some(Duration::from_secs(120)),
-};
-
 /// A shard that is this task's.
 pub(super) struct Shard {
     shared: Arc<Shared>,
@@ -71,8 +61,6 @@ pub(super) struct Shard {
 
 /// A read that has ended.
 type Read = (Subject, Result<Bytes, api::Error>);
-/// A batch that has ended.
-type Ended = (Commit, Result<Written, Failure>);
 
 impl Shard {
     /// Takes it over: once this returns nobody who had it before can write.
@@ -104,7 +92,8 @@ impl Shard {
             took = ?begun.elapsed(),
             "took a shard"
         );
-        let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last: known.batch });
+        let (last, moments) = (known.batch, Moments::default());
+        let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
         Ok(Self { shared, number, desk, shelf, starts, lists, commit, gauges: Gauges::default() })
     }
 
@@ -370,134 +359,4 @@ async fn next<T>(waiting: &mut Option<BoxFuture<'static, T>>) -> T {
         Some(waiting) => waiting.await,
         None => std::future::pending().await,
     }
-}
-
-/// Writes the batches of a shard, whatever becomes of its producer.
-struct Commit {
-    shared: Arc<Shared>,
-    shard: i32,
-    writer: ShardWriter,
-    /// The last batch that was committed.
-    last: Option<String>,
-}
-
-/// What has been committed.
-#[derive(Default)]
-struct Written {
-    batches: Vec<Batch>,
-    fences: Vec<(Key, Stamp)>,
-    /// The offset behind the fences.
-    behind: Option<i64>,
-    topics: Vec<Topic>,
-    took: Duration,
-}
-
-impl Commit {
-    async fn write(mut self, batch: Batch) -> Ended {
-        let written = self.try_write(batch).await;
-        (self, written)
-    }
-
-    /// Commits all of it, in parts where the broker refuses a part.
-    async fn try_write(&mut self, batch: Batch) -> Result<Written, Failure> {
-        const ACTION: &str = "commit the batch of a shard";
-        let begun = Instant::now();
-        let mut written = Written::default();
-        let mut parts = VecDeque::from([batch]);
-        let mut backoff = Backoff::new(AGAIN, u64::from(murmur2(self.shard.to_string().as_bytes())));
-        while let Some(mut batch) = parts.pop_front() {
-            if self.shared.task.cancel.is_cancelled() && !backoff.is_fresh() {
-                return Err(Failure::passing("Stopped", "the shard is let go of before its batch was taken"));
-            }
-            let id = String::from_utf8_lossy(&write_id()).into_owned();
-            let encoded = self.shared.encode(self.shard, &id, &mut batch, now());
-            let encoded = encoded.map_err(|error| unwritten(ACTION, error))?;
-            let (fences, topics) = (encoded.fences, encoded.topics);
-            let source = match self.writer.commit(encoded.batch).await {
-                Ok(committed) => {
-                    let topic = self.shared.preparer.topic_name(Topic::Fences);
-                    written.behind = committed.behind(&topic, self.shard).or(written.behind);
-                    self.done(id, batch, fences, topics, &mut written);
-                    continue;
-                }
-                Err(pipeline::Error::Transaction { source, .. }) => *source,
-                Err(error) => return Err(unwritten(ACTION, error)),
-            };
-            match source {
-                kafka::Failure::Rebuilt { source } => {
-                    // Every batch says which it is, so that its outcome can be read.
-                    let found = self.shared.known(self.shard).await?.batch;
-                    if found.as_deref() == Some(&id) {
-                        self.done(id, batch, fences, topics, &mut written);
-                    } else if found == self.last {
-                        let Some(wait) = backoff.next_wait(Retry::Later) else {
-                            return Err(Failure::transaction(ACTION, kafka::Failure::Rebuilt { source }));
-                        };
-                        sleep(wait).await;
-                        tracing::warn!(shard = self.shard, error = %Chain(&source), "a batch is committed again");
-                        parts.push_front(batch);
-                    } else {
-                        let message = format!("somebody else has written to shard {}", self.shard);
-                        return Err(Failure::passing("ShardTaken", message));
-                    }
-                }
-                kafka::Failure::Aborted { source }
-                    if source.refuses_record() && batch.entries.iter().any(Entry::may_be_refused) =>
-                {
-                    let causes = vec![Chain(&source).to_string()];
-                    let message = "Kafka does not take the record".to_owned();
-                    let class = "kafka::Error::RecordRefused";
-                    let failure = pipeline::Failure { stage: Stage::Produce, class, message, causes };
-                    for part in apart(batch, failure).into_iter().rev() {
-                        parts.push_front(part);
-                    }
-                }
-                kafka::Failure::Aborted { source } => {
-                    let Some(wait) = backoff.next_wait(source.retry()) else {
-                        return Err(Failure::transaction(ACTION, kafka::Failure::Aborted { source }));
-                    };
-                    tracing::warn!(shard = self.shard, error = %Chain(&source), ?wait, "a batch was not taken");
-                    sleep(wait).await;
-                    parts.push_front(batch);
-                }
-                failure => return Err(Failure::transaction(ACTION, failure)),
-            }
-        }
-        written.took = begun.elapsed();
-        Ok(written)
-    }
-
-    fn done(
-        &mut self,
-        id: String,
-        batch: Batch,
-        fences: Vec<(Key, Stamp)>,
-        topics: Vec<Topic>,
-        written: &mut Written,
-    ) {
-        self.last = Some(id);
-        written.batches.push(batch);
-        written.fences.extend(fences);
-        for topic in topics {
-            if !written.topics.contains(&topic) {
-                written.topics.push(topic);
-            }
-        }
-    }
-}
-
-/// Each entry for itself, so that the one is found that is refused; a single one is it.
-fn apart(mut batch: Batch, failure: pipeline::Failure) -> Vec<Batch> {
-    if batch.entries.len() <= 1 {
-        batch.entries = batch.entries.into_iter().map(|entry| entry.refused(failure.clone())).collect();
-        return vec![batch];
-    }
-    let entries = std::mem::take(&mut batch.entries);
-    let mut parts: Vec<Batch> =
-        entries.into_iter().map(|entry| Batch { entries: vec![entry], ..Batch::default() }).collect();
-    // Offsets and pages move once all that follows from them is there.
-    if let Some(last) = parts.last_mut() {
-        *last = Batch { entries: std::mem::take(&mut last.entries), ..batch };
-    }
-    parts
 }

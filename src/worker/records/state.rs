@@ -8,9 +8,12 @@
 //! | `rebuild/{shard}` | fences are being made anew |
 //! | `probe/{shard}/{list}` | [`Probe`]: whether its rows are whole records |
 //! | `page/{shard}/{run}/{asked at}/{list}/{n}` and, of one company, `…/{list}/{company}/{n}` | what was read of a list |
+//! | the same with 0 for `n` | [`Counts`]: what became of its rows |
+//! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this one |
+//! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: how far known records are read again |
 //! | `progress/{shard}/{connector}/{run}` | [`Progress`] |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -27,6 +30,7 @@ const BRAKE: &str = "brake";
 const REBUILD: &str = "rebuild";
 const PROBE: &str = "probe";
 const PAGE: &str = "page";
+const KNOWN: &str = "known";
 
 /// The last batch that was committed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,6 +60,31 @@ pub(super) struct Probe {
     #[serde(default)]
     pub(super) at: i64,
 }
+
+/// What became of the rows of a list so far, whoever has read them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Counts {
+    /// Records that were written.
+    pub(super) published: u64,
+    /// Rows that nobody can use.
+    pub(super) unusable: u64,
+}
+
+/// How far the known records of a resource are read again, in the order of their keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cursor {
+    /// All up to this key of the fences are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<String>,
+    pub(super) vanished: u64,
+    pub(super) unreadable: u64,
+    /// There are no others.
+    #[serde(default)]
+    pub(super) is_over: bool,
+}
+
+/// The known records of which resource are read again in which run.
+pub(super) type Again = (RunId, i64, AccountingResource);
 
 /// Which list of which company is read in which run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,6 +146,10 @@ pub(super) fn probe(shard: i32, list: List) -> Key {
     Key::shard_state(PROBE, shard, &[list.name()])
 }
 
+pub(super) fn cursor(shard: i32, (run, asked_at, resource): &Again) -> Key {
+    Key::shard_state(KNOWN, shard, &[run.as_str(), &asked_at.to_string(), resource.name()])
+}
+
 /// Its value.
 pub(super) fn json(value: &impl Serialize) -> Bytes {
     serde_json::json!(value).to_string().into()
@@ -136,6 +169,8 @@ pub(super) struct Known {
     pub(super) probes: BTreeMap<List, Probe>,
     /// What was read of lists, in order.
     pub(super) pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
+    /// How far known records are read again.
+    pub(super) cursors: BTreeMap<Again, Cursor>,
     /// How far its runs are.
     pub(super) progress: BTreeMap<RunId, Progress>,
 }
@@ -186,6 +221,15 @@ impl Known {
             (PAGE, [run, asked_at, list, company @ .., n], value) => {
                 self.page((run, asked_at), list, company, n, value)?;
             }
+            (KNOWN, [run, asked_at, resource], value) => {
+                let Ok(resource) = resource.parse::<AccountingResource>() else { return Ok(()) };
+                let run = RunId::new(*run).map_err(|error| error.to_string())?;
+                let again = (run, asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?, resource);
+                match value {
+                    Some(value) => drop(self.cursors.insert(again, read(value)?)),
+                    None => drop(self.cursors.remove(&again)),
+                }
+            }
             (Progress::KIND, [of, run], value) if *of == connector => {
                 let run = RunId::new(*run).map_err(|error| error.to_string())?;
                 match value {
@@ -216,13 +260,43 @@ impl Known {
         let (run, list) = (RunId::new(run).map_err(broken)?, list.parse::<List>().map_err(broken)?);
         let asked_at = asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?;
         let n: u64 = n.parse().map_err(|_| format!("{n} is no number of a page"))?;
-        let pages = self.pages.entry(Collection { run, asked_at, list, company }).or_default();
+        let collection = Collection { run, asked_at, list, company };
         match value {
-            Some(value) => drop(pages.insert(n, value.clone())),
-            None => drop(pages.remove(&n)),
+            Some(value) => drop(self.pages.entry(collection).or_default().insert(n, value.clone())),
+            None => {
+                if let btree_map::Entry::Occupied(mut pages) = self.pages.entry(collection) {
+                    pages.get_mut().remove(&n);
+                    if pages.get().is_empty() {
+                        pages.remove();
+                    }
+                }
+            }
         }
-        self.pages.retain(|_, pages| !pages.is_empty());
         Ok(())
+    }
+
+    /// Takes out what was read for runs that this connector does not go on with: those that are over, and those of connectors that
+    /// are gone. The keys of it.
+    pub(super) fn take_left_over(&mut self, shard: i32) -> Vec<Key> {
+        let progress = &self.progress;
+        // What was read of a run is never without how far that is.
+        let is_open = |run: &RunId| progress.get(run).is_some_and(|progress| !progress.state.is_over());
+        let mut keys = Vec::new();
+        self.pages.retain(|collection, pages| {
+            let is_kept = is_open(&collection.run);
+            if !is_kept {
+                keys.extend(pages.keys().map(|n| collection.page(shard, *n)));
+            }
+            is_kept
+        });
+        self.cursors.retain(|again, _| {
+            let is_kept = is_open(&again.0);
+            if !is_kept {
+                keys.push(cursor(shard, again));
+            }
+            is_kept
+        });
+        keys
     }
 }
 
@@ -257,6 +331,45 @@ mod tests {
         assert_eq!(known.pages.keys().collect::<Vec<_>>(), [&one]);
         apply(&mut known, &one.page(4, 11), Some("{}")).unwrap();
         assert_eq!(known.pages[&one].len(), 2, "of another shard");
+    }
+
+    #[test]
+    fn what_was_read_for_a_run_that_nobody_goes_on_with_is_left_over() {
+        let mut known = Known::default();
+        let mut expected = Vec::new();
+        for (run, state) in [("open", Some("running")), ("over", Some("ended")), ("of nobody", None)] {
+            let run = RunId::new(run).unwrap();
+            let list = List::Customers;
+            let collection =
+                Collection { run: run.clone(), asked_at: 5, list, company: CompanyId::new("c").ok() };
+            let again = (run.clone(), 5, AccountingResource::Charges);
+            let written = Cursor { after: Some("k".to_owned()), vanished: 1, unreadable: 2, is_over: false };
+            let keys = [collection.page(3, 0), collection.page(3, 1), cursor(3, &again)];
+            for key in &keys[..2] {
+                apply(&mut known, key, Some("{}")).unwrap();
+            }
+            let value = String::from_utf8(json(&written).to_vec()).unwrap();
+            apply(&mut known, &keys[2], Some(&value)).unwrap();
+            assert_eq!(known.cursors[&again], written);
+            if let Some(state) = state {
+                let progress = format!(
+                    r#"{{"connector":"records","run":"{run}","shard":3,"state":"{state}","lists":0,"ended":0,"certified":0,
+                        "pages":0,"rows":0,"published":0,"vanished":0,"startedAt":1,"updatedAt":1}}"#
+                );
+                apply(&mut known, &Progress::key_of(3, "records", &run), Some(&progress)).unwrap();
+            }
+            if state != Some("running") {
+                expected.extend(keys);
+            }
+        }
+
+        let mut left = known.take_left_over(3);
+
+        left.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        expected.sort_by(|one: &Key, other| one.as_str().cmp(other.as_str()));
+        assert_eq!(left, expected);
+        assert_eq!((known.pages.len(), known.cursors.len()), (1, 1));
+        assert!(known.take_left_over(3).is_empty());
     }
 
     #[test]

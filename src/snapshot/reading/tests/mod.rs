@@ -56,8 +56,6 @@ struct World {
     totals: bool,
     /// Gives no more rows than this, whatever is asked for; places are counted by what was asked for.
     clamp: usize,
-    /// What was deleted, and when on the provider's clock.
-    deleted: Vec<(u128, i64)>,
     /// What was listed at the cut of each page, by when that was sent.
     truth: BTreeMap<i64, Vec<u128>>,
 }
@@ -72,7 +70,6 @@ impl World {
             dates: true,
             totals: false,
             clamp: usize::MAX,
-            deleted: Vec::new(),
             truth: BTreeMap::new(),
         };
         for _ in 0..rows {
@@ -93,7 +90,9 @@ impl World {
             Change::Tail => insert(rows),
             Change::Insert(place) => insert(place % (rows + 1)),
             _ if rows == 0 => {}
-            Change::Delete(place) => self.deleted.push((self.list.remove(place % rows).id, now)),
+            Change::Delete(place) => {
+                self.list.remove(place % rows);
+            }
             Change::Move(from, to) => {
                 let row = self.list.remove(from % rows);
                 self.list.insert(to % rows, row);
@@ -126,7 +125,7 @@ impl World {
         Seen {
             number,
             asked: size,
-            rows,
+            rows: rows.into(),
             problem: None,
             keys: None,
             total,
@@ -162,11 +161,10 @@ fn settings(page_size: u32, most_passes: u32) -> Settings {
 fn read(
     world: &mut World,
     settings: Settings,
-    times_known: bool,
     pause: i64,
     mut changes: impl FnMut() -> [Vec<Change>; 3],
 ) -> (Reading, Vec<Seen>) {
-    let (mut reading, mut marks, mut told) = (Reading::new(settings), Vec::new(), 0);
+    let (mut reading, mut marks) = (Reading::new(settings), Vec::new());
     while let Want::Page { number, size, sent_after, .. } = reading.want() {
         assert!(sent_after <= world.now);
         let [between, before, behind] = changes();
@@ -177,10 +175,6 @@ fn read(
         let seen = world.page(number, size, &before, &behind);
         reading.look(&seen).unwrap();
         marks.push(seen);
-        while let Some(&(id, at)) = world.deleted.get(told).filter(|_| times_known) {
-            reading.left_after(id, at);
-            told += 1;
-        }
     }
     (reading, marks)
 }

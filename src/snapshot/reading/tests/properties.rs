@@ -26,14 +26,13 @@ fn any_history() -> impl Strategy<Value = Vec<[Vec<Change>; 3]>> {
 struct Case {
     world: World,
     settings: Settings,
-    times_known: bool,
     pause: i64,
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
     let world = (0_usize..40, -3_600 * SECOND..3_600 * SECOND, any::<bool>(), any::<bool>(), 1_usize..60);
-    let reading = (1_u32..12, 1_u32..7, any::<bool>(), prop_oneof![Just(0), Just(400 * SECOND)]);
-    (world, reading).prop_map(|((rows, ahead, dates, totals, clamp), (size, passes, times_known, pause))| {
+    let reading = (1_u32..12, 1_u32..7, prop_oneof![Just(0), Just(400 * SECOND)]);
+    (world, reading).prop_map(|((rows, ahead, dates, totals, clamp), (size, passes, pause))| {
         let mut world = World::of(rows);
         // Without `Date` the provider's clock must be as near as the settings say.
         let ahead = if dates { ahead } else { ahead % (300 * SECOND) };
@@ -42,12 +41,12 @@ fn any_case() -> impl Strategy<Value = Case> {
         }
         let clamp = if clamp < 15 { clamp } else { usize::MAX };
         (world.ahead, world.dates, world.totals, world.clamp) = (ahead, dates, totals, clamp);
-        Case { world, settings: settings(size, passes), times_known, pause }
+        Case { world, settings: settings(size, passes), pause }
     })
 }
 
 fn run(case: Case, history: Vec<[Vec<Change>; 3]>) -> (World, Reading, Vec<Seen>) {
-    let Case { mut world, settings, times_known, pause } = case;
+    let Case { mut world, settings, pause } = case;
     // A clamped size is found out unless the list shrinks just then, which nothing can tell from a list of one page.
     let clamped = world.clamp < settings.page_size as usize;
     let allowed = |change| match change {
@@ -59,7 +58,7 @@ fn run(case: Case, history: Vec<[Vec<Change>; 3]>) -> (World, Reading, Vec<Seen>
         let changes = history.next().unwrap_or_default();
         changes.map(|changes| changes.into_iter().map(allowed).collect())
     };
-    let (reading, marks) = read(&mut world, settings, times_known, pause, next);
+    let (reading, marks) = read(&mut world, settings, pause, next);
     (world, reading, marks)
 }
 
@@ -95,7 +94,7 @@ proptest! {
         case in any_case(), history in any_history(), at: prop::sample::Index,
     ) {
         let settings = case.settings.clone();
-        let (world, reading, marks) = run(Case { times_known: false, ..case }, history);
+        let (world, reading, marks) = run(case, history);
         let (before, behind) = marks.split_at(at.index(marks.len() + 1));
 
         let kept = before.iter().map(|seen| Seen::parse(&seen.to_json()).unwrap());
@@ -114,7 +113,7 @@ proptest! {
         rows in 0_usize..60, size in 1_u32..20, dates: bool, totals: bool,
     ) {
         let mut world = World { dates, totals, ..World::of(rows) };
-        let (reading, _) = read(&mut world, settings(size, 4), false, 0, nothing);
+        let (reading, _) = read(&mut world, settings(size, 4), 0, nothing);
 
         let verdict = reading.verdict().unwrap();
         prop_assert!(verdict.certified, "{verdict:?}");

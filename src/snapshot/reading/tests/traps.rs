@@ -20,7 +20,7 @@ enum Trap {
 }
 
 /// When the page was sent at whose cut everything is said to have been seen.
-fn certified(passes: &[Vec<Seen>], size: u32, deleted: &[(u128, i64)], trap: Trap) -> Option<i64> {
+fn certified(passes: &[Vec<Seen>], size: u32, trap: Trap) -> Option<i64> {
     let ids = |pages: &[Seen]| -> HashSet<u128> {
         pages.iter().flat_map(|seen| seen.rows.iter().map(|row| row.id)).collect()
     };
@@ -41,15 +41,14 @@ fn certified(passes: &[Vec<Seen>], size: u32, deleted: &[(u128, i64)], trap: Tra
             return (ids(&passes[..=pass].concat()).len() >= listed && pass > 0).then_some(cut.sent);
         }
         let (shown_before, shown_later) = (ids(&earlier), ids(&later));
-        let deleted_later = |id: &u128| deleted.iter().any(|(other, at)| other == id && *at > cut.answered);
         let gone = read
             .iter()
             .filter(|id| !cut.rows.iter().any(|row| row.id == **id))
-            .filter(|id| !shown_later.contains(*id) && !deleted_later(id))
+            .filter(|id| !shown_later.contains(*id))
             .count();
         let was_listed = |row: &&Row| row.changed_at < Some(cut.sent) || shown_before.contains(&row.id);
         let mut found: HashSet<u128> =
-            later.iter().flat_map(|seen| &seen.rows).filter(was_listed).map(|row| row.id).collect();
+            later.iter().flat_map(|seen| &*seen.rows).filter(was_listed).map(|row| row.id).collect();
         if trap == Trap::FoundBefore {
             found.extend(&shown_before);
         }
@@ -93,9 +92,9 @@ fn judged(trap: Trap, clamp: usize) -> (u32, u32) {
         let mut world = World { clamp, ..World::of(4 + dice.below(6)) };
         let size = 2 + u32::try_from(dice.below(2)).unwrap() + if clamp == usize::MAX { 0 } else { 4 };
         let Some(passes) = passes(&mut world, size, &mut dice) else { continue };
-        if let Some(sent) = certified(&passes, size, &world.deleted, trap) {
+        if let Some(sent) = certified(&passes, size, trap) {
             let seen: HashSet<u128> =
-                passes.iter().flatten().flat_map(|seen| &seen.rows).map(|row| row.id).collect();
+                passes.iter().flatten().flat_map(|seen| &*seen.rows).map(|row| row.id).collect();
             let missed = world.truth[&sent].iter().any(|id| !seen.contains(id));
             *(if missed { &mut wrong } else { &mut right }) += 1;
         }
@@ -133,7 +132,7 @@ fn a_clamped_page_looks_like_the_end_and_is_found_out() {
     // The same provider, the real reading.
     for rows in 0..12 {
         let mut world = World { clamp: 3, ..World::of(rows) };
-        let (reading, marks) = read(&mut world, settings(6, 4), false, 0, nothing);
+        let (reading, marks) = read(&mut world, settings(6, 4), 0, nothing);
         let verdict = reading.verdict().unwrap();
 
         assert!(verdict.certified, "{rows}: {verdict:?}");

@@ -5,15 +5,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures::{FutureExt, future::BoxFuture};
 
 use super::{
-    Failed, Getting, Got, LOOK, Lists, MISSING_AT_ONCE, MOST_ASKED, MOST_HELD, MOST_JOBS, MOST_WAITING,
-    Missing, PASSES, Part, Probe, READ_LIMIT, Shared, Stage, What, Written, job::Job, pages, probe,
+    super::state, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LOOK, Lists, MISSING_AT_ONCE, MOST_ASKED,
+    MOST_HELD, MOST_JOBS, MOST_WAITING, Missing, PASSES, Part, Probe, READ_LIMIT, Shared, Stage, What,
+    Written, job::Job, pages, probe,
 };
 use crate::{
     api::{self, Ask},
     config::connector::Rows,
     enrich::{Companies as _, Desk, Standing, Subject},
     fence::Shelf,
-    model::{AccountingResource, List, Run, RunKind, Wanted},
+    model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted},
     snapshot::{Reading, Seen, Settings, Wish},
 };
 
@@ -26,10 +27,10 @@ impl Lists {
         desk: &Desk,
         now: i64,
     ) {
-        self.begin_jobs(now);
-        let asked_for: usize = self.jobs.values().map(|job| job.asked_for.len()).sum();
+        self.begin_jobs(desk, now);
+        let asked_for = || self.jobs.values().map(|job| job.asked_for.len()).sum::<usize>();
         let is_full =
-            self.waiting_bytes >= MOST_WAITING || (asked_for > MOST_ASKED && desk.counts().1 > MOST_ASKED);
+            self.waiting_bytes >= MOST_WAITING || (desk.counts().1 > MOST_ASKED && asked_for() > MOST_ASKED);
         if now < self.held_until || is_full {
             return;
         }
@@ -40,6 +41,7 @@ impl Lists {
             if !is_wanted {
                 continue;
             }
+            let lane = job.lane();
             if let Some(asked) = job.wants_page(now) {
                 job.stage = Stage::Asking;
                 getting.push(ask_page(&self.shared, &self.probes, number, asked));
@@ -65,21 +67,26 @@ impl Lists {
                         !matches!(self.shared.directory.standing(&company), Standing::Absent { .. });
                     let in_company = resource != AccountingResource::Companies && is_company;
                     let subject = Subject { resource, company, id, in_company };
-                    let lane = match job.run.kind {
-                        RunKind::Repair => api::Lane::Repair,
-                        RunKind::Snapshot | RunKind::Verify => api::Lane::Snapshot,
-                    };
                     getting.push(ask_record(&self.shared, number, subject, lane, tries));
                 }
                 if missing.is_over() && job.unwritten == 0 {
-                    self.end(number, now);
+                    self.goes_on_or_ends(number, now);
                 }
             }
         }
     }
 
+    /// All that was missing, or looked up, is read.
+    fn goes_on_or_ends(&mut self, number: u64, now: i64) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Some((cursor, again)) = job.take_cursor().zip(job.again()) else { return self.end(number, now) };
+        job.unwritten += 1;
+        let what = Written::Cursor(state::cursor(self.shard, &again), state::json(&cursor));
+        self.ready.push_back(Part { run: job.run.id.clone(), job: Some(number), what, bytes: 512 });
+    }
+
     /// Takes lists up, those of one run after those of another.
-    fn begin_jobs(&mut self, now: i64) {
+    fn begin_jobs(&mut self, desk: &Desk, now: i64) {
         // Those that wait for a person keep nobody else waiting.
         let is_active = |job: &Job| {
             let active = self.runs.get(&job.run.id);
@@ -99,28 +106,16 @@ impl Lists {
             next.open += 1;
             let (run, number) = (Arc::clone(&next.run), self.numbers);
             self.numbers += 1;
-            let job = self.job(run, what, now);
+            let job = self.job(run, what, desk, now);
             self.jobs.insert(number, job);
         }
     }
 
-    fn job(&mut self, run: Arc<Run>, what: What, now: i64) -> Job {
-        let mut job = Job {
-            run,
-            what,
-            reading: None,
-            marks: 0,
-            started_at: now,
-            published: 0,
-            stage: Stage::Compare,
-            tries: 0,
-            due: i64::MIN,
-            unwritten: 0,
-            filter: None,
-            asked_for: Vec::new(),
-            unusable: 0,
-            answered: i64::MIN,
-        };
+    fn job(&mut self, run: Arc<Run>, what: What, desk: &Desk, now: i64) -> Job {
+        let mut job = Job::new(run, what, now);
+        if let Some(again) = job.again() {
+            job.cursor = self.cursors.get(&again).cloned().unwrap_or_default();
+        }
         let What::List(collection) = &job.what else { return job };
         job.stage = Stage::Pages;
         let snapshot = &self.shared.source.snapshot;
@@ -143,6 +138,14 @@ impl Lists {
             let what = Written::Forgotten(marks);
             self.ready.push_back(Part { run: collection.run.clone(), job: None, what, bytes: 0 });
             kept.clear();
+        }
+        if let Some(counts) = kept.remove(&0) {
+            job.keeps_counts = true;
+            // What cannot be read was not written by us: it is counted anew.
+            job.counts = serde_json::from_slice(&counts).unwrap_or_default();
+        }
+        if let Some(resource) = collection.list.resource().filter(|_| !kept.is_empty()) {
+            job.asked_for = desk.asked_by_lists(resource, collection.company.as_ref());
         }
         let marks = kept.keys().next_back().copied().unwrap_or(0);
         let seen: Result<Vec<Seen>, String> = kept.values().map(|value| Seen::parse(value)).collect();
@@ -193,25 +196,23 @@ impl Lists {
                 let known = shelf.known(topic, company.as_ref(), move |id| !Job::shows(&shown, id));
                 getting.push(
                     async move {
-                        let found = known.await.map(|(found, _)| found);
-                        Got::Known(number, Arc::try_unwrap(reading).ok().map(Box::new), found, entries)
+                        let found = known.await.map(|(records, _)| Found { records, next: None, entries });
+                        Got::Known(number, Arc::try_unwrap(reading).ok().map(Box::new), found)
                     }
                     .boxed(),
                 );
             }
             None => {
                 job.stage = Stage::Comparing;
-                let companies = job.run.companies.clone();
-                let known = shelf.known(topic, None, |_| true);
+                let run = Arc::clone(&job.run);
+                let is_wanted = move |company: &CompanyId| {
+                    run.companies.as_ref().is_none_or(|companies| companies.contains(company))
+                };
+                let known = shelf.known_after(topic, job.cursor.after.as_deref(), KNOWN_AT_ONCE, is_wanted);
                 getting.push(
                     async move {
-                        let found = known.await.map(|(mut found, _)| {
-                            found.retain(|(company, _)| {
-                                companies.as_ref().is_none_or(|companies| companies.contains(company))
-                            });
-                            found
-                        });
-                        Got::Known(number, None, found, entries)
+                        let found = known.await.map(|(records, next)| Found { records, next, entries });
+                        Got::Known(number, None, found)
                     }
                     .boxed(),
                 );

@@ -5,7 +5,9 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    BRAKE_COUNT, BRAKE_SHARE, Ended, Failed, Got, Lists, Missing, Part, Probe, Stage, What, Written,
+    super::state,
+    BRAKE_COUNT, BRAKE_SHARE, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe, Stage, What,
+    Written,
     job::{self, answer},
     pages::Fetched,
     rows,
@@ -14,7 +16,7 @@ use crate::{
     api,
     enrich::Subject,
     metrics,
-    model::{CompanyId, RecordId, RunKind, ShardState},
+    model::{RunKind, ShardState},
     retry::{Chain, Retry},
     snapshot::Reading,
     worker::{plugins::Failure, records::taking::unreadable},
@@ -32,13 +34,19 @@ impl Lists {
                 self.page(number, fetched, probed, now);
                 Ok(())
             }
-            Got::Page(number, page, Err(failed)) => self.failed(number, page, &failed, now),
-            Got::Known(number, reading, found, entries) => {
-                let found = found.map_err(unreadable)?;
-                self.known(number, reading.map(|reading| *reading), found, entries);
+            Got::Page(number, page, Err(failed)) => {
+                self.failed(number, page, &failed, now);
                 Ok(())
             }
-            Got::Record(number, subject, tries, read) => self.record(number, subject, tries, read, now),
+            Got::Known(number, reading, found) => {
+                let found = found.map_err(unreadable)?;
+                self.known(number, reading.map(|reading| *reading), found);
+                Ok(())
+            }
+            Got::Record(number, subject, tries, read) => {
+                self.record(number, subject, tries, read, now);
+                Ok(())
+            }
         }
     }
 
@@ -68,24 +76,20 @@ impl Lists {
         self.ready.push_back(Part { run, job: Some(number), what, bytes });
     }
 
-    fn failed(&mut self, number: u64, page: u32, failed: &Failed, now: i64) -> Result<(), Failure> {
+    fn failed(&mut self, number: u64, page: u32, failed: &Failed, now: i64) {
         let Failed { error, is_alone } = failed;
-        let Some(job) = self.jobs.get_mut(&number) else { return Ok(()) };
+        let Some(job) = self.jobs.get_mut(&number) else { return };
         let list = job.collection().map_or("", |collection| collection.list.name());
         metrics::page_read(list, "failed");
         let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
         let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
-        let named = match error.retry() {
-            Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
-            Retry::Later | Retry::Never => None,
-        };
+        let named = error.retry().named_micros();
         let reach = if *is_alone { api::Reach::Record } else { error.reach() };
         match (reach, error.retry()) {
             // A rate passes by itself, however long that takes.
             (api::Reach::Record | api::Reach::Company, _) if error.is_rate() => {
                 job.goes_on();
                 job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(job.tries)));
-                Ok(())
             }
             // What is refused for good concerns this list; whether it concerns events as well, those who read records see.
             (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) => {
@@ -101,7 +105,6 @@ impl Lists {
                     let run = job.run.id.clone();
                     self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
                 }
-                Ok(())
             }
             (api::Reach::Grant | api::Reach::Everything, _) => {
                 job.goes_on();
@@ -113,7 +116,6 @@ impl Lists {
                     "lists wait"
                 );
                 self.hold(named, now);
-                Ok(())
             }
         }
     }
@@ -127,13 +129,8 @@ impl Lists {
         }
     }
 
-    fn known(
-        &mut self,
-        number: u64,
-        reading: Option<Reading>,
-        found: Vec<(CompanyId, RecordId)>,
-        entries: u64,
-    ) {
+    fn known(&mut self, number: u64, reading: Option<Reading>, found: Found) {
+        let Found { records: found, next, entries } = found;
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let listed = reading.as_ref().and_then(|reading| reading.verdict()?.listed).unwrap_or(0);
         // Of a list that spans companies only the shard's own records can be missing.
@@ -145,7 +142,8 @@ impl Lists {
         let run = job.run.id.clone();
         let is_payroll = matches!(&job.what, What::List(collection) if collection.list.resource().is_none());
         let is_verify = job.run.kind == RunKind::Verify;
-        let mut missing = Missing::default();
+        let Cursor { vanished, unreadable, .. } = job.cursor;
+        let mut missing = Missing { vanished_count: vanished, unreadable, next, ..Missing::default() };
         if is_payroll {
             // There is no way to ask for one of them: they are named.
             for (_, id) in found {
@@ -182,21 +180,17 @@ impl Lists {
         tries: u32,
         read: Result<Bytes, api::Error>,
         now: i64,
-    ) -> Result<(), Failure> {
-        let Some(job) = self.jobs.get_mut(&number) else { return Ok(()) };
-        let Stage::Missing(missing) = &mut job.stage else { return Ok(()) };
+    ) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Stage::Missing(missing) = &mut job.stage else { return };
         if let Err(error) = &read {
             match (error.reach(), error.retry()) {
                 (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) if !error.is_rate() => {}
                 _ => {
                     missing.open = missing.open.saturating_sub(1);
                     missing.waiting.push_back((subject.company, subject.id, tries));
-                    let named = match error.retry() {
-                        Retry::After(wait) => Some(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
-                        Retry::Later | Retry::Never => None,
-                    };
-                    self.hold(named, now);
-                    return Ok(());
+                    self.hold(error.retry().named_micros(), now);
+                    return;
                 }
             }
         }
@@ -219,7 +213,6 @@ impl Lists {
                 bytes,
             });
         }
-        Ok(())
     }
 
     /// All of a list is read and committed: what is left is its certificate.
@@ -236,9 +229,12 @@ impl Lists {
         };
         job.stage = Stage::Ending;
         job.unwritten += 1;
-        let marks = job
-            .collection()
-            .map(|collection| (1..=job.marks).map(|n| collection.page(self.shard, n)).collect::<Vec<_>>());
+        let mut kept: Vec<_> = job.kept(self.shard).into_iter().map(|key| (key, None)).collect();
+        if let Some(again) = job.again() {
+            // There is no certificate of it: this says that it is over, as long as the run is not.
+            let over = Cursor { is_over: true, ..job.cursor.clone() };
+            kept = vec![(state::cursor(self.shard, &again), Some(state::json(&over)))];
+        }
         let run = job.run.id.clone();
         let is_proved = certificate.as_ref().map_or(unreadable == 0, |one| one.certified);
         let certified = u64::from(is_proved);
@@ -258,7 +254,7 @@ impl Lists {
         }
         // What is compared proves nothing of what is published.
         let certificate = certificate.filter(|_| !is_verify).map(Box::new);
-        let what = Written::End { certificate, marks: marks.unwrap_or_default(), ended };
+        let what = Written::End { certificate, state: kept, ended };
         self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
     }
 }

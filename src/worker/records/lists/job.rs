@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    super::state::Collection,
+    super::state::{self, Again, Collection, Counts, Cursor},
     pages::{Asked, Fetched, Fresh},
 };
 use crate::{
@@ -30,8 +30,6 @@ const NAMED: usize = 100;
 pub(super) const TRIES: u32 = 8;
 /// The same where the provider refuses it for good.
 const REFUSED: u32 = 2;
-/// Pages of a list that may wait to be committed: the next is read meanwhile.
-const UNWRITTEN: usize = 2;
 
 /// What is read: a list, or the records of a resource that are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +48,11 @@ pub(super) struct Job {
     /// Pages that are kept.
     pub(super) marks: u64,
     pub(super) started_at: i64,
-    pub(super) published: u64,
+    /// What became of its rows, and of its records that were read by id.
+    pub(super) counts: Counts,
+    /// The state topic has them; and they have changed since.
+    pub(super) keeps_counts: bool,
+    pub(super) has_counted: bool,
     pub(super) stage: Stage,
     pub(super) tries: u32,
     /// Nothing of it is asked for before.
@@ -61,10 +63,10 @@ pub(super) struct Job {
     pub(super) filter: Option<String>,
     /// Records that its rows have asked for, and that are not read yet.
     pub(super) asked_for: Vec<Subject>,
-    /// Rows that cannot be used.
-    pub(super) unusable: u64,
     /// When its last page was answered.
     pub(super) answered: i64,
+    /// How far known records are read again.
+    pub(super) cursor: Cursor,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,8 @@ pub(super) struct Missing {
     pub(super) vanished_count: u64,
     pub(super) unlisted: u64,
     pub(super) unreadable: u64,
+    /// Where to go on once these are read, if there are more.
+    pub(super) next: Option<String>,
 }
 
 /// What a read by id of a missing record says.
@@ -149,6 +153,28 @@ pub(super) fn answer(read: Result<Bytes, &api::Error>, tries: u32) -> Answer {
 }
 
 impl Job {
+    /// Before anything of it is read.
+    pub(super) fn new(run: Arc<Run>, what: What, now: i64) -> Self {
+        Self {
+            run,
+            what,
+            reading: None,
+            marks: 0,
+            started_at: now,
+            counts: Counts::default(),
+            keeps_counts: false,
+            has_counted: false,
+            stage: Stage::Compare,
+            tries: 0,
+            due: i64::MIN,
+            unwritten: 0,
+            filter: None,
+            asked_for: Vec::new(),
+            answered: i64::MIN,
+            cursor: Cursor::default(),
+        }
+    }
+
     pub(super) fn lane(&self) -> Lane {
         match self.run.kind {
             crate::model::RunKind::Repair => Lane::Repair,
@@ -163,10 +189,51 @@ impl Job {
         }
     }
 
+    /// The known records that it reads again, if it does.
+    pub(super) fn again(&self) -> Option<Again> {
+        match self.what {
+            What::List(_) => None,
+            What::Known(resource) => Some((self.run.id.clone(), self.run.requested_at, resource)),
+        }
+    }
+
+    /// All that the state topic has of it.
+    pub(super) fn kept(&self, shard: i32) -> Vec<Key> {
+        let marks = u64::from(!self.keeps_counts)..=self.marks;
+        let pages = self.collection().map(|collection| marks.map(|n| collection.page(shard, n)));
+        let cursor = self.again().map(|again| state::cursor(shard, &again));
+        pages.into_iter().flatten().chain(cursor).collect()
+    }
+
+    /// So many records were written, and so many rows cannot be used.
+    pub(super) fn count(&mut self, published: u64, unusable: u64) {
+        self.counts.published += published;
+        self.counts.unusable += unusable;
+        self.has_counted |= published + unusable > 0;
+    }
+
+    /// What became of its rows, if that is to be kept now.
+    pub(super) fn take_counts(&mut self, shard: i32) -> Option<(Key, Bytes)> {
+        let key = self.collection()?.page(shard, 0);
+        let is_new = std::mem::take(&mut self.has_counted);
+        self.keeps_counts |= is_new;
+        is_new.then(|| (key, state::json(&self.counts)))
+    }
+
+    /// Where known records that were looked up are read, it is kept; whether there are more.
+    pub(super) fn take_cursor(&mut self) -> Option<Cursor> {
+        let Stage::Missing(missing) = &mut self.stage else { return None };
+        let after = missing.next.take()?;
+        let (vanished, unreadable) = (missing.vanished_count, missing.unreadable);
+        self.cursor = Cursor { after: Some(after), vanished, unreadable, is_over: false };
+        self.stage = Stage::Compare;
+        Some(self.cursor.clone())
+    }
+
     /// The page to ask for now, if there is one.
     pub(super) fn wants_page(&self, now: i64) -> Option<Asked> {
         let Collection { list, company, .. } = self.collection()?;
-        if !matches!(self.stage, Stage::Pages) || self.due > now || self.unwritten >= UNWRITTEN {
+        if !matches!(self.stage, Stage::Pages) || self.due > now || self.unwritten > 0 {
             return None;
         }
         let Want::Page { number, size, after, sent_after } = self.reading.as_ref()?.want() else {
@@ -274,11 +341,12 @@ impl Job {
         reading.verdict()?.fill(&mut certificate);
         certificate.ended_at = now;
         certificate.filter.clone_from(&self.filter);
-        if self.unusable > 0 && certificate.certified {
+        let Counts { published, unusable } = self.counts;
+        if unusable > 0 && certificate.certified {
             (certificate.certified, certificate.method) = (false, Method::None);
-            certificate.reason = Some(format!("{} rows cannot be used: see the dead letters", self.unusable));
+            certificate.reason = Some(format!("{unusable} rows cannot be used: see the dead letters"));
         }
-        certificate.published = i64::try_from(self.published).unwrap_or(i64::MAX);
+        certificate.published = i64::try_from(published).unwrap_or(i64::MAX);
         certificate.requested_by = Some(self.run.requested_by.clone());
         certificate.stream = Some(if is_heard { "verified" } else { "unverified" }.to_owned());
         if let Stage::Missing(missing) = &self.stage {
@@ -296,5 +364,91 @@ impl Job {
         let Collection { list, company, .. } = self.collection()?;
         let (pass, pages, rows, of) = self.reading.as_ref()?.progress();
         Some(ListProgress { company: company.clone(), list: *list, pass, pages, rows, of })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::List,
+        snapshot::{Row, Settings, Wish},
+    };
+
+    fn run() -> Arc<Run> {
+        let run = serde_json::json!({
+            "connector": "records", "id": "r", "kind": "repair", "lists": ["customers"], "known": ["charges"],
+            "requestedBy": "test", "requestedAt": 5,
+        });
+        Arc::new(serde_json::from_value(run).unwrap())
+    }
+
+    fn list() -> Job {
+        let run = run();
+        let company = CompanyId::new("c").ok();
+        let collection = Collection { run: run.id.clone(), asked_at: 5, list: List::Customers, company };
+        let settings = Settings { page_size: 2, most_passes: 4, method: Wish::Counting, clock_skew: 0 };
+        let reading = Some(Reading::new(settings));
+        Job { reading, stage: Stage::Pages, ..Job::new(run, What::List(collection), 7) }
+    }
+
+    fn page(asked: &Asked, ids: &[u128]) -> Fetched {
+        let rows = ids.iter().map(|id| Row { id: *id, version: 1, changed_at: None }).collect();
+        let sent = asked.sent_after + 1;
+        let seen = Seen {
+            rows,
+            problem: None,
+            content: u128::from(asked.number),
+            answered: sent + 1,
+            ..Seen::unreadable(asked.number, asked.size, "", sent)
+        };
+        Fetched { rows: Vec::new(), seen }
+    }
+
+    #[test]
+    fn the_next_page_is_asked_for_once_the_one_before_is_committed() {
+        let mut job = list();
+        let first = job.wants_page(10).unwrap();
+        job.stage = Stage::Asking;
+        assert!(job.look(&page(&first, &[1, 2])));
+
+        assert_eq!((job.unwritten, job.wants_page(10)), (1, None), "a crash now costs one page");
+
+        job.unwritten = 0;
+        assert_eq!(job.wants_page(10).map(|asked| asked.number), Some(2));
+    }
+
+    #[test]
+    fn what_became_of_rows_is_kept_once_it_has_changed_and_forgotten_with_the_pages() {
+        let mut job = list();
+        job.marks = 1;
+        let collection = job.collection().unwrap().clone();
+        let [counts, page] = [0, 1].map(|n| collection.page(3, n));
+        job.count(0, 0);
+        assert_eq!((job.take_counts(3), job.kept(3)), (None, vec![page.clone()]));
+
+        job.count(2, 1);
+        let (key, value) = job.take_counts(3).unwrap();
+
+        assert_eq!((&key, &value[..]), (&counts, &br#"{"published":2,"unusable":1}"#[..]));
+        assert_eq!((job.take_counts(3), job.kept(3)), (None, vec![counts, page]));
+        job.count(1, 0);
+        assert!(job.take_counts(3).is_some());
+    }
+
+    #[test]
+    fn known_records_are_read_part_by_part_and_it_is_kept_how_far() {
+        let mut job = Job::new(run(), What::Known(AccountingResource::Charges), 7);
+        assert_eq!(job.again(), Some((job.run.id.clone(), 5, AccountingResource::Charges)));
+        let next = Some("accounting.charges/c/1".to_owned());
+        job.stage = Stage::Missing(Missing { next: next.clone(), unreadable: 3, ..Missing::default() });
+
+        let cursor = job.take_cursor().unwrap();
+
+        assert_eq!(cursor, Cursor { after: next, vanished: 0, unreadable: 3, is_over: false });
+        assert!(matches!(job.stage, Stage::Compare) && job.cursor == cursor);
+        // The last part has nothing behind it.
+        job.stage = Stage::Missing(Missing::default());
+        assert_eq!(job.take_cursor(), None);
     }
 }

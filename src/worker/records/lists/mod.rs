@@ -7,11 +7,13 @@
 //!             └────────────────────────────── committed ◀──────────────────────
 //! ```
 //!
-//! - A page, the rows that follow from it and how far its run is are one transaction. So whoever has the shard next goes on after it,
-//!   and a crash costs the pages that were under way.
+//! - A page, the rows that follow from it and how far its run is are one transaction. So whoever has the shard next goes on after it.
+//!   The next page of a list is asked for once the one before is committed; meanwhile others are read. So a crash costs each list that
+//!   is under way one page at most.
 //! - A row is compared with the fence when its batch is made, and nothing is committed between: so lists and events never write over
 //!   each other.
 //! - A list that is over in a run is known by its certificate, which has the run's id.
+//! - Lists that span companies are read at once, those of companies as these become known; see [`plan`].
 //! - That a list does not show a record leads to a read of it and a line in the certificate, never to a tombstone.
 //!
 //! On failure of one page: it is tried some times, then its pass is void, then the list is uncertified and says why; others go on.
@@ -21,6 +23,7 @@ mod asking;
 mod hearing;
 mod job;
 mod pages;
+mod plan;
 mod planning;
 mod probe;
 mod rows;
@@ -39,10 +42,11 @@ pub(super) use self::pages::Pages;
 use self::{
     job::{Job, Missing, Stage, What},
     pages::Fetched,
+    plan::Plan,
 };
 use super::{
     Shared,
-    state::{Collection, Known, Probe},
+    state::{Again, Collection, Cursor, Known, Probe},
 };
 use crate::{
     api,
@@ -60,6 +64,10 @@ const MOST_HELD: usize = 1_000;
 const MOST_RUNS: usize = 4;
 /// Missing records of one list that are read at the same time.
 const MISSING_AT_ONCE: usize = 8;
+/// Known records of a resource that are looked up at the same time; after each so many it is kept how far they are read.
+const KNOWN_AT_ONCE: usize = 1_000;
+/// Keys that are forgotten in one batch.
+const FORGOTTEN_AT_ONCE: usize = 5_000;
 /// Bytes of rows that wait to be committed: above it no page is asked for.
 const MOST_WAITING: usize = 16 << 20;
 /// Missing records that are always read; above this and the share a person has to look first.
@@ -93,8 +101,17 @@ pub(super) type Orders = Arc<Vec<Ordered>>;
 /// Something that was asked for has come.
 pub(super) enum Got {
     Page(u64, u32, Result<(Arc<Fetched>, Option<bool>), Failed>),
-    Known(u64, Option<Box<Reading>>, Result<Vec<(CompanyId, RecordId)>, fence::Error>, u64),
+    Known(u64, Option<Box<Reading>>, Result<Found, fence::Error>),
     Record(u64, Subject, u32, Result<Bytes, api::Error>),
+}
+
+/// Records that are known.
+pub(super) struct Found {
+    records: Vec<(CompanyId, RecordId)>,
+    /// Where to go on, if these are not all.
+    next: Option<String>,
+    /// All that are known of their topic.
+    entries: u64,
 }
 
 /// A page that could not be read.
@@ -120,10 +137,16 @@ pub(super) struct Lists {
     committing: Vec<Part>,
     adopting: Vec<Parked>,
     looking_back: Vec<(Asked, Event)>,
+    /// Records that a row shows as much of as was published, once that is committed.
+    not_below: Vec<Subject>,
     /// What an owner before has read, and has not ended.
     pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
+    /// How far known records were read again.
+    cursors: BTreeMap<Again, Cursor>,
     /// How far it was.
     progress: BTreeMap<RunId, Progress>,
+    /// What nobody needs any more, and the state topic has.
+    forgotten: Vec<Key>,
     /// Lists that are over.
     done: HashSet<Collection>,
     probes: BTreeMap<List, Probe>,
@@ -142,8 +165,8 @@ struct Active {
     progress: Progress,
     /// What of payroll is read.
     filter: Option<String>,
-    /// Which of the lists are this shard's is known.
-    is_planned: bool,
+    /// Whose lists are read.
+    plan: Plan,
 }
 
 /// What is committed together.
@@ -164,9 +187,12 @@ enum Written {
     Record(Box<Entry>),
     End {
         certificate: Option<Box<Certificate>>,
-        marks: Vec<Key>,
+        /// What was kept of it until then, and what is from now on.
+        state: Vec<(Key, Option<Bytes>)>,
         ended: Ended,
     },
+    /// How far known records are read again.
+    Cursor(Key, Bytes),
     Probe(List, Probe),
     /// Pages that are of no use any more.
     Forgotten(Vec<Key>),
@@ -185,6 +211,7 @@ struct Ended {
 impl Lists {
     pub(super) fn new(shared: Arc<Shared>, shard: i32, known: &mut Known, done: HashSet<Collection>) -> Self {
         let orders = shared.orders.clone();
+        let forgotten = known.take_left_over(shard);
         Self {
             shared,
             shard,
@@ -197,8 +224,11 @@ impl Lists {
             committing: Vec::new(),
             adopting: Vec::new(),
             looking_back: Vec::new(),
+            not_below: Vec::new(),
             pages: std::mem::take(&mut known.pages),
+            cursors: std::mem::take(&mut known.cursors),
             progress: std::mem::take(&mut known.progress),
+            forgotten,
             done,
             probes: std::mem::take(&mut known.probes),
             held_until: i64::MIN,
@@ -235,7 +265,7 @@ impl Lists {
 
     /// Whether there is anything to commit.
     pub(super) fn has_parts(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.forgotten.is_empty()
     }
 
     /// When there is something to begin that nobody tells of.

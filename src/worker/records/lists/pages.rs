@@ -171,7 +171,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
     let mut seen = Seen {
         number,
         asked,
-        rows: Vec::with_capacity(rows.len()),
+        rows: Arc::default(),
         problem: None,
         keys: None,
         total: match total {
@@ -184,7 +184,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
         date: cut.date.map(micros),
         cached: cut.age.is_some(),
     };
-    let mut fresh = Vec::with_capacity(rows.len());
+    let (mut fresh, mut kept) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
     let mut codes: Vec<i64> = Vec::new();
     for (place, (row, raw)) in rows.into_iter().zip(raw).enumerate() {
         let value: Value = row.into();
@@ -196,13 +196,13 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
                 if let Value::PayrollCompany(company) = &value {
                     codes.extend(company.company_code);
                 }
-                seen.rows.push(Row { id: row_hash(&id), version, changed_at });
+                kept.push(Row { id: row_hash(&id), version, changed_at });
                 fresh.push(Fresh { value, key, raw });
             }
             // Nothing to publish, and a row of the list all the same.
             _ if is_template(&value) => {
                 let text = String::from_utf8_lossy(&raw);
-                seen.rows.push(Row { id: row_hash(&format!("{TEMPLATE}/{text}")), version, changed_at });
+                kept.push(Row { id: row_hash(&format!("{TEMPLATE}/{text}")), version, changed_at });
             }
             _ => {
                 let problem = format!("row {} of page {number} has no id", place + 1);
@@ -210,6 +210,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
             }
         }
     }
+    seen.rows = kept.into();
     // As numbers: whatever order the provider has, one that does not ascend so proves nothing.
     seen.keys = codes.first().zip(codes.last()).map(|(first, last)| Keys {
         first: first.to_string(),

@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{Active, Collection, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Stage, What, Written, job::Job};
+use super::{
+    super::directory::Listed, Active, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, Stage, What, Written,
+    writing::kept_of,
+};
 use crate::{
     enrich::Companies as _,
     model::{CompanyId, Key, List, Progress, Run, RunId, RunKind, ShardState, Wanted},
@@ -74,11 +77,15 @@ impl Lists {
             // What was compared is not kept: it is compared anew.
             progress = Progress { started_at: progress.started_at, ..fresh() };
         }
-        progress.state = standing(wanted);
+        (progress.state, progress.reason) = (standing(wanted), None);
         // What was begun with one filter is not gone on with another.
         let is_begun = self.progress.contains_key(&run.id);
         let filter = if is_begun { progress.filter.clone() } else { filter };
         progress.filter.clone_from(&filter);
+        // Lists are counted as they are planned, anew after a crash.
+        progress.lists = progress.ended;
+        let lists: Vec<List> = run.lists.iter().copied().filter(|list| self.is_published(*list)).collect();
+        let is_of_all = Plan::is_of_all(run, self.shared.source.snapshot.companies.is_some());
         let active = Active {
             run: Arc::clone(run),
             wanted,
@@ -87,72 +94,92 @@ impl Lists {
             open: 0,
             progress,
             filter,
-            is_planned: false,
+            plan: Plan::new(run, &lists, is_of_all),
         };
         self.runs.insert(run.id.clone(), active);
         self.ready.push_back(Part::standing(&run.id));
+        self.plan_at_once(run, &lists, now);
     }
 
-    /// Finds out which lists of new runs are this shard's, once that can be known.
-    fn plan(&mut self, now: i64) {
-        let ids: Vec<RunId> =
-            self.runs.iter().filter(|(_, active)| !active.is_planned).map(|(id, _)| id.clone()).collect();
-        for id in ids {
-            let Some(active) = self.runs.get(&id) else { continue };
-            let run = Arc::clone(&active.run);
-            let Some(mut lists) = self.lists_of(&run) else { continue };
-            lists.retain(|what| !matches!(what, What::List(collection) if self.done.contains(collection)));
-            let Some(active) = self.runs.get_mut(&id) else { continue };
-            active.progress.lists = active.progress.ended + lists.len() as u64;
-            active.waiting = lists.into();
-            active.is_planned = true;
-            self.ready.push_back(Part::standing(&id));
-            self.end_if_done(&id, now);
-        }
-    }
-
-    /// The lists of a run that are this shard's; `None` while the companies are not known.
-    fn lists_of(&self, run: &Run) -> Option<Vec<What>> {
-        let asked_at = run.requested_at;
-        let collection = |list: List, company: Option<CompanyId>| {
-            What::List(Collection { run: run.id.clone(), asked_at, list, company })
-        };
-        // One that is not configured any more has no topic.
+    /// One that is not configured any more has no topic.
+    fn is_published(&self, list: List) -> bool {
         let source = &self.shared.source;
-        let is_published = |list: &List| {
-            source.snapshot.lists.contains(list)
-                || list.resource().is_some_and(|resource| source.enrich_resources.contains(&resource))
-        };
-        let mut found: Vec<What> = run.known.iter().map(|resource| What::Known(*resource)).collect();
-        let spanning = run.lists.iter().filter(|list| list.spans_companies() && is_published(list));
-        found.extend(spanning.map(|list| collection(*list, None)));
-        let of_companies: Vec<List> =
-            run.lists.iter().copied().filter(|list| !list.spans_companies() && is_published(list)).collect();
-        if of_companies.is_empty() {
-            return Some(found);
+        source.snapshot.lists.contains(&list)
+            || list.resource().is_some_and(|resource| source.enrich_resources.contains(&resource))
+    }
+
+    /// Plans what needs no company, and companies that an owner before has seen in the run's own list of them.
+    fn plan_at_once(&mut self, run: &Run, lists: &[List], now: i64) {
+        let Some(active) = self.runs.get_mut(&run.id) else { return };
+        let is_over = |again| self.cursors.get(&again).is_some_and(|cursor| cursor.is_over);
+        let again = run.known.iter().filter(|one| !is_over((run.id.clone(), run.requested_at, **one)));
+        let spanning = lists.iter().filter(|list| list.spans_companies());
+        let spanning = spanning.map(|list| active.plan.collection(*list, None));
+        let spanning = spanning.filter(|collection| !self.done.contains(collection));
+        let all: Vec<What> =
+            again.map(|resource| What::Known(*resource)).chain(spanning.map(What::List)).collect();
+        active.progress.lists += all.len() as u64;
+        active.waiting.extend(all);
+        let mut shown = Vec::new();
+        self.pages.retain(|kept, _| {
+            let company = active.plan.shown_in(kept);
+            let is_list = company.is_none();
+            shown.extend(company);
+            is_list
+        });
+        for company in &shown {
+            active.plan.show(company);
         }
-        let companies = match (&run.companies, &self.shared.source.snapshot.companies) {
-            (Some(named), _) => named.iter().cloned().collect(),
-            // What a gap may have cost, it may have cost of all whose events are followed.
-            (None, Some(named)) if run.kind != RunKind::Repair => named.iter().cloned().collect(),
+        self.plan_companies(&run.id, shown);
+        self.end_if_done(&run.id, now);
+    }
+
+    /// Plans the lists of companies once these are known, or it is known that they cannot be.
+    fn plan(&mut self, now: i64) {
+        let is_open = |active: &&Active| !active.plan.is_settled();
+        let runs: Vec<Arc<Run>> =
+            self.runs.values().filter(is_open).map(|active| Arc::clone(&active.run)).collect();
+        for run in runs {
+            let (companies, unknown) = match self.companies_of(&run) {
+                Listed::Unread => {
+                    self.shared.directory.ask();
+                    continue;
+                }
+                Listed::Whole(companies) => (companies, None),
+                Listed::Part(companies, why) => (companies, Some(why)),
+            };
+            self.plan_companies(&run.id, companies);
+            let Some(active) = self.runs.get_mut(&run.id) else { continue };
+            active.plan.settle(unknown);
+            self.ready.push_back(Part::standing(&run.id));
+            self.end_if_done(&run.id, now);
+        }
+    }
+
+    /// Whose lists a run reads, in whichever shard.
+    fn companies_of(&self, run: &Run) -> Listed {
+        match (&run.companies, &self.shared.source.snapshot.companies) {
+            (Some(named), _) => Listed::Whole(named.iter().cloned().collect()),
+            (None, Some(named)) if run.kind != RunKind::Repair => {
+                Listed::Whole(named.iter().cloned().collect())
+            }
             (None, _) => {
                 // A company that came during a gap is in no reading from before its end.
-                let is_repair = run.kind == RunKind::Repair;
-                let since = if is_repair { run.requested_at } else { i64::MIN };
-                let listed = self.shared.directory.listed_since(since);
-                if listed.is_none() {
-                    self.shared.directory.ask();
-                }
-                listed?
-            }
-        };
-        // Company by company, so that one is whole before the last is begun.
-        for company in companies {
-            if self.shared.shard_of(&Key::company(&company)) == self.shard {
-                found.extend(of_companies.iter().map(|list| collection(*list, Some(company.clone()))));
+                let since = if run.kind == RunKind::Repair { run.requested_at } else { i64::MIN };
+                self.shared.directory.listed_since(since)
             }
         }
-        Some(found)
+    }
+
+    /// Plans the lists of those of these companies that are this shard's.
+    pub(super) fn plan_companies(&mut self, run: &RunId, companies: Vec<CompanyId>) {
+        let Some(active) = self.runs.get_mut(run) else { return };
+        let is_own = |company: &CompanyId| self.shared.shard_of(&Key::company(company)) == self.shard;
+        let lists = active.plan.add(companies.into_iter().filter(is_own)).into_iter();
+        let open: Vec<What> =
+            lists.filter(|collection| !self.done.contains(collection)).map(What::List).collect();
+        active.progress.lists += open.len() as u64;
+        active.waiting.extend(open);
     }
 
     /// Lists that wait because too much is missing go on once a person has said so since.
@@ -185,13 +212,9 @@ impl Lists {
         }
         (active.progress.state, active.progress.ended_at) = (ShardState::Stopped, Some(now));
         active.waiting.clear();
-        let marks = |job: &Job| -> Vec<Key> {
-            let pages =
-                job.collection().map(|collection| (1..=job.marks).map(|n| collection.page(self.shard, n)));
-            pages.into_iter().flatten().collect()
-        };
-        let mut forgotten: Vec<Key> =
-            self.jobs.values().filter(|job| job.run.id == *run).flat_map(marks).collect();
+        let own = self.jobs.values().filter(|job| job.run.id == *run);
+        let mut forgotten: Vec<Key> = own.flat_map(|job| job.kept(self.shard)).collect();
+        forgotten.extend(kept_of(active, self.shard));
         self.jobs.retain(|_, job| job.run.id != *run);
         self.pages.retain(|collection, pages| {
             let is_other = collection.run != *run;

@@ -43,6 +43,8 @@ pub(super) struct Tally {
     pub(super) parked: Vec<Parked>,
     /// Records of which more was published than the row shows.
     pub(super) below: Vec<(Wanted, Event)>,
+    /// Records that reads have shown less of than was published, and of which the row does not.
+    pub(super) not_below: Vec<Subject>,
 }
 
 /// What the batch itself writes comes before what the fence has.
@@ -141,6 +143,12 @@ impl Compared {
                 Comparison::Same => {}
             }
             return Ok(());
+        }
+        if (comparison.publishes() || comparison == Comparison::Same)
+            && let Some(subject) = subject(context.list, &row.value)
+            && context.desk.is_suspected(&subject)
+        {
+            tally.not_below.push(subject);
         }
         match comparison {
             comparison if comparison.publishes() && context.is_thin => {

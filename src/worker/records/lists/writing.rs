@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{
-    Ended, Lists, NAMED, Part, Written,
+    Active, Ended, FORGOTTEN_AT_ONCE, Lists, NAMED, Part, Written,
     rows::{self, Compared},
 };
 use crate::{
@@ -11,7 +13,7 @@ use crate::{
     enrich::{Batch, Desk},
     fence::Shelf,
     metrics,
-    model::{Key, Progress, RunId, RunKind, ShardState, Stamp},
+    model::{CompanyId, Key, List, Progress, RunId, RunKind, ShardState, Stamp},
     worker::{
         plugins::Failure,
         records::{state, taking::unreadable},
@@ -46,6 +48,13 @@ impl Lists {
             }
             self.committing.push(part);
         }
+        let counted = self.jobs.values_mut().filter_map(|job| job.take_counts(self.shard));
+        batch.state.extend(counted.map(|(key, counts)| (key, Some(counts))));
+        if self.ready.is_empty() {
+            // Last: that nobody needs them has to be written as well.
+            let count = self.forgotten.len().min(FORGOTTEN_AT_ONCE);
+            batch.state.extend(self.forgotten.drain(..count).map(|key| (key, None)));
+        }
         for run in runs {
             let current: Vec<_> = self.jobs.values().filter(|job| job.run.id == run).collect();
             let current = current.iter().filter_map(|job| job.progress()).take(NAMED).collect();
@@ -69,6 +78,7 @@ impl Lists {
     ) -> Result<(), Failure> {
         let Some(active) = self.runs.get_mut(&part.run) else { return Ok(()) };
         let run = Arc::clone(&active.run);
+        let mut shown = Vec::new();
         let stored = |key: &Key| -> Result<Option<Stamp>, Failure> { shelf.get(key).map_err(unreadable) };
         match &part.what {
             Written::Standing => {}
@@ -81,12 +91,13 @@ impl Lists {
                 let published = (batch.entries.len() - before) as u64;
                 active.progress.published += published;
                 if let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) {
-                    job.published += published;
+                    job.count(published, 0);
                 }
             }
             Written::Forgotten(marks) => batch.state.extend(marks.iter().map(|mark| (mark.clone(), None))),
-            Written::End { certificate, marks, ended } => {
-                batch.state.extend(marks.iter().map(|mark| (mark.clone(), None)));
+            Written::Cursor(key, cursor) => batch.state.push((key.clone(), Some(cursor.clone()))),
+            Written::End { certificate, state, ended } => {
+                batch.state.extend(state.iter().cloned());
                 let asked_at = run.requested_at;
                 batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // With its certificate, and not before: it must not be counted twice.
@@ -98,7 +109,7 @@ impl Lists {
                     *active.progress.differences.entry("unlisted".to_owned()).or_default() += vanished;
                 }
             }
-            Written::Page { fetched, mark, shown } => {
+            Written::Page { fetched, mark, shown: compared_before } => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
                 let Some(collection) = job.collection().cloned() else { return Ok(()) };
                 let is_thin = match self.shared.source.snapshot.rows {
@@ -113,9 +124,15 @@ impl Lists {
                 let is_own =
                     |key: &Key| !collection.list.spans_companies() || self.shared.shard_of(key) == self.shard;
                 let context = rows::Context { run: &run, list: collection.list, is_thin, now, desk };
-                let own = fetched.rows.iter().filter(|row| is_own(&row.key) && !shown.contains(&row.key));
+                let own = fetched.rows.iter().filter(|row| is_own(&row.key));
+                if collection.list == List::Companies {
+                    let ids = own.clone().filter_map(|row| row.value.record_id());
+                    let companies = ids.filter_map(|id| CompanyId::new(id).ok());
+                    shown.extend(companies.filter(|company| active.plan.show(company)));
+                }
+                let own = own.filter(|row| !compared_before.contains(&row.key));
                 let tally = compared.add_rows(batch, context, own, &stored)?;
-                job.published += tally.published;
+                job.count(tally.published, tally.unusable);
                 active.progress.pages += 1;
                 active.progress.rows += tally.rows;
                 active.progress.published += tally.published;
@@ -123,13 +140,19 @@ impl Lists {
                     *active.progress.differences.entry(kind.to_owned()).or_default() += count;
                 }
                 metrics::list_rows(collection.list.name(), tally.rows);
-                job.unusable += tally.unusable;
                 job.asked_for.extend(tally.parked.iter().map(|parked| parked.subject.clone()));
                 self.adopting.extend(tally.parked);
                 self.looking_back.extend(tally.below);
+                self.not_below.extend(tally.not_below);
                 batch.state.push((mark.0.clone(), Some(mark.1.clone())));
             }
         }
+        if run.kind != RunKind::Verify {
+            // Who compares does so from the first page on, whatever was read before.
+            let kept = shown.iter().map(|company| active.plan.shown_as(company).page(self.shard, 0));
+            batch.state.extend(kept.map(|key| (key, Some(Bytes::from_static(b"{}")))));
+        }
+        self.plan_companies(&run.id, shown);
         Ok(())
     }
 
@@ -141,6 +164,9 @@ impl Lists {
         for (wanted, event) in self.looking_back.drain(..) {
             desk.look_back(wanted, event, now);
         }
+        for subject in self.not_below.drain(..) {
+            desk.not_below(&subject);
+        }
         for part in std::mem::take(&mut self.committing) {
             let Some(number) = part.job else {
                 self.end_if_done(&part.run, now);
@@ -148,13 +174,17 @@ impl Lists {
             };
             let Some(job) = self.jobs.get_mut(&number) else { continue };
             job.unwritten = job.unwritten.saturating_sub(1);
-            if matches!(part.what, Written::End { .. }) {
+            if let Written::End { ended, .. } = part.what {
                 let collection = job.collection().cloned();
                 self.jobs.remove(&number);
-                self.done.extend(collection);
                 if let Some(active) = self.runs.get_mut(&part.run) {
                     active.open = active.open.saturating_sub(1);
+                    let is_companies = collection.as_ref().is_some_and(|one| one.list == List::Companies);
+                    if is_companies && ended.certified > 0 {
+                        active.plan.prove();
+                    }
                 }
+                self.done.extend(collection);
                 self.end_if_done(&part.run, now);
             }
         }
@@ -172,12 +202,30 @@ impl Lists {
             }
             return;
         }
-        if active.is_planned && active.waiting.is_empty() && active.open == 0 {
+        if active.plan.is_settled() && active.waiting.is_empty() && active.open == 0 {
             (active.progress.state, active.progress.ended_at) = (ShardState::Ended, Some(now));
+            if let Some(why) = active.plan.unknown() {
+                // As one list that is not proved: nobody knows how many there are.
+                active.progress.lists += 1;
+                active.progress.ended += 1;
+                active.progress.reason = Some(format!(
+                    "lists of companies that nobody knows of were not read; the list of companies cannot be relied on: {why}"
+                ));
+            }
+            self.forgotten.extend(kept_of(active, self.shard));
             let Progress { lists, certified, rows, published, .. } = active.progress;
             tracing::info!(connector = &*self.shared.task.connector, shard = self.shard, %run, lists, certified, rows,
                 published, "a run is over in this shard");
             self.ready.push_back(Part::standing(run));
         }
     }
+}
+
+/// What the state topic has of a run beside what it has of its lists.
+pub(super) fn kept_of(active: &Active, shard: i32) -> Vec<Key> {
+    let run = &active.run;
+    let shown = active.plan.kept().filter(|_| run.kind != RunKind::Verify);
+    let again = run.known.iter().map(|resource| (run.id.clone(), run.requested_at, *resource));
+    let cursors = again.map(|again| state::cursor(shard, &again));
+    shown.map(|collection| collection.page(shard, 0)).chain(cursors).collect()
 }

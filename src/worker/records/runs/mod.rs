@@ -142,9 +142,7 @@ impl Follower {
         let Some(due) = snapshot::next(schedule, *scheduled).filter(|due| *due <= now()) else {
             return Ok(());
         };
-        let is_open =
-            |run: &&Run| run.requested_by == "schedule" && !runs.standing(&run.id, shards).state.is_over();
-        if let Some(open) = runs.runs.values().find(is_open) {
+        if let Some(open) = runs.open(shards).iter().find(|run| run.requested_by == "schedule") {
             tracing::warn!(connector = &*self.task.connector, run = %open.id, "the run before is not over: one of the schedule is left out");
         } else {
             let id = format!("schedule-{}", Moment::from_micros(due));
@@ -177,9 +175,7 @@ impl Follower {
     /// Has read again what gaps may have cost, and says how well.
     async fn repair(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
         let ledgers = self.handle.ledgers();
-        let is_open =
-            |run: &&Run| run.kind == RunKind::Repair && !runs.standing(&run.id, shards).state.is_over();
-        let mut open = runs.runs.values().filter(is_open).count();
+        let mut open = runs.open(shards).iter().filter(|run| run.kind == RunKind::Repair).count();
         for (ledger, gap) in open_gaps(&ledgers) {
             let Some(repair) = ledger.repairs.get(&gap.id()) else { continue };
             match judge(gap, repair, runs, shards, &self.source) {
@@ -234,16 +230,13 @@ impl Follower {
 
 /// Runs that are not over, the oldest first.
 fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
-    let mut open: Vec<&Run> =
-        runs.runs.values().filter(|run| !runs.standing(&run.id, shards).state.is_over()).collect();
-    open.sort_by_key(|run| (run.requested_at, run.id.clone()));
     let ordered = |run: &Run| Ordered {
         run: Arc::new(run.clone()),
         wanted: runs.wanted(&run.id),
         at: runs.orders.get(&run.id).map_or(0, |order| order.at),
         filter: payroll_filter(runs, run, shards, source),
     };
-    open.into_iter().map(ordered).collect()
+    runs.open(shards).into_iter().map(ordered).collect()
 }
 
 /// What of payroll a run reads: all, what is configured, or what has changed since the last run that was certified.

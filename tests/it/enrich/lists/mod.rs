@@ -2,9 +2,10 @@
 //!
 //! [`beside`] has all of it once, beside events. What may go wrong is each a file of its own: workers die ([`killed`]), lists move
 //! ([`drift`]), the provider refuses ([`refused`]) or answers nonsense ([`odd`]), rows show less than there is ([`thin`]). What
-//! lists are good for besides: [`verify`], [`gaps`], and the companies of [`payroll`].
+//! lists are good for besides: [`verify`], [`gaps`], and the companies of [`payroll`]. Whose lists are read is [`companies`].
 
 mod beside;
+mod companies;
 mod drift;
 mod gaps;
 mod killed;
@@ -34,6 +35,7 @@ use crate::support::{Error, Result};
 pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         beside::tests(),
+        companies::tests(),
         drift::tests(),
         refused::tests(),
         odd::tests(),

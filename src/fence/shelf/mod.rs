@@ -3,6 +3,8 @@
 //! Everything that writes is a job. Jobs wait in the order in which they were called for and run one at a time, each on a thread
 //! that may block; nobody has to wait for one for it to be done.
 
+mod known;
+
 use std::{
     collections::{HashMap, VecDeque},
     fmt, mem,
@@ -30,7 +32,7 @@ use super::{
 use crate::{
     config::Kafka,
     kafka::{self, Assignment, Consumer, ConsumerOptions, Event, Reading, Received, Start, Waits},
-    model::{CompanyId, Key, RecordId, Stamp, Topic},
+    model::{Key, Stamp, Topic},
     store::{self, Change},
 };
 
@@ -138,47 +140,6 @@ impl Shelf {
     #[must_use]
     pub fn entries_of(&self, topic: Topic) -> u64 {
         self.core.meta().topics.get(&topic.suffix()).copied().unwrap_or_default()
-    }
-
-    /// Records of a topic, of one company or all, that are not deleted and that `wanted` picks by their id. Looks through as many as
-    /// there are, on a thread that may block, and gives `wanted` back. Without those whose key is longer than any id is.
-    ///
-    /// # Errors
-    /// The store failed; the shard has to be taken anew.
-    pub fn known<W>(
-        &self,
-        topic: Topic,
-        company: Option<&CompanyId>,
-        mut wanted: W,
-    ) -> impl Future<Output = Result<(Vec<(CompanyId, RecordId)>, W), Error>> + Send + use<W>
-    where
-        W: FnMut(&str) -> bool + Send + 'static,
-    {
-        let lead = Key::fences_of(topic, company);
-        self.run(move |core| {
-            let (from, to) = core.place.entries_under(lead.as_bytes());
-            let (mut found, mut broken) = (Vec::new(), None);
-            core.opened.with(|database| {
-                database.visit(&from, &to, &mut |key, value| {
-                    let text = std::str::from_utf8(core.place.key_of(key)).unwrap_or_default();
-                    match serde_json::from_slice::<Stamp>(value) {
-                        Ok(stamp) if !stamp.deleted => {
-                            found.extend(parted(text).filter(|(_, id)| wanted(id.as_str())));
-                        }
-                        Ok(_) => {}
-                        Err(error) => {
-                            broken = Some(error);
-                            return ControlFlow::Break(());
-                        }
-                    }
-                    ControlFlow::Continue(())
-                })
-            })?;
-            match broken {
-                Some(error) => Err(core.broken("read a stamp", error)),
-                None => Ok((found, wanted)),
-            }
-        })
     }
 
     /// The birth that was committed to the partition, because [`Shelf::restore`] found none. It is kept with the next
@@ -369,13 +330,6 @@ impl Core {
     fn broken(&self, action: &'static str, error: serde_json::Error) -> Error {
         self.opened.fail(store::Error::Broken { action, source: error.into() })
     }
-}
-
-/// Company and id in the key of an entry.
-fn parted(key: &str) -> Option<(CompanyId, RecordId)> {
-    let parts = Key::parts(key).ok()?;
-    let [_, company, id] = &parts[..] else { return None };
-    Some((CompanyId::new(company.as_str()).ok()?, RecordId::new(id.as_str()).ok()?))
 }
 
 /// What one commit takes over: the last of each key.

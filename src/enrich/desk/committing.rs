@@ -1,0 +1,81 @@
+//! What can be committed, and what is left to do once it is.
+
+use super::{After, Desk};
+use crate::{
+    enrich::{Batch, Cause, Event, Outcome, Subject, judge},
+    model::Stamp,
+};
+
+impl Desk {
+    /// Whether there is anything to commit.
+    #[must_use]
+    pub fn has_batch(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// What can be committed now, at most of this weight; one batch at a time.
+    pub fn batch(&mut self, most: usize, weight: usize) -> Batch {
+        let mut batch = Batch::default();
+        let mut taken = 0;
+        while let Some((entry, _, _)) = self.ready.front() {
+            let heavy = entry.weight();
+            if !batch.entries.is_empty() && (batch.entries.len() >= most || taken + heavy > weight) {
+                break;
+            }
+            taken += heavy;
+            let Some((entry, settled, after)) = self.ready.pop_front() else { break };
+            for (lane, ticket) in settled {
+                self.progress.settle(&lane, ticket);
+            }
+            if let (Some(subject), Some(after)) = (&entry.subject, after) {
+                self.committing.push((subject.clone(), after));
+            }
+            batch.entries.push(entry);
+        }
+        batch.offsets = self.progress.take_settled();
+        batch
+    }
+
+    /// The batch is committed; `stored` tells what the fence has of a record since, `refused` which records were given to the dead
+    /// letters in the place of what was to be written.
+    pub fn committed(&mut self, refused: &[Subject], stored: &dyn Fn(&Subject) -> Option<Stamp>, now: i64) {
+        for (subject, after) in std::mem::take(&mut self.committing) {
+            let Some(work) = self.works.get_mut(&subject) else { continue };
+            let later = std::mem::take(&mut work.later);
+            match after {
+                After::Due(at) if !refused.contains(&subject) => {
+                    for (wanted, event, settle) in later {
+                        work.join(wanted, event, settle, now);
+                    }
+                    if let Some(row) = work.row.take() {
+                        work.join_row(*row, now);
+                    }
+                    let is_fresh = work.oldest().is_some() && work.below_since.is_none();
+                    let soon = now.saturating_add(self.rules.retry_first);
+                    self.wait_until(&subject, if is_fresh { at.min(soon) } else { at });
+                }
+                After::Due(_) | After::End => {
+                    let Some(mut work) = self.works.remove(&subject) else { continue };
+                    if work.parked.is_some() {
+                        self.count_parked(&subject.company, false);
+                    }
+                    // Those of a record that was refused are settled with it.
+                    for settle in work.take_tickets() {
+                        let event = Event::clone(&work.event);
+                        self.settle_event(event, settle, Vec::new(), Outcome::Coalesced);
+                    }
+                    let (stored, row) = (stored(&subject), work.row.take());
+                    if let Some(row) = row.filter(|row| judge::is_above(row.floor.as_ref(), stored.as_ref()))
+                    {
+                        // What was settled meanwhile is less; that it waits is written again.
+                        self.adopt(*row);
+                        self.park(&subject, Cause::Listed, now, Vec::new());
+                    }
+                    for (wanted, event, settle) in later {
+                        self.want(wanted, event, settle, stored.as_ref(), now);
+                    }
+                }
+            }
+        }
+    }
+}

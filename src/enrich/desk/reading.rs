@@ -1,0 +1,274 @@
+//! What follows from a read: something is published, it is read again, it waits in the state topic, or it is given up.
+
+use bytes::Bytes;
+
+use super::{After, Desk, Stop};
+use crate::{
+    api,
+    enrich::{
+        Cause, Change, Entry, Event, GapFound, Outcome, Rules, Subject, grown,
+        judge::{self, Verdict},
+        work::State,
+    },
+    model::{GapCause, Origin, Stamp},
+    pipeline::{Failure, Stage},
+};
+
+/// A brake counts what was deleted in this time.
+const DAY: i64 = 86_400_000_000;
+
+impl Desk {
+    /// What a read has brought, and what the fence has of the record by now; `entries` are the records of its resource.
+    ///
+    /// # Errors
+    /// It needs a person; nothing was given up.
+    pub fn read(
+        &mut self,
+        subject: &Subject,
+        reading: Result<Bytes, api::Error>,
+        stored: Option<&Stamp>,
+        entries: u64,
+        now: i64,
+    ) -> Result<(), Stop> {
+        self.line.ended(&subject.company, now);
+        let Some(work) = self.works.get_mut(subject) else { return Ok(()) };
+        let is_found = reading.is_ok();
+        let path_answers = self.paths.contains(&subject.resource);
+        let verdict = judge::judge(subject, work, reading, stored, path_answers, &self.rules, now);
+        if is_found {
+            work.gone_since = None;
+            self.path_answers(subject);
+        }
+        if !matches!(verdict, Verdict::Everything { .. } | Verdict::Company { .. } | Verdict::Stop(_)) {
+            (self.holds, self.answers) = (0, self.answers + 1);
+            self.line.answered(&subject.company);
+        }
+        match verdict {
+            Verdict::Publish { value, stamp, is_met, size, over } => {
+                let changes = vec![Change::Publish { value, stamp, size, over }];
+                if is_met {
+                    self.settle(subject, changes, Outcome::Published);
+                } else {
+                    // Newer than what was published, and not what the event tells of: it is published as what it is, and
+                    // read again.
+                    self.told.stale_reads += 1;
+                    self.again(subject, Cause::Floor, judge::LATE, changes, now);
+                }
+            }
+            Verdict::Settled(outcome) => self.settle(subject, Vec::new(), outcome),
+            Verdict::Again(cause, why) => {
+                self.told.stale_reads += u64::from(cause == Cause::Floor);
+                self.again(subject, cause, &why, Vec::new(), now);
+            }
+            Verdict::Below => self.suspect(subject, now),
+            Verdict::Gone => {
+                if let Some(work) = self.works.get_mut(subject) {
+                    work.gone_since = Some(now);
+                }
+                let due = now.saturating_add(self.rules.tombstone_confirm);
+                self.park(subject, Cause::Gone, due, Vec::new());
+            }
+            Verdict::Deleted(stamp) => self.delete(subject, stamp, entries, now),
+            Verdict::Unusable(class, message) => {
+                let gap = Some(GapCause::Unreadable);
+                self.give_up(subject, class, &message, Outcome::DeadLettered, gap, Vec::new());
+            }
+            Verdict::Company { why, wait } => {
+                let Rules { retry_first, retry_longest, .. } = self.rules;
+                self.line.hold(&subject.company, wait, retry_first, retry_longest, now);
+                self.again(subject, Cause::Unreadable, &why, Vec::new(), now);
+            }
+            Verdict::Everything { why, wait } => self.hold(subject, &why, wait, now),
+            Verdict::Stop(error) => {
+                self.wait_until(subject, now);
+                return Err(Stop(*error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing can be read for now, unless it is this record alone: then others have been answered meanwhile.
+    fn hold(&mut self, subject: &Subject, why: &str, wait: Option<i64>, now: i64) {
+        let answers = self.answers;
+        let Some(work) = self.works.get_mut(subject) else { return };
+        let is_alone = work.failed_at.replace(answers).is_some_and(|before| before < answers);
+        if is_alone {
+            return self.again(subject, Cause::Unreadable, why, Vec::new(), now);
+        }
+        // Others that were under way meanwhile say the same.
+        if now >= self.held_until {
+            self.holds = self.holds.saturating_add(1);
+            let backoff = grown(self.rules.retry_first, self.rules.retry_longest, self.holds);
+            self.held_until = now.saturating_add(wait.unwrap_or(backoff).max(1));
+        }
+        self.wait_until(subject, self.held_until);
+    }
+
+    /// That the path of a resource answers is written once.
+    fn path_answers(&mut self, subject: &Subject) {
+        if let Some(work) = self.works.get(subject)
+            && self.paths.insert(subject.resource)
+        {
+            let changes = vec![Change::Path(subject.resource)];
+            let event = Event::clone(&work.event);
+            self.ready.push_back((Entry::new(None, event, changes, Vec::new()), Vec::new(), None));
+        }
+    }
+
+    /// A read shows less than was published, and so do the events: the provider may have gone back.
+    fn suspect(&mut self, subject: &Subject, now: i64) {
+        let due = now.saturating_add((self.rules.epoch_confirm / 4).max(1));
+        let Some(work) = self.works.get_mut(subject) else { return };
+        work.below_reads = work.below_reads.saturating_add(1);
+        let is_new = work.below_since.is_none();
+        if is_new {
+            work.below_since = Some(now);
+        }
+        if is_new || work.is_late(now, self.rules.park_after) {
+            self.park(subject, Cause::Below, due, Vec::new());
+        } else {
+            self.wait_until(subject, due);
+        }
+    }
+
+    /// All events of a record have become something.
+    fn settle(&mut self, subject: &Subject, changes: Vec<Change>, outcome: Outcome) {
+        let Some(work) = self.works.get_mut(subject) else { return };
+        work.state = State::Settling;
+        let mut changes = changes;
+        if work.parked.is_some() {
+            changes.push(Change::Unpark);
+        }
+        let settled = work.take_tickets();
+        // An event that was parked is told once more by what becomes of it; the others joined.
+        let is_told = work.parked.is_some() && work.event.origin == Origin::Enrichment;
+        let count = settled.len() + usize::from(is_told);
+        let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
+        let entry = Entry::new(Some(subject.clone()), Event::clone(&work.event), changes, outcomes);
+        self.ready.push_back((entry, settled, Some(After::End)));
+    }
+
+    /// A read was not enough, or there was none: a little later, or parked, or given up. `changes` are what it has come to all the
+    /// same.
+    pub(super) fn again(
+        &mut self,
+        subject: &Subject,
+        cause: Cause,
+        why: &str,
+        changes: Vec<Change>,
+        now: i64,
+    ) {
+        let rules = &self.rules;
+        let Some(work) = self.works.get_mut(subject) else { return };
+        if now.saturating_sub(work.since) >= rules.horizon {
+            let (class, gap) = match cause {
+                Cause::Floor => ("enrich::FloorUnmet", GapCause::Floor),
+                _ => ("enrich::Unreadable", GapCause::Unreadable),
+            };
+            return self.give_up(subject, class, why, Outcome::Unreadable, Some(gap), changes);
+        }
+        if work.is_late(now, rules.park_after) {
+            work.tries = 0;
+            let due = now.saturating_add(rules.parked_first);
+            return self.park(subject, cause, due, changes);
+        }
+        work.tries = work.tries.saturating_add(1);
+        let wait = match work.parked {
+            Some(_) => grown(rules.parked_first, rules.parked_longest, work.tries),
+            None => grown(rules.retry_first, rules.retry_longest, work.tries),
+        };
+        let at = now.saturating_add(wait.max(1));
+        if changes.is_empty() {
+            return self.wait_until(subject, at);
+        }
+        work.state = State::Settling;
+        let event = Event::clone(&work.event);
+        let entry = Entry::new(Some(subject.clone()), event, changes, Vec::new());
+        self.ready.push_back((entry, Vec::new(), Some(After::Due(at))));
+    }
+
+    /// Makes it wait in the state topic, so that its offsets move on.
+    pub(super) fn park(&mut self, subject: &Subject, cause: Cause, due: i64, mut changes: Vec<Change>) {
+        // One company must not take all the room there is.
+        let share = self.rules.most_parked.div_ceil(2);
+        let has_too_much = self.parked.get(&subject.company).is_some_and(|count| *count >= share);
+        let Some(work) = self.works.get_mut(subject) else { return };
+        if work.parked.is_none() && has_too_much {
+            let why = format!("{share} records of its company wait already; this one because of {cause}");
+            let gap = Some(GapCause::Unreadable);
+            return self.give_up(subject, "enrich::Unreadable", &why, Outcome::Unreadable, gap, changes);
+        }
+        work.state = State::Settling;
+        let was_parked = work.parked.replace(cause).is_some();
+        changes.push(Change::Park(Box::new(work.park_as(subject, cause, due))));
+        let settled = work.take_tickets();
+        let outcomes = settled.iter().map(|_| Outcome::Parked).collect();
+        let event = Event::clone(&work.event);
+        let entry = Entry::new(Some(subject.clone()), event, changes, outcomes);
+        self.ready.push_back((entry, settled, Some(After::Due(due))));
+        if !was_parked {
+            self.count_parked(&subject.company, true);
+        }
+    }
+
+    /// Gives its event to the dead letters.
+    pub(super) fn give_up(
+        &mut self,
+        subject: &Subject,
+        class: &'static str,
+        why: &str,
+        outcome: Outcome,
+        gap: Option<GapCause>,
+        mut changes: Vec<Change>,
+    ) {
+        let Some(work) = self.works.get(subject) else { return };
+        let failure = Failure { stage: Stage::Read, class, message: why.to_owned(), causes: Vec::new() };
+        changes.push(Change::DeadLetter(failure));
+        // A list shows its rows again.
+        let gap = gap.filter(|_| work.event.origin == Origin::Enrichment);
+        changes.extend(gap.map(|cause| {
+            Change::Gap(GapFound {
+                cause,
+                resource: subject.resource,
+                company: subject.in_company.then(|| subject.company.clone()),
+                from: work.event.received_at,
+                detail: format!("{}: {why}", subject.key()),
+            })
+        }));
+        self.settle(subject, changes, outcome);
+    }
+
+    /// It is gone for good, unless too much is.
+    fn delete(&mut self, subject: &Subject, stamp: Stamp, entries: u64, now: i64) {
+        let resource = subject.resource;
+        let allowed = self.rules.brake_count.max((entries as f64 * self.rules.brake_share) as u64);
+        let (since, count) = self.brakes.get(&resource).copied().unwrap_or((now, 0));
+        if count >= allowed {
+            // It does not let go by itself: a person has to look, and to allow more.
+            *self.told.braked.entry(resource).or_default() += 1;
+            return self.park(
+                subject,
+                Cause::Braked,
+                now.saturating_add(self.rules.parked_longest),
+                Vec::new(),
+            );
+        }
+        let (since, count) = if since.saturating_add(DAY) <= now { (now, 1) } else { (since, count + 1) };
+        self.brakes.insert(resource, (since, count));
+        let brake = Change::Brake { resource, since, count };
+        self.settle(subject, vec![Change::Tombstone { stamp }, brake], Outcome::Deleted);
+    }
+
+    /// Events that have held their offsets back for too long while their company had other things to read are parked.
+    pub fn park_late(&mut self, now: i64) {
+        if now < self.held_until {
+            return;
+        }
+        let (works, park_after) = (&self.works, self.rules.park_after);
+        let late = |subject: &Subject| works.get(subject).is_some_and(|work| work.is_late(now, park_after));
+        for subject in self.line.take_out(late) {
+            let due = now.saturating_add(self.rules.retry_longest);
+            self.park(&subject, Cause::Busy, due, Vec::new());
+        }
+    }
+}

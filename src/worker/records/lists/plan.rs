@@ -1,0 +1,200 @@
+//! Whose lists a run reads in this shard, as far as is known, and whether more may come.
+//!
+//! Companies come from three places: the run or the configuration names them, the directory shows them, and the run's own list of
+//! companies does, page by page. Whichever is the first to tell of one plans its lists. What the run's own list has shown is kept
+//! until the run is over: its pages are not read again after a crash, and the directory may show less by then.
+//!
+//! Nothing more comes once the directory is read whole and the run's own list, which is one of those it waits for, is over. Where
+//! the directory cannot be read whole the run goes on with what it knows of. It says so in the end, unless its own list is proved
+//! complete: then every company that it lists has been planned.
+
+use std::collections::HashSet;
+
+use super::super::state::Collection;
+use crate::model::{CompanyId, List, Run, RunId, RunKind};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Plan {
+    run: RunId,
+    asked_at: i64,
+    /// Lists that are read of each company.
+    lists: Vec<List>,
+    /// Companies are those that there are, and not some that were named.
+    is_of_all: bool,
+    /// Whose lists are planned.
+    planned: HashSet<CompanyId>,
+    /// Those of them that the run's own list has shown.
+    shown: HashSet<CompanyId>,
+    /// The directory has told what it can.
+    is_settled: bool,
+    /// Why there may be companies that it does not know of.
+    unknown: Option<String>,
+    /// The run's own list has shown every company there is.
+    is_proved: bool,
+}
+
+impl Plan {
+    /// Before any company is known. `lists` are those of the run that are published.
+    pub(super) fn new(run: &Run, lists: &[List], is_of_all: bool) -> Self {
+        let lists: Vec<List> = lists.iter().copied().filter(|list| !list.spans_companies()).collect();
+        Self {
+            run: run.id.clone(),
+            asked_at: run.requested_at,
+            is_settled: lists.is_empty(),
+            lists,
+            is_of_all,
+            planned: HashSet::new(),
+            shown: HashSet::new(),
+            unknown: None,
+            is_proved: false,
+        }
+    }
+
+    /// Whether a run reads the companies that there are, where some are named in the configuration.
+    pub(super) fn is_of_all(run: &Run, configured: bool) -> bool {
+        // What a gap may have cost, it may have cost of all whose events are followed.
+        run.companies.is_none() && (!configured || run.kind == RunKind::Repair)
+    }
+
+    /// Lists of these companies that are not planned yet, company by company, so that one is whole before the last is begun.
+    pub(super) fn add(&mut self, companies: impl IntoIterator<Item = CompanyId>) -> Vec<Collection> {
+        let mut found = Vec::new();
+        for company in companies {
+            if self.lists.is_empty() || !self.planned.insert(company.clone()) {
+                continue;
+            }
+            found.extend(self.lists.iter().map(|list| self.collection(*list, Some(company.clone()))));
+        }
+        found
+    }
+
+    /// The run's own list shows a company. Whether that is news, and is to be kept.
+    pub(super) fn show(&mut self, company: &CompanyId) -> bool {
+        self.is_of_all && !self.lists.is_empty() && self.shown.insert(company.clone())
+    }
+
+    /// What is kept of each company that was shown.
+    pub(super) fn kept(&self) -> impl Iterator<Item = Collection> {
+        self.shown.iter().map(|company| self.shown_as(company))
+    }
+
+    /// What is kept of a company that was shown: it is no list, and has no page but one.
+    pub(super) fn shown_as(&self, company: &CompanyId) -> Collection {
+        self.collection(List::Companies, Some(company.clone()))
+    }
+
+    /// The company that was shown, if that is what was kept of this run.
+    pub(super) fn shown_in(&self, kept: &Collection) -> Option<CompanyId> {
+        let is_own = (&kept.run, kept.asked_at, kept.list) == (&self.run, self.asked_at, List::Companies);
+        kept.company.clone().filter(|_| is_own)
+    }
+
+    /// The directory has told what it can; why there may be more, if there may.
+    pub(super) fn settle(&mut self, unknown: Option<String>) {
+        (self.is_settled, self.unknown) = (true, unknown);
+    }
+
+    /// The run's own list is proved complete: it has shown every company there is.
+    pub(super) fn prove(&mut self) {
+        self.is_proved = true;
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// Why there may be companies whose lists were not read.
+    pub(super) fn unknown(&self) -> Option<&str> {
+        self.unknown.as_deref().filter(|_| !self.is_proved)
+    }
+
+    pub(super) fn collection(&self, list: List, company: Option<CompanyId>) -> Collection {
+        Collection { run: self.run.clone(), asked_at: self.asked_at, list, company }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(kind: RunKind, companies: Option<&[&str]>) -> Run {
+        serde_json::from_value(serde_json::json!({
+            "connector": "records", "id": "r", "kind": kind.name(), "lists": ["companies", "customers", "accounts"],
+            "companies": companies, "requestedBy": "test", "requestedAt": 1,
+        }))
+        .unwrap()
+    }
+
+    fn company(id: &str) -> CompanyId {
+        CompanyId::new(id).unwrap()
+    }
+
+    fn plan(lists: &[List]) -> Plan {
+        Plan::new(&run(RunKind::Snapshot, None), lists, true)
+    }
+
+    #[test]
+    fn lists_of_a_company_are_planned_once_whoever_tells_of_it() {
+        let mut plan = plan(&List::ALL);
+
+        let first = plan.add([company("a")]);
+        let rest = plan.add([company("a"), company("b")]);
+
+        let names = |found: Vec<Collection>| -> Vec<(String, List)> {
+            found.into_iter().map(|one| (one.company.unwrap().to_string(), one.list)).collect()
+        };
+        let both = |id: &str| vec![(id.to_owned(), List::Customers), (id.to_owned(), List::Accounts)];
+        assert_eq!((names(first), names(rest)), (both("a"), both("b")));
+    }
+
+    #[test]
+    fn a_run_waits_for_companies_only_where_it_reads_lists_of_theirs() {
+        assert!(plan(&[List::Companies, List::Payroll]).is_settled());
+
+        let mut plan = plan(&List::ALL);
+        assert!(!plan.is_settled());
+        plan.settle(Some("it is empty".to_owned()));
+        assert_eq!((plan.is_settled(), plan.unknown()), (true, Some("it is empty")));
+    }
+
+    #[test]
+    fn a_proved_list_of_companies_leaves_nothing_unknown_and_ends_no_waiting() {
+        let mut plan = plan(&List::ALL);
+        plan.prove();
+        assert!(!plan.is_settled(), "the directory may know of companies that an empty list does not show");
+
+        plan.settle(Some("it repeats itself".to_owned()));
+        assert_eq!((plan.is_settled(), plan.unknown()), (true, None));
+    }
+
+    #[test]
+    fn where_companies_were_named_no_other_is_read() {
+        let mut plan = Plan::new(&run(RunKind::Snapshot, Some(&["a"])), &List::ALL, false);
+
+        assert!(!plan.show(&company("b")));
+        for (kind, named, configured, is_of_all) in [
+            (RunKind::Snapshot, None, false, true),
+            (RunKind::Snapshot, None, true, false),
+            (RunKind::Repair, None, true, true),
+            (RunKind::Repair, Some(&["a"][..]), false, false),
+        ] {
+            assert_eq!(Plan::is_of_all(&run(kind, named), configured), is_of_all, "{kind:?} {named:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_own_list_has_shown_is_found_again_by_who_goes_on_with_the_run_and_by_nobody_else() {
+        let mut plan = plan(&List::ALL);
+        assert!(plan.show(&company("a/b")) && !plan.show(&company("a/b")));
+
+        let kept: Vec<Collection> = plan.kept().collect();
+
+        assert_eq!(kept.len(), 1);
+        assert_eq!(plan.shown_in(&kept[0]), Some(company("a/b")));
+        assert_eq!(plan.shown_in(&plan.collection(List::Companies, None)), None, "the list itself");
+        assert_eq!(plan.shown_in(&plan.collection(List::Customers, Some(company("c")))), None, "a list");
+        let other = Collection { asked_at: 2, ..kept[0].clone() };
+        assert_eq!(plan.shown_in(&other), None, "of an earlier run of that name");
+    }
+}

@@ -1,0 +1,80 @@
+//! Whose lists are read: also those of a company that only the run itself has seen; and where nobody knows all of them, the run ends
+//! and says so.
+
+use tributary::model::{List, RunKind};
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::knobs::Effect;
+use tributary::simulator::world::Place;
+
+use super::super::checker::check;
+use super::super::scene::{Options, PARTITIONS, Scene};
+use super::{all_of, sum};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that_cannot_know_all_ends within 240;
+}
+
+const COMPANIES: u32 = 7;
+const LISTS: [List; 2] = [List::Companies, List::Customers];
+
+async fn lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that_cannot_know_all_ends(
+    shared: &'static Shared,
+) -> Result<()> {
+    let options = Options {
+        resources: &[Resource::Customers],
+        settings: &[
+            ("snapshot.lists", "companies,customers"),
+            ("page.size", "5"),
+            // It is read at the start, and not again while nobody asks.
+            ("companies.refresh.interval.ms", "3600000"),
+        ],
+        ..Options::default()
+    };
+    let scene = Scene::start(shared.into(), "lists-companies", options, |settings| {
+        (settings.world.companies, settings.world.customers, settings.world.accounts) = (COMPANIES, 4, 0);
+        // Fewer than are asked for, and nobody says so: all companies are found all the same.
+        settings.knobs.reads.max_page_size = 3;
+    })
+    .await?;
+    let first = scene.run("first", RunKind::Snapshot, &[List::Customers]).await?;
+    assert_eq!(
+        (sum(&first, "lists"), sum(&first, "certified")),
+        (COMPANIES.into(), COMPANIES.into()),
+        "{first:#?}"
+    );
+
+    // A company comes with its customers, and nobody hears of it.
+    scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
+    let company = scene.create(Resource::Companies, None);
+    let customers: Vec<Place> =
+        (0..3).map(|_| scene.create(Resource::Customers, Some(company.index))).collect();
+    scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
+    let all = u64::from(COMPANIES) + 1;
+    let shards = PARTITIONS.unsigned_abs().into();
+    let came = scene.run("came", RunKind::Snapshot, &LISTS).await?;
+
+    assert_eq!((sum(&came, "lists"), sum(&came, "certified")), (all + shards, all + shards), "{came:#?}");
+    let evidence = scene.evidence().await?;
+    let last = evidence.last();
+    for place in customers {
+        assert_eq!(last[&scene.name(place)].origin, "snapshot", "{place:?}");
+    }
+
+    // The list of companies does not heed page numbers: neither the directory nor the run can know all of them.
+    scene.spoil([(Effect::FirstPage, all_of(List::Companies))]);
+    let blind = scene.run("blind", RunKind::Repair, &LISTS).await?;
+    scene.calm();
+
+    println!("lists, companies: {:?}", blind[0]["reason"]);
+    let known = sum(&blind, "certified");
+    assert!(known >= COMPANIES.into() && known <= all, "{blind:#?}");
+    // In each shard the list of companies, and what is behind it.
+    assert_eq!(sum(&blind, "lists"), known + 2 * shards, "{blind:#?}");
+    for shard in &blind {
+        let reason = shard["reason"].as_str().unwrap_or_default();
+        assert!(shard["state"] == "ended" && reason.contains("it repeats itself"), "{shard}");
+    }
+    check(&scene.evidence().await?).assert_sound();
+    Ok(())
+}
