@@ -62,6 +62,11 @@ pub(super) enum Output {
     Json,
 }
 
+/// Where REST has this of a connector.
+pub(super) fn path_of(connector: &str, what: &str, rest: &[&str]) -> Vec<String> {
+    ["connectors", connector, what].iter().chain(rest).map(|&part| part.to_owned()).collect()
+}
+
 /// A client that trusts what the system trusts or, where a file is given, what that holds and nothing else.
 pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder, Failure> {
     let builder = Client::builder();

@@ -1,4 +1,5 @@
-//! `tributary gaps …`: deliveries that may be missing, over the REST API of any worker.
+//! `tributary gaps …`: what may be missing, over the REST API of any worker: deliveries of a `WebhookSource`, records of a
+//! `RecordSource`.
 //!
 //! Tables for people, JSON with `--json`. Exit codes: 0 done; 1 the worker refused or is not there; 2 the command line
 //! is wrong.
@@ -10,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::{
     Failure,
-    client::{Access, Method, Worker},
+    client::{Access, Method, Worker, path_of},
     outside,
-    table::{columns, harmless},
+    table::{columns, each, note, text, text_or},
 };
 
 #[derive(Args)]
@@ -45,9 +46,7 @@ enum Command {
 
 pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
     let worker = Worker::new(&options.access)?;
-    let path = |connector: &str, rest: &[&str]| -> Vec<String> {
-        ["connectors", connector, "gaps"].iter().chain(rest).map(|&part| part.to_owned()).collect()
-    };
+    let path = |connector: &str, rest: &[&str]| path_of(connector, "gaps", rest);
     match &options.command {
         Command::List { connector, all } => {
             let found = worker.get(&path(connector, &[]), &[("all", all.to_string())]).await?;
@@ -66,29 +65,25 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
 
 /// One line a gap, then what has happened.
 fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
-    let gaps = found.as_array().map_or(&[][..], Vec::as_slice);
+    let gaps = each(found);
     if gaps.is_empty() {
         return writeln!(out, "none");
     }
-    let text = |value: &Value, absent: &str| value.as_str().map_or_else(|| absent.to_owned(), harmless);
     let rows = gaps.iter().map(|gap| {
         [
-            text(&gap["id"], "-"),
-            text(&gap["cause"], "-"),
-            text(&gap["target"], "all"),
-            text(&gap["company"], "all"),
-            text(&gap["from"], "-"),
-            text(&gap["to"], "goes on"),
-            text(&gap["state"], "-"),
-            text(&gap["repair"]["state"], "-"),
+            text(&gap["id"]),
+            text(&gap["cause"]),
+            text_or(&gap["target"], "all"),
+            text_or(&gap["company"], "all"),
+            text(&gap["from"]),
+            text_or(&gap["to"], "goes on"),
+            text(&gap["state"]),
+            text(&gap["repair"]["state"]),
         ]
     });
-    let head = ["ID", "CAUSE", "TARGET", "COMPANY", "FROM", "TO", "STATE", "REPAIR"].map(str::to_owned);
+    let head = ["ID", "CAUSE", "TARGET", "COMPANY", "FROM", "TO", "STATE", "REPAIR"];
     columns(head, rows.collect(), out)?;
-    for gap in gaps {
-        writeln!(out, "\n{}\n  {}", text(&gap["id"], "-"), text(&gap["detail"], "-"))?;
-    }
-    Ok(())
+    gaps.iter().try_for_each(|gap| note(&text(&gap["id"]), &text(&gap["detail"]), out))
 }
 
 #[cfg(test)]

@@ -90,7 +90,13 @@ live! {
     SNAPSHOT_COLLECTIONS_REMAINING = gauge "tributary_snapshot_collections_remaining" CONNECTOR,
         "Those of them that are not over.";
     RECONCILE_MISMATCHES = gauge "tributary_reconcile_mismatch_records" &["connector", "kind"],
-        "Records by what differs between source and topic, as the last verification that has ended found them.";
+        "Records by what differs between source and topic, as the last verification that has ended left them; every kind is there.";
+    RECONCILE_COMPARED = gauge "tributary_reconcile_compared_records" CONNECTOR,
+        "Rows that the last verification that has ended has compared.";
+    RECONCILE_UNPROVED = gauge "tributary_reconcile_unproved_lists" CONNECTOR,
+        "Lists of the last verification that has ended that are not proved complete; of a sample all of them.";
+    RECONCILE_ENDED = gauge "tributary_reconcile_ended_timestamp_seconds" CONNECTOR,
+        "When the last verification that has ended did so, in seconds since 1970.";
 
     // connector-metrics.
     CONNECTOR_STATUS = gauge "kafka_connect_connector_status" &["connector", "status", "task"],

@@ -53,9 +53,9 @@ pub use ids::{
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
 pub use ledger::{
-    Accepted, Acknowledge, Done, Fingerprint, Gap, GapCause, GapState, Heard, ListProgress, Nonce, Note,
-    Order, Pace, Paces, Phase, Progress, Repair, RepairState, Run, RunKind, ShardState, Start, Started,
-    Subscription, Target, Traffic, Wanted, Wish,
+    Accepted, Acknowledge, Difference, Done, Fingerprint, Gap, GapCause, GapState, Heard, ListProgress,
+    Nonce, Note, Order, Pace, Paces, Phase, Progress, Repair, RepairState, Run, RunKind, ShardState, Start,
+    Started, Subscription, Target, Traffic, Wanted, Wish,
 };
 pub use list::List;
 pub use members::Extra;

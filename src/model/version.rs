@@ -247,6 +247,12 @@ impl Stamp {
         }
     }
 
+    /// Whether what is stored is of the same version, whoever has read it.
+    #[must_use]
+    pub fn is_of(&self, stored: Option<&Self>) -> bool {
+        matches!(self.against(stored), Comparison::Same | Comparison::HigherRank)
+    }
+
     /// Payroll has no read by id, hence no rank to win by.
     fn ranks_above(&self, stored: &Self) -> bool {
         matches!(self.version, Version::Sequence(_)) && !stored.deleted && self.rank > stored.rank

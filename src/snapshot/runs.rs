@@ -95,8 +95,16 @@ pub struct Standing {
     pub published: u64,
     /// Known records that no list shows and that are not there by id.
     pub vanished: u64,
-    /// By kind, what differs between source and topic.
+    /// By kind, what differs between source and topic and was not mended.
     pub differences: BTreeMap<String, u64>,
+    /// By kind, what differed and was mended.
+    pub repaired: BTreeMap<String, u64>,
+    /// Rows whose whole content was compared with what the topic holds.
+    pub contents: u64,
+    /// Known records that no list shows and that are disabled.
+    pub disabled: u64,
+    /// Pages of samples that could not be read.
+    pub unread: u64,
     /// Whether every list is proved complete; `None` until the run is over.
     pub certified: Option<bool>,
     /// Lists that are being read, the first of each shard.
@@ -126,11 +134,14 @@ impl Runs {
         let sum =
             |number: fn(&Progress) -> u64| all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)));
         let (lists, lists_certified) = (sum(|one| one.lists), sum(|one| one.certified));
-        let mut differences = BTreeMap::<String, u64>::new();
-        for (kind, count) in all.iter().flat_map(|one| &one.differences) {
-            let total = differences.entry(kind.clone()).or_default();
-            *total = total.saturating_add(*count);
-        }
+        let by_kind = |counts: fn(&Progress) -> &BTreeMap<String, u64>| {
+            let mut sums = BTreeMap::<String, u64>::new();
+            for (kind, count) in all.iter().flat_map(|one| counts(one)) {
+                let total = sums.entry(kind.clone()).or_default();
+                *total = total.saturating_add(*count);
+            }
+            sums
+        };
         Standing {
             state,
             reason: reason(&all, state, self.wanted(id)),
@@ -149,7 +160,11 @@ impl Runs {
             rows: sum(|one| one.rows),
             published: sum(|one| one.published),
             vanished: sum(|one| one.vanished),
-            differences,
+            differences: by_kind(|one| &one.differences),
+            repaired: by_kind(|one| &one.repaired),
+            contents: sum(|one| one.contents),
+            disabled: sum(|one| one.disabled),
+            unread: sum(|one| one.unread),
             certified: state.is_over().then_some(state == State::Ended && lists_certified == lists),
             current: all
                 .iter()
@@ -233,6 +248,8 @@ mod tests {
             companies: None,
             known: std::collections::BTreeSet::new(),
             incremental: false,
+            sample: None,
+            repair: false,
             requested_by: "rest".to_owned(),
             requested_at,
         }
@@ -254,6 +271,10 @@ mod tests {
             published: 50,
             vanished: 1,
             differences: BTreeMap::from([("missing".to_owned(), 2)]),
+            repaired: BTreeMap::new(),
+            contents: 0,
+            disabled: 0,
+            unread: 0,
             current: vec![ListProgress {
                 company: None,
                 list: List::Customers,

@@ -27,7 +27,7 @@ fn run(state: &str, ended: u64, certified: Value) -> Value {
         "requestedBy": "rest", "requestedAt": "2026-11-16T00:00:00.000Z", "state": state,
         "startedAt": "2026-11-16T00:00:00.000Z", "updatedAt": "2026-11-16T00:01:00.000Z",
         "shards": { "total": 1, "ended": 0 }, "collections": { "total": 4, "ended": ended, "certified": ended },
-        "pages": 1, "rows": 600, "published": 5, "vanished": 0, "differences": {}, "certified": certified,
+        "pages": 1, "rows": 600, "published": 5, "vanished": 0, "differences": {}, "contents": 500, "certified": certified,
         "current": [{ "company": "a", "list": "customers", "pass": 1, "pages": 1, "rows": 5, "of": 10 }],
     })
 }
@@ -59,10 +59,12 @@ async fn a_run_is_asked_for_with_what_was_said_and_nothing_else() {
         ],
     )
     .await;
-    let verify = tributary_at(&url, &["verify", "records", "--list", "customers"]).await;
+    let verify = ["verify", "records", "--list", "customers", "--no-wait"];
+    let plain_verify = tributary_at(&url, &verify).await;
+    let sampled = tributary_at(&url, &[&verify[..], &["--sample", "50", "--repair"]].concat()).await;
 
     let said = "r: waiting; `tributary snapshot status records r --watch` follows it\n";
-    for output in [&plain, &all, &verify] {
+    for output in [&plain, &all, &plain_verify, &sampled] {
         assert_eq!((output.status.code(), stdout(output).as_str()), (Some(0), said), "{}", stderr(output));
     }
     let bodies: Vec<Value> =
@@ -71,6 +73,7 @@ async fn a_run_is_asked_for_with_what_was_said_and_nothing_else() {
         json!({}),
         json!({ "id": "r", "lists": ["payroll", "customers"], "companies": ["a"], "incremental": true }),
         json!({ "kind": "verify", "lists": ["customers"] }),
+        json!({ "kind": "verify", "lists": ["customers"], "sample": 50, "repair": true }),
     ];
     assert_eq!(bodies, expected);
 }
@@ -173,18 +176,33 @@ async fn orders_are_passed_on_and_a_refusal_is_told() {
 }
 
 async fn a_verification_ends_with_exit_code_1_if_anything_differs_or_is_not_proved() {
+    let same = "r: nothing differs: 600 rows compared, 500 of them in full\n";
+    let unproved = format!("{same}\nr: ended, 4 of 4 lists proved complete");
+    let mended = "REPAIRED  RECORDS\nbehind    3\n\nr: nothing differs any more: 600 rows";
     let table = [
-        (json!({}), true, 0, "r: no differences in 600 rows\n"),
-        (json!({ "missing": 2, "stale": 0 }), true, 1, "DIFFERENCE  RECORDS\nmissing     2\n"),
-        (json!({}), false, 1, "r: no differences in 600 rows\n\nr: ended, 4 of 4 lists proved complete"),
+        (json!({ "certified": true }), 0, same),
+        (
+            json!({ "certified": true, "differences": { "missing": 2, "stale": 0 } }),
+            1,
+            "RECORDS\nmissing     2\n",
+        ),
+        (json!({ "certified": false }), 1, &unproved),
+        (json!({ "certified": true, "repaired": { "behind": 3 } }), 0, mended),
+        (
+            json!({ "certified": true, "repaired": { "behind": 3 }, "differences": { "ahead": 1 } }),
+            1,
+            "ahead       1\n",
+        ),
+        (json!({ "certified": false, "sample": 50 }), 0, "a sample of at most 50 rows"),
+        (json!({ "certified": false, "sample": 50, "unread": 2 }), 1, "2 pages of it could not be read"),
     ];
-    for (differences, certified, code, expected) in table {
-        let mut over = run("ended", 4, json!(certified));
-        over["differences"] = differences;
+    for (told, code, expected) in table {
+        let mut over = run("ended", 4, Value::Null);
+        over.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
         let script = Script::answering(&[(START, 202, run("waiting", 0, Value::Null)), (RUN, 200, over)]);
         let url = script.start().await;
 
-        let output = tributary_at(&url, &["verify", "records", "--wait"]).await;
+        let output = tributary_at(&url, &["verify", "records"]).await;
 
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(stdout(&output).contains(expected), "{}", stdout(&output));
@@ -197,6 +215,6 @@ async fn help_shows_examples_and_a_wrong_command_line_ends_with_exit_code_2() {
     let wrong = tributary(&["snapshot", "pause", "records"], &[]).await;
 
     assert!(stdout(&snapshot).contains("tributary snapshot start records"), "{}", stdout(&snapshot));
-    assert!(stdout(&verify).contains("tributary verify records --wait"), "{}", stdout(&verify));
+    assert!(stdout(&verify).contains("tributary verify records --repair"), "{}", stdout(&verify));
     assert_eq!(wrong.status.code(), Some(2));
 }

@@ -27,14 +27,14 @@ pub(super) fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
     });
     // Blanks at the end of a line are cut: a list without files has no trace of that column.
     let file = if drift::is_any(found) { "FILE" } else { "" };
-    columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS", file].map(str::to_owned), rows.collect(), out)
+    columns(["NAME", "CLASS", "STATE", "WORKER", "TASKS", file], rows.collect(), out)
 }
 
 /// One line a partition of the source.
 pub(super) fn offsets(found: &Value, out: &mut impl Write) -> io::Result<()> {
     let entries = found["offsets"].as_array().map_or(&[][..], Vec::as_slice);
     let rows = entries.iter().map(|entry| [entry["partition"].to_string(), entry["offset"].to_string()]);
-    columns(["PARTITION", "OFFSET"].map(str::to_owned), rows.collect(), out)
+    columns(["PARTITION", "OFFSET"], rows.collect(), out)
 }
 
 /// Whether something waits for a person: a connector or task that has failed, or a file that is refused.

@@ -121,7 +121,7 @@ impl Catalogue {
         }
         let head = ["LETTER", "WRITTEN", "CONNECTOR", "STAGE", "REASON", "TOPIC", "BYTES", "PIECES", "STATE"];
         let rows = self.entries.values().map(|entry| entry.row().map(|cell| table::harmless(&cell)));
-        table::columns(head.map(str::to_owned), rows.collect(), out)?;
+        table::columns(head, rows.collect(), out)?;
         if self.older > 0 {
             writeln!(
                 out,

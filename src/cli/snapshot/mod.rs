@@ -7,8 +7,9 @@
 //! certificates         ──▶ what was proved of each list
 //! ```
 //!
-//! Tables for people, JSON with `--json`. Exit codes: 0 done, and where a run was waited for it is certified; 1 the worker
-//! refused or is not there, the run is not certified, or a verification found differences; 2 the command line is wrong.
+//! Tables for people, JSON with `--json`. Exit codes: 0 done, and where a run was waited for it is certified, or nothing differs
+//! (any more); 1 the worker refused or is not there, the run is not certified, or a verification left differences or could not
+//! compare all it was to; 2 the command line is wrong.
 
 mod show;
 mod verify;
@@ -22,7 +23,7 @@ use serde_json::{Map, Value};
 pub(super) use self::verify::{Options as VerifyOptions, run as verify};
 use super::{
     Failure,
-    client::{Access, Method, Worker, refusal},
+    client::{Access, Method, Worker, path_of, refusal},
     outside,
 };
 
@@ -181,8 +182,7 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
             for (name, value) in [("run", run), ("list", list), ("company", company)] {
                 query.extend(value.iter().map(|value| (name, value.clone())));
             }
-            let path = ["connectors", connector, "certificates"].map(str::to_owned);
-            let found = worker.get(&path, &query).await?;
+            let found = worker.get(&path_of(connector, "certificates", &[]), &query).await?;
             worker.show(&found, out, |found, out| show::certificates(found, out))
         }
     }
@@ -236,7 +236,7 @@ fn id_of(run: &Value) -> Result<&str, Failure> {
 }
 
 fn path(connector: &str, rest: &[&str]) -> Vec<String> {
-    ["connectors", connector, "snapshots"].iter().chain(rest).map(|&part| part.to_owned()).collect()
+    path_of(connector, "snapshots", rest)
 }
 
 #[cfg(test)]

@@ -5,11 +5,15 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use super::watch::progress;
-use crate::cli::table::{columns, harmless};
+use crate::cli::table::{columns, each, harmless, note, number, text, yes};
+
+/// Heads of what is counted by kind.
+const DIFFERENCE: [&str; 2] = ["DIFFERENCE", "RECORDS"];
+const REPAIRED: [&str; 2] = ["REPAIRED", "RECORDS"];
 
 /// One line a run, then why some wait or have stopped.
 pub(super) fn runs(found: &Value, out: &mut impl Write) -> io::Result<()> {
-    let all = found["snapshots"].as_array().map_or(&[][..], Vec::as_slice);
+    let all = each(&found["snapshots"]);
     if all.is_empty() {
         return writeln!(out, "none");
     }
@@ -24,10 +28,12 @@ pub(super) fn run(run: &Value, out: &mut impl Write) -> io::Result<()> {
     for line in progress(run).into_iter().skip(1) {
         writeln!(out, "{line}")?;
     }
-    let differences = counted(run);
-    if !differences.is_empty() {
-        writeln!(out)?;
-        counts(&differences, out)?;
+    for (head, member) in [(DIFFERENCE, "differences"), (REPAIRED, "repaired")] {
+        let found = counted(run, member);
+        if !found.is_empty() {
+            writeln!(out)?;
+            counts(head, &found, out)?;
+        }
     }
     Ok(())
 }
@@ -51,32 +57,59 @@ pub(super) fn ordered(run: &Value, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// What a verification found.
+/// What a verification found and, where it was asked to, mended.
 pub(super) fn differences(run: &Value, out: &mut impl Write) -> io::Result<()> {
-    let (id, rows) = (text(&run["id"]), number(&run["rows"]));
-    let differences = counted(run);
-    if differences.is_empty() {
-        writeln!(out, "{id}: no differences in {rows} rows")?;
-    } else {
-        counts(&differences, out)?;
+    let (id, rows, contents) = (text(&run["id"]), number(&run["rows"]), number(&run["contents"]));
+    let (left, mended) = (counted(run, "differences"), counted(run, "repaired"));
+    if !mended.is_empty() {
+        counts(REPAIRED, &mended, out)?;
+        writeln!(out)?;
     }
-    if run["certified"] != true {
-        let collections = &run["collections"];
-        let (proved, all) = (number(&collections["certified"]), number(&collections["total"]));
-        let state = text(&run["state"]);
+    if left.is_empty() {
+        let now = if mended.is_empty() { "" } else { " any more" };
+        writeln!(out, "{id}: nothing differs{now}: {rows} rows compared, {contents} of them in full")?;
+    } else {
+        counts(DIFFERENCE, &left, out)?;
+        writeln!(out, "\n{id}: {rows} rows compared, {contents} of them in full")?;
+    }
+    if let Some(disabled) = run["disabled"].as_u64().filter(|disabled| *disabled > 0) {
+        writeln!(out, "{id}: {disabled} records are in no list and are disabled, which is no difference")?;
+    }
+    let state = text(&run["state"]);
+    if let Some(sample) = run["sample"].as_u64() {
         writeln!(
             out,
-            "\n{id}: {state}, {proved} of {all} lists proved complete; what is not proved may differ unseen \
-             (`tributary snapshot certificates` shows why)"
+            "{id}: {state}; a sample of at most {sample} rows of each list says nothing of the others, nor of records that \
+             are in no list"
         )?;
-        reason(run, out)?;
+        if let Some(unread) = run["unread"].as_u64().filter(|unread| *unread > 0) {
+            writeln!(out, "{id}: {unread} pages of it could not be read")?;
+        }
+    } else if run["certified"] != true {
+        let collections = &run["collections"];
+        let (proved, all) = (number(&collections["certified"]), number(&collections["total"]));
+        writeln!(
+            out,
+            "\n{id}: {state}, {proved} of {all} lists proved complete; what is not proved may differ unseen (the \
+             worker's log says why, as do the certificates of a snapshot)"
+        )?;
     }
-    Ok(())
+    reason(run, out)
+}
+
+/// Whether a verification has come to its end, and nothing differs of all that it was to compare.
+pub(super) fn is_same(run: &Value) -> bool {
+    let is_whole = if run["sample"].is_null() {
+        run["certified"] == true
+    } else {
+        run["state"] == "ended" && run["unread"].as_u64().unwrap_or_default() == 0
+    };
+    is_whole && counted(run, "differences").is_empty()
 }
 
 /// Kinds of differences that there are, with their numbers.
-pub(super) fn counted(run: &Value) -> Vec<(String, u64)> {
-    let all = run["differences"].as_object().into_iter().flatten();
+fn counted(run: &Value, member: &str) -> Vec<(String, u64)> {
+    let all = run[member].as_object().into_iter().flatten();
     let each =
         all.filter_map(|(kind, count)| Some((harmless(kind), count.as_u64().filter(|count| *count > 0)?)));
     each.collect()
@@ -84,7 +117,7 @@ pub(super) fn counted(run: &Value) -> Vec<(String, u64)> {
 
 /// One line a certificate, then why some prove nothing.
 pub(super) fn certificates(found: &Value, out: &mut impl Write) -> io::Result<()> {
-    let all = found["certificates"].as_array().map_or(&[][..], Vec::as_slice);
+    let all = each(&found["certificates"]);
     if all.is_empty() {
         writeln!(out, "none")?;
     } else {
@@ -92,7 +125,7 @@ pub(super) fn certificates(found: &Value, out: &mut impl Write) -> io::Result<()
             [
                 text(&one["list"]),
                 owner(one),
-                if one["certified"] == true { "yes" } else { "no" }.to_owned(),
+                yes(&one["certified"]),
                 text(&one["method"]),
                 number(&one["rows"]),
                 number(&one["published"]),
@@ -103,11 +136,11 @@ pub(super) fn certificates(found: &Value, out: &mut impl Write) -> io::Result<()
         });
         let head =
             ["LIST", "COMPANY", "CERTIFIED", "METHOD", "ROWS", "PUBLISHED", "VANISHED", "RUN", "ENDED"];
-        columns(head.map(str::to_owned), rows.collect(), out)?;
+        columns(head, rows.collect(), out)?;
     }
     for one in all {
         if let Some(reason) = one["reason"].as_str() {
-            writeln!(out, "\n{} of {}\n  {}", text(&one["list"]), owner(one), harmless(reason))?;
+            note(&format!("{} of {}", text(&one["list"]), owner(one)), reason, out)?;
         }
     }
     if found["truncated"] == true {
@@ -121,20 +154,15 @@ pub(super) fn certificates(found: &Value, out: &mut impl Write) -> io::Result<()
 
 fn table<'a>(runs: impl Iterator<Item = &'a Value>, out: &mut impl Write) -> io::Result<()> {
     let rows = runs.map(|run| {
-        let lists: Vec<String> = run["lists"].as_array().into_iter().flatten().map(text).collect();
+        let lists: Vec<String> = each(&run["lists"]).iter().map(text).collect();
         let collections = &run["collections"];
-        let certified = match run["certified"].as_bool() {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "-",
-        };
         [
             text(&run["id"]),
             text(&run["kind"]),
             text(&run["state"]),
             lists.join(","),
             format!("{}/{}", number(&collections["ended"]), number(&collections["total"])),
-            certified.to_owned(),
+            yes(&run["certified"]),
             number(&run["rows"]),
             number(&run["published"]),
             text(&run["requestedAt"]),
@@ -143,19 +171,17 @@ fn table<'a>(runs: impl Iterator<Item = &'a Value>, out: &mut impl Write) -> io:
     });
     let head =
         ["ID", "KIND", "STATE", "LISTS", "DONE", "CERTIFIED", "ROWS", "PUBLISHED", "REQUESTED", "ENDED"];
-    columns(head.map(str::to_owned), rows.collect(), out)
+    columns(head, rows.collect(), out)
 }
 
-fn counts(differences: &[(String, u64)], out: &mut impl Write) -> io::Result<()> {
-    let rows = differences.iter().map(|(kind, count)| [kind.clone(), count.to_string()]);
-    columns(["DIFFERENCE", "RECORDS"].map(str::to_owned), rows.collect(), out)
+fn counts(head: [&str; 2], counts: &[(String, u64)], out: &mut impl Write) -> io::Result<()> {
+    let rows = counts.iter().map(|(kind, count)| [kind.clone(), count.to_string()]);
+    columns(head, rows.collect(), out)
 }
 
 fn reason(run: &Value, out: &mut impl Write) -> io::Result<()> {
     match run["reason"].as_str() {
-        Some(reason) => {
-            writeln!(out, "\n{} ({})\n  {}", text(&run["id"]), text(&run["state"]), harmless(reason))
-        }
+        Some(reason) => note(&format!("{} ({})", text(&run["id"]), text(&run["state"])), reason, out),
         None => Ok(()),
     }
 }
@@ -167,14 +193,6 @@ fn owner(certificate: &Value) -> String {
         (None, Some(shard)) => format!("all (shard {shard})"),
         (None, None) => "-".to_owned(),
     }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| "-".to_owned(), harmless)
-}
-
-fn number(value: &Value) -> String {
-    value.as_i64().map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 #[cfg(test)]
@@ -212,16 +230,51 @@ mod tests {
         let mut ended = one();
         ended["state"] = "ended".into();
         ended["certified"] = false.into();
+        ended["contents"] = 5.into();
+        ended["reason"] = Value::Null;
         let mut same = ended.clone();
         same["certified"] = true.into();
         same["differences"] = json!({});
+        same["disabled"] = 3.into();
+        let mut mended = same.clone();
+        mended["disabled"] = 0.into();
+        mended["repaired"] = json!({ "behind": 4 });
 
         let said = written(|out| differences(&ended, out));
 
-        assert!(said.starts_with("DIFFERENCE  RECORDS\nmissing     2\n\n"), "{said}");
+        let expected = "DIFFERENCE  RECORDS\nmissing     2\n\nr: 7 rows compared, 5 of them in full\n";
+        assert!(said.starts_with(expected), "{said}");
         assert!(said.contains("r: ended, 1 of 4 lists proved complete"), "{said}");
-        assert_eq!(counted(&ended), [("missing".to_owned(), 2)]);
-        assert_eq!(written(|out| differences(&same, out)), "r: no differences in 7 rows\n");
+        let expected = "r: nothing differs: 7 rows compared, 5 of them in full\n\
+                        r: 3 records are in no list and are disabled, which is no difference\n";
+        assert_eq!(written(|out| differences(&same, out)), expected);
+        let expected = "REPAIRED  RECORDS\nbehind    4\n\n\
+                        r: nothing differs any more: 7 rows compared, 5 of them in full\n";
+        assert_eq!(written(|out| differences(&mended, out)), expected);
+        assert_eq!([is_same(&ended), is_same(&same), is_same(&mended)], [false, true, true]);
+    }
+
+    #[test]
+    fn a_sample_never_claims_more_than_it_has_seen() {
+        let mut sampled = one();
+        sampled["state"] = "ended".into();
+        sampled["certified"] = false.into();
+        sampled["sample"] = 50.into();
+        sampled["differences"] = json!({});
+        let mut unread = sampled.clone();
+        unread["unread"] = 1.into();
+        let mut stopped = sampled.clone();
+        stopped["state"] = "stopped".into();
+
+        let said = written(|out| differences(&sampled, out));
+
+        assert!(
+            said.contains("a sample of at most 50 rows of each list says nothing of the others"),
+            "{said}"
+        );
+        assert!(!said.contains("proved"), "{said}");
+        assert!(written(|out| differences(&unread, out)).contains("1 pages of it could not be read"));
+        assert_eq!([is_same(&sampled), is_same(&unread), is_same(&stopped)], [true, false, false]);
     }
 
     #[test]

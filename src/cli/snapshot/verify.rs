@@ -1,4 +1,4 @@
-//! `tributary verify`: the source against the topics, now. A run that compares and publishes nothing.
+//! `tributary verify`: the source against the topics, now. A run that compares and, unless it is asked to mend, publishes nothing.
 
 use std::io::Write;
 
@@ -11,9 +11,15 @@ use crate::cli::{
 };
 
 /// How the help ends.
-const EXAMPLES: &str = "Examples:
-  tributary verify records --wait                      every list as configured; exit code 1 if anything differs
-  tributary verify records --list customers --company abc --wait";
+const EXAMPLES: &str = "Exit codes: 0 nothing differs; 1 something does, lists could not be proved complete, or the worker refused; \
+2 the command line is wrong.
+
+Examples:
+  tributary verify records                                        every list as configured, row by row
+  tributary verify records --list customers --company abc         one list of one company
+  tributary verify records --sample 200                           at most 200 rows of each list
+  tributary verify records --repair                               publish what is missing, behind or other than at the source
+  tributary verify records --no-wait                              only ask for it";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -24,20 +30,37 @@ pub(in crate::cli) struct Options {
     connector: String,
     #[command(flatten)]
     asked: Asked,
-    /// Wait until it is over and show what differs; exit code 1 if anything does, or if lists could not be proved complete
+    /// Compare at most so many rows of each list, on pages spread over it. It proves nothing of other rows, and records that
+    /// are in no list are not looked for
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    sample: Option<u32>,
+    /// Publish what the source shows of records that are missing, behind or have another content. What differs otherwise is
+    /// left as it is
     #[arg(long)]
+    repair: bool,
+    /// Only ask for it, and do not wait until it is over
+    #[arg(long, conflicts_with = "wait")]
+    no_wait: bool,
+    /// Waiting is what it does anyway
+    #[arg(long, hide = true)]
     wait: bool,
 }
 
 pub(in crate::cli) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
-    let Options { access, connector, asked, wait } = options;
+    let Options { access, connector, asked, sample, repair, no_wait, wait } = options;
     let worker = Worker::new(access)?;
-    let told = start(&worker, connector, &asked.body(Some("verify"), false)).await?;
-    if !wait {
+    let mut body = asked.body(Some("verify"), false);
+    if let Some(sample) = sample {
+        body["sample"] = (*sample).into();
+    }
+    if *repair {
+        body["repair"] = true.into();
+    }
+    let told = start(&worker, connector, &body).await?;
+    if *no_wait && !*wait {
         return worker.show(&told, out, |told, out| show::started(connector, told, out));
     }
     let ended = watch(access, &worker, connector, id_of(&told)?, out).await?;
     worker.show(&ended, out, |ended, out| show::differences(ended, out))?;
-    let is_same = show::counted(&ended).is_empty() && ended["certified"] == true;
-    if is_same { Ok(()) } else { Err(Failure::Reported) }
+    if show::is_same(&ended) { Ok(()) } else { Err(Failure::Reported) }
 }

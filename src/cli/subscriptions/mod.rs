@@ -20,7 +20,7 @@ use url::Url;
 
 use super::{
     Environment, Failure, block_on,
-    client::{Access, Method, Worker},
+    client::{Access, Method, Worker, path_of},
     load, outside,
 };
 use crate::{config::worker::LogFormat, telemetry};
@@ -143,5 +143,5 @@ async fn follow(options: &Options, environment: &Environment, out: &mut impl Wri
 }
 
 fn path(connector: &str, rest: &[&str]) -> Vec<String> {
-    ["connectors", connector, "subscriptions"].iter().chain(rest).map(|&part| part.to_owned()).collect()
+    path_of(connector, "subscriptions", rest)
 }

@@ -117,7 +117,7 @@ fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
         };
         [text(&one["target"]), events.join(","), text(&secret["fingerprint"]), from, text(&one["url"])]
     });
-    columns(["TARGET", "EVENTS", "FINGERPRINT", "SECRET", "URL"].map(str::to_owned), rows.collect(), out)
+    columns(["TARGET", "EVENTS", "FINGERPRINT", "SECRET", "URL"], rows.collect(), out)
 }
 
 fn problem(key: &str, value: &str, rule: &str, remedy: &str) -> Failure {

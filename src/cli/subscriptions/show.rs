@@ -4,34 +4,24 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use crate::cli::table::{columns, harmless};
+use crate::cli::table::{columns, each, note, text, yes};
 
 /// One line a subscription, then one for each target without any, then what stands in the way of some.
 pub(super) fn list(found: &Value, out: &mut impl Write) -> io::Result<()> {
-    let all = found["subscriptions"].as_array().map_or(&[][..], Vec::as_slice);
+    let all = each(&found["subscriptions"]);
     let there = all.iter().map(|one| {
-        let fits = match one["fits"].as_bool() {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "-",
-        };
-        let id = text(&one["id"]);
-        [
-            text(&one["target"]),
-            text(&one["phase"]),
-            text(&one["since"]),
-            fits.to_owned(),
-            text(&one["lastDelivery"]),
-            id,
-        ]
+        let [target, phase, since, last, id] =
+            ["target", "phase", "since", "lastDelivery", "id"].map(|member| text(&one[member]));
+        [target, phase, since, yes(&one["fits"]), last, id]
     });
-    let missing = found["missing"].as_array().into_iter().flatten();
-    let missing = missing.map(|target| [&text(target), "missing", "-", "-", "-", "-"].map(str::to_owned));
-    let head = ["TARGET", "PHASE", "SINCE", "FITS", "LAST DELIVERY", "ID"].map(str::to_owned);
+    let missing = each(&found["missing"])
+        .iter()
+        .map(|target| [&text(target), "missing", "-", "-", "-", "-"].map(str::to_owned));
+    let head = ["TARGET", "PHASE", "SINCE", "FITS", "LAST DELIVERY", "ID"];
     columns(head, there.chain(missing).collect(), out)?;
     for one in all {
         if let Some(problem) = one["problem"].as_str() {
-            writeln!(out, "\n{} ({})\n  {}", text(&one["target"]), text(&one["phase"]), indented(problem))?;
+            note(&format!("{} ({})", text(&one["target"]), text(&one["phase"])), problem, out)?;
         }
     }
     if found["wish"]["removed"] == true {
@@ -45,8 +35,7 @@ pub(super) fn list(found: &Value, out: &mut impl Write) -> io::Result<()> {
 
 /// One line for each change.
 pub(super) fn plan(found: &Value, out: &mut impl Write) -> io::Result<()> {
-    let steps = found["steps"].as_array().map_or(&[][..], Vec::as_slice);
-    let problems = found["problems"].as_array().map_or(&[][..], Vec::as_slice);
+    let (steps, problems) = (each(&found["steps"]), each(&found["problems"]));
     for problem in problems {
         writeln!(out, "{}", text(problem))?;
     }
@@ -65,31 +54,23 @@ pub(super) fn plan(found: &Value, out: &mut impl Write) -> io::Result<()> {
         (false, _) => {}
     }
     let rows = steps.iter().map(|step| ["call", "target", "id", "why"].map(|member| text(&step[member])));
-    columns(["CALL", "TARGET", "ID", "WHY"].map(str::to_owned), rows.collect(), out)
+    columns(["CALL", "TARGET", "ID", "WHY"], rows.collect(), out)
 }
 
 /// How many of all there are to be, for a line of progress.
 pub(super) fn progress(found: &Value, removed: bool) -> String {
-    let all = found["subscriptions"].as_array().map_or(&[][..], Vec::as_slice);
+    let all = each(&found["subscriptions"]);
     let living = all.iter().filter(|one| one["phase"] != "ended");
     if removed {
         return format!("{} left", living.count());
     }
     let active = living.filter(|one| one["phase"] == "active" && one["fits"] == true).count();
     let problems = all.iter().filter(|one| one["problem"].is_string()).count();
-    let missing = found["missing"].as_array().map_or(0, Vec::len);
+    let missing = each(&found["missing"]).len();
     match problems {
         0 => format!("{active} as declared, {missing} missing"),
         _ => format!("{active} as declared, {missing} missing, {problems} with a problem"),
     }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| "-".to_owned(), harmless)
-}
-
-fn indented(text: &str) -> String {
-    harmless(text.trim_end()).replace('\n', "\n  ")
 }
 
 #[cfg(test)]

@@ -20,12 +20,14 @@
 //! Times are microseconds since 1970. A member that is not known here is passed over, so that an older worker reads what a newer
 //! one has written. There are fingerprints of secrets in it and no secrets.
 
+mod difference;
 mod gap;
 mod heard;
 mod run;
 mod subscription;
 mod target;
 
+pub use difference::Difference;
 pub use gap::{Accepted, Gap, GapCause, GapState, Repair, RepairState};
 pub use heard::{Acknowledge, Heard, Pace, Paces, Traffic};
 pub use run::{ListProgress, Order, Progress, Run, RunKind, ShardState, Wanted};

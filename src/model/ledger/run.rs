@@ -32,6 +32,12 @@ pub struct Run {
     /// Of payroll only what has changed since the last run of it that was certified.
     #[serde(default)]
     pub incremental: bool,
+    /// Of each list so many rows at most are compared; all where there is none. Only of a verification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u32>,
+    /// What is found to differ is published as the source shows it, where that mends it. Only of a verification.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repair: bool,
     /// Who or what has asked: `initial`, `schedule`, a gap, `rest`.
     pub requested_by: String,
     /// When.
@@ -45,7 +51,7 @@ pub enum RunKind {
     /// Rows that are newer than what is published are published.
     #[default]
     Snapshot,
-    /// Rows are compared with what is published, and nothing is.
+    /// Rows are compared with what is published; nothing is, unless it is asked to be mended.
     Verify,
     /// As a snapshot, for a gap.
     Repair,
@@ -83,7 +89,8 @@ impl Run {
     #[must_use]
     pub fn asks_the_same(&self, other: &Self) -> bool {
         let what = |run: &Self| {
-            (run.kind, run.lists.clone(), run.known.clone(), run.companies.clone(), run.incremental)
+            let how = (run.kind, run.incremental, run.sample, run.repair);
+            (how, run.lists.clone(), run.known.clone(), run.companies.clone())
         };
         what(self) == what(other)
     }
@@ -155,9 +162,21 @@ pub struct Progress {
     pub published: u64,
     /// Known records that no list shows and that are not there by id.
     pub vanished: u64,
-    /// By kind, what differs between source and topic.
+    /// By kind ([`Difference`](super::Difference)), what differs between source and topic and was not mended.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub differences: BTreeMap<String, u64>,
+    /// By kind, what differed and was mended.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub repaired: BTreeMap<String, u64>,
+    /// Rows whose whole content was compared with what the topic holds.
+    #[serde(default)]
+    pub contents: u64,
+    /// Known records that no list shows and that are disabled: that is no difference.
+    #[serde(default)]
+    pub disabled: u64,
+    /// Pages of samples that could not be read.
+    #[serde(default)]
+    pub unread: u64,
     /// Lists that are being read, the first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub current: Vec<ListProgress>,

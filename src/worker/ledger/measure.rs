@@ -2,7 +2,7 @@
 
 use crate::{
     metrics::live::{self, Page},
-    model::{GapCause, Phase, RunKind, Subscription},
+    model::{Difference, GapCause, Phase, RunKind, Subscription},
     snapshot::{Runs, Standing, State},
     webhooks::subscriptions::Ledger,
 };
@@ -28,7 +28,8 @@ pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, n
 
 /// Runs by state, lists of those that are not over, and what the last verification that has ended found.
 ///
-/// Every series is there from the first run on, with 0 where there is nothing: an alert needs a series to look at.
+/// Every series is there from the first run on, those of a verification from the first that has ended, with 0 where there is
+/// nothing: an alert needs a series to look at.
 pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
     let all: Vec<(RunKind, Standing)> =
         runs.runs.values().map(|run| (run.kind, runs.standing(&run.id, shards))).collect();
@@ -47,9 +48,16 @@ pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
     let verified =
         |(kind, standing): &&(RunKind, Standing)| *kind == RunKind::Verify && standing.state == State::Ended;
     let last = all.iter().filter(verified).max_by_key(|(_, standing)| standing.ended_at);
-    for (kind, count) in last.iter().flat_map(|(_, standing)| &standing.differences) {
-        page.put(&live::RECONCILE_MISMATCHES, &[connector, kind], *count as f64);
+    let Some((_, last)) = last else { return };
+    for kind in Difference::ALL {
+        let count = last.differences.get(kind.name()).copied().unwrap_or_default();
+        page.put(&live::RECONCILE_MISMATCHES, &[connector, kind.name()], count as f64);
     }
+    page.put(&live::RECONCILE_COMPARED, &[connector], last.rows as f64);
+    let unproved = last.lists.saturating_sub(last.lists_certified);
+    page.put(&live::RECONCILE_UNPROVED, &[connector], unproved as f64);
+    let ended = last.ended_at.unwrap_or_default();
+    page.put(&live::RECONCILE_ENDED, &[connector], ended as f64 / 1e6);
 }
 
 #[cfg(test)]
@@ -76,6 +84,8 @@ mod tests {
             companies: None,
             known: std::collections::BTreeSet::new(),
             incremental: false,
+            sample: None,
+            repair: false,
             requested_by: "rest".to_owned(),
             requested_at: 1,
         };
@@ -92,10 +102,14 @@ mod tests {
             ended: 2,
             certified: 2,
             pages: 0,
-            rows: 0,
+            rows: 40,
             published: 0,
             vanished: 0,
             differences: BTreeMap::from([("missing".to_owned(), missing)]),
+            repaired: BTreeMap::new(),
+            contents: 0,
+            disabled: 0,
+            unread: 0,
             current: Vec::new(),
             started_at: 1,
             updated_at: ended_at,
@@ -108,7 +122,7 @@ mod tests {
     fn a_page_counts_runs_lists_that_are_left_and_what_the_last_verification_found() {
         let mut all = Runs::default();
         put(&mut all, "a", RunKind::Snapshot, Some(ShardState::Running), 10, 0);
-        put(&mut all, "b", RunKind::Verify, Some(ShardState::Ended), 20, 7);
+        put(&mut all, "b", RunKind::Verify, Some(ShardState::Ended), 20_000_000, 7);
         put(&mut all, "c", RunKind::Verify, Some(ShardState::Ended), 15, 9);
         put(&mut all, "d", RunKind::Verify, Some(ShardState::Stopped), 30, 11);
         put(&mut all, "e", RunKind::Snapshot, None, 0, 0);
@@ -119,8 +133,15 @@ mod tests {
         let text = page.to_string();
         let samples: BTreeSet<&str> =
             text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        let none = Difference::ALL.map(Difference::name).into_iter().filter(|kind| *kind != "missing");
+        let none = none
+            .map(|kind| format!(r#"tributary_reconcile_mismatch_records{{connector="r",kind="{kind}"}} 0"#));
+        let none: Vec<String> = none.collect();
         let expected = [
+            r#"tributary_reconcile_compared_records{connector="r"} 40"#,
+            r#"tributary_reconcile_ended_timestamp_seconds{connector="r"} 20"#,
             r#"tributary_reconcile_mismatch_records{connector="r",kind="missing"} 7"#,
+            r#"tributary_reconcile_unproved_lists{connector="r"} 3"#,
             r#"tributary_snapshot_collections_remaining{connector="r"} 3"#,
             r#"tributary_snapshot_collections{connector="r"} 5"#,
             r#"tributary_snapshot_state{connector="r",state="ended"} 2"#,
@@ -129,7 +150,8 @@ mod tests {
             r#"tributary_snapshot_state{connector="r",state="stopped"} 1"#,
             r#"tributary_snapshot_state{connector="r",state="waiting"} 1"#,
         ];
-        assert_eq!(samples, BTreeSet::from(expected));
+        let expected = expected.into_iter().chain(none.iter().map(String::as_str));
+        assert_eq!(samples, expected.collect());
     }
 
     #[test]

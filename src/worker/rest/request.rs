@@ -142,13 +142,21 @@ impl Body {
         Ok(id)
     }
 
-    /// What a run shall read, in `{"id", "kind", "lists", "companies", "incremental"}`; each may be left out.
+    /// What a run shall read, in `{"id", "kind", "lists", "companies", "incremental", "sample", "repair"}`; each may be left out.
     pub(super) fn run(self) -> Result<RunRequest, Refusal> {
         let mut members = self.object()?;
-        let incremental = match members.remove("incremental") {
-            None | Some(Value::Null) => false,
-            Some(Value::Bool(incremental)) => incremental,
-            Some(_) => return Err(Refusal::bad_request("incremental must be true or false")),
+        let mut flag = |name: &str| match members.remove(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(_) => Err(Refusal::bad_request(format!("{name} must be true or false"))),
+        };
+        let (incremental, repair) = (flag("incremental")?, flag("repair")?);
+        let sample = match members.remove("sample") {
+            None | Some(Value::Null) => None,
+            Some(sample) => {
+                let told = || Refusal::bad_request("sample must be a whole number of rows");
+                Some(sample.as_u64().ok_or_else(told)?)
+            }
         };
         let request = RunRequest {
             id: text(members.remove("id"), "id")?,
@@ -156,8 +164,10 @@ impl Body {
             lists: texts(members.remove("lists"), "lists")?,
             companies: texts(members.remove("companies"), "companies")?,
             incremental,
+            sample,
+            repair,
         };
-        nothing_else(&members, "id, kind, lists, companies and incremental")?;
+        nothing_else(&members, "id, kind, lists, companies, incremental, sample and repair")?;
         Ok(request)
     }
 

@@ -151,9 +151,10 @@ async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Share
     let requested_at = first.body["requestedAt"].clone();
     let expected = json!({
         "id": "nightly:1", "kind": "verify", "lists": ["customers"], "companies": ["a", "b"], "incremental": false,
-        "requestedBy": "rest", "requestedAt": requested_at, "state": "waiting",
+        "sample": null, "repair": false, "requestedBy": "rest", "requestedAt": requested_at, "state": "waiting",
         "shards": { "total": PARTITIONS, "ended": 0 }, "collections": { "total": 0, "ended": 0, "certified": 0 },
-        "pages": 0, "rows": 0, "published": 0, "vanished": 0, "differences": {}, "certified": null, "current": [],
+        "pages": 0, "rows": 0, "published": 0, "vanished": 0, "differences": {}, "repaired": {}, "contents": 0, "disabled": 0,
+        "unread": 0, "certified": null, "current": [],
     });
     assert_eq!(first.body, expected);
     assert_eq!((again.status, &again.body), (202, &first.body));
@@ -193,6 +194,11 @@ async fn what_cannot_be_read_is_refused_with_the_reason(shared: &'static Shared)
         (json!({ "kind": "repair" }), 400, "kind must be snapshot or verify"),
         (json!({ "lists": "customers" }), 400, "lists must be a JSON array of texts"),
         (json!({ "companies": [7] }), 400, "companies must be a JSON array of texts"),
+        (json!({ "sample": 10 }), 400, "sample and repair are for the kind verify"),
+        (json!({ "repair": true }), 400, "sample and repair are for the kind verify"),
+        (json!({ "kind": "verify", "sample": 0 }), 400, "sample must be a number from 1 to 100000"),
+        (json!({ "kind": "verify", "sample": "ten" }), 400, "sample must be a whole number of rows"),
+        (json!({ "kind": "verify", "repair": 1 }), 400, "repair must be true or false"),
         (json!({ "incremental": "yes" }), 400, "incremental must be true or false"),
         (json!({ "list": ["customers"] }), 400, "Unrecognized field \"list\""),
         (json!([]), 400, "must be a JSON object"),
@@ -259,6 +265,7 @@ async fn a_run_is_told_as_its_shards_write_it_and_ends_with_the_last_of_them(
         r#"tributary_snapshot_state{connector="records",state="ended"} 1"#,
         r#"tributary_snapshot_collections_remaining{connector="records"} 0"#,
         r#"tributary_reconcile_mismatch_records{connector="records",kind="missing"} 6"#,
+        r#"tributary_reconcile_mismatch_records{connector="records",kind="behind"} 0"#,
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }

@@ -186,7 +186,12 @@ async fn what_has_no_subscriptions_is_told_so(shared: &'static Shared) -> Outcom
         let other = worker.get(&format!("/connectors/other/{path}")).await;
         assert_eq!((unknown.status, unknown.message()), (404, "Connector nobody not found"));
         assert_eq!(other.status, 400);
-        assert!(other.message().contains("only a WebhookSource has subscriptions"), "{other:?}");
+        let told = if path == "gaps" {
+            "only a WebhookSource and a RecordSource have gaps"
+        } else {
+            "only a WebhookSource has"
+        };
+        assert!(other.message().contains(told), "{other:?}");
     }
     let status = worker.get("/connectors/other/status").await.body;
     assert_eq!((status["connector"].get("subscriptions"), status["connector"].get("gaps")), (None, None));

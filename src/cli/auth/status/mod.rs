@@ -285,8 +285,7 @@ fn show(lines: &[Line], cached: bool, out: &mut impl Write) -> std::io::Result<(
     if lines.is_empty() {
         return writeln!(out, "nobody has logged in: run `tributary auth login AREA --connector NAME`");
     }
-    let head =
-        ["GRANT", "AREA", "STATE", "WHO", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"].map(str::to_owned);
+    let head = ["GRANT", "AREA", "STATE", "WHO", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"];
     let dash = || "-".to_owned();
     let rows = lines.iter().map(|line| {
         let ends = |end: Option<i64>| end.map_or_else(dash, |end| distance(end.saturating_sub(line.now_ms)));

@@ -13,6 +13,8 @@ use crate::{
 
 /// Letters of an id.
 pub(super) const LONGEST_ID: usize = 100;
+/// Rows of each list that a sample may have.
+const MOST_SAMPLED: u64 = 100_000;
 /// Companies that are named when two requests differ.
 const NAMED: usize = 3;
 
@@ -29,6 +31,10 @@ pub struct RunRequest {
     pub companies: Option<Vec<String>>,
     /// Of payroll only what has changed.
     pub incremental: bool,
+    /// Of each list so many rows at most.
+    pub sample: Option<u64>,
+    /// What differs is mended.
+    pub repair: bool,
 }
 
 impl RunRequest {
@@ -76,6 +82,16 @@ impl RunRequest {
                 names(&lists)
             ));
         }
+        let sample = match self.sample {
+            None => None,
+            Some(rows) if (1..=MOST_SAMPLED).contains(&rows) => u32::try_from(rows).ok(),
+            Some(_) => return bad(format!("sample must be a number from 1 to {MOST_SAMPLED}")),
+        };
+        if kind != RunKind::Verify && (sample.is_some() || self.repair) {
+            return bad(
+                "sample and repair are for the kind verify; a snapshot reads and mends everything".to_owned()
+            );
+        }
         let Ok(id) = RunId::new(id) else { return bad("id is empty".to_owned()) };
         Ok(Run {
             connector: connector.to_owned(),
@@ -86,6 +102,8 @@ impl RunRequest {
             // Only gaps ask for what no list has.
             known: std::collections::BTreeSet::new(),
             incremental: self.incremental,
+            sample,
+            repair: self.repair,
             requested_by: "rest".to_owned(),
             requested_at: now,
         })
@@ -111,6 +129,13 @@ pub(super) fn difference(known: &Run, asked: &Run) -> String {
     }
     if known.incremental != asked.incremental {
         told.push(format!("incremental is {}, not {}", known.incremental, asked.incremental));
+    }
+    if known.sample != asked.sample {
+        let rows = |sample: Option<u32>| sample.map_or("none".to_owned(), |rows| rows.to_string());
+        told.push(format!("sample is {}, not {}", rows(known.sample), rows(asked.sample)));
+    }
+    if known.repair != asked.repair {
+        told.push(format!("repair is {}, not {}", known.repair, asked.repair));
     }
     let (id, connector) = (&known.id, &known.connector);
     format!(

@@ -95,6 +95,10 @@ fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
         published: 5,
         vanished: 6,
         differences: BTreeMap::new(),
+        repaired: BTreeMap::new(),
+        contents: 0,
+        disabled: 0,
+        unread: 0,
         current: Vec::new(),
         started_at: 1_000_000,
         updated_at: 2_000_000,
@@ -256,11 +260,11 @@ fn a_run_is_told_with_sums_and_times_as_text() {
 
     let expected = json!({
         "id": "new", "kind": "snapshot", "lists": ["companies", "customers", "accounts"], "companies": null,
-        "incremental": false, "requestedBy": "rest", "requestedAt": "1970-01-01T00:00:02.000Z", "state": "ended",
+        "incremental": false, "sample": null, "repair": false, "requestedBy": "rest", "requestedAt": "1970-01-01T00:00:02.000Z", "state": "ended",
         "startedAt": "1970-01-01T00:00:01.000Z", "updatedAt": "1970-01-01T00:00:02.000Z",
         "endedAt": "1970-01-01T00:00:02.000Z", "shards": {"total": 1, "ended": 1},
         "collections": {"total": 2, "ended": 2, "certified": 2}, "pages": 3, "rows": 4, "published": 5, "vanished": 6,
-        "differences": {}, "certified": true,
+        "differences": {}, "repaired": {}, "contents": 0, "disabled": 0, "unread": 0, "certified": true,
     });
     assert_eq!(all["snapshots"][0], expected);
     assert_eq!(all["snapshots"][1]["id"], "old");

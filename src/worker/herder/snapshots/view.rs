@@ -32,6 +32,10 @@ pub struct RunInfo {
     pub companies: Option<BTreeSet<CompanyId>>,
     /// Whether only what has changed.
     pub incremental: bool,
+    /// Rows of each list that are compared at most; null for all.
+    pub sample: Option<u32>,
+    /// Whether what differs is mended.
+    pub repair: bool,
     /// Who or what has asked.
     pub requested_by: String,
     /// When.
@@ -62,8 +66,16 @@ pub struct RunInfo {
     pub published: u64,
     /// Known records that no list shows and that are not there by id.
     pub vanished: u64,
-    /// By kind, what differs between source and topic.
+    /// By kind, what differs between source and topic and was not mended.
     pub differences: BTreeMap<String, u64>,
+    /// By kind, what differed and was mended.
+    pub repaired: BTreeMap<String, u64>,
+    /// Rows whose whole content was compared with what the topic holds.
+    pub contents: u64,
+    /// Known records that no list shows and that are disabled: that is no difference.
+    pub disabled: u64,
+    /// Pages of samples that could not be read.
+    pub unread: u64,
     /// Whether every list is proved complete; null until the run is over.
     pub certified: Option<bool>,
     /// Lists that are being read, the first of each shard; only where one run is asked for.
@@ -115,13 +127,16 @@ pub(super) fn detailed(told: &Told, id: &RunId) -> Option<RunInfo> {
 }
 
 fn info(run: &Run, standing: Standing, with_current: bool) -> RunInfo {
-    let Run { id, kind, lists, companies, incremental, requested_by, requested_at, .. } = run.clone();
+    let Run { id, kind, lists, companies, incremental, sample, repair, requested_by, requested_at, .. } =
+        run.clone();
     RunInfo {
         id,
         kind: kind.name(),
         lists,
         companies,
         incremental,
+        sample,
+        repair,
         requested_by,
         requested_at: time(requested_at),
         state: standing.state.name(),
@@ -140,6 +155,10 @@ fn info(run: &Run, standing: Standing, with_current: bool) -> RunInfo {
         published: standing.published,
         vanished: standing.vanished,
         differences: standing.differences,
+        repaired: standing.repaired,
+        contents: standing.contents,
+        disabled: standing.disabled,
+        unread: standing.unread,
         certified: standing.certified,
         current: with_current.then_some(standing.current),
     }

@@ -27,7 +27,7 @@ pub use self::view::{
 };
 use super::{Budget, Error, Herder, shapes::Status, within};
 use crate::{
-    config::connector::{Class, Declared, TargetState, WebhookSource},
+    config::connector::{Class, Declared, RecordSource, TargetState, WebhookSource},
     model::{Accepted, Moment, Target, TopicPrefix, Wish},
     webhooks::subscriptions::{Change, Ledger, wanted},
     worker::state::configs::Properties,
@@ -128,26 +128,27 @@ impl Herder {
             .await
     }
 
-    /// A connector's gaps, oldest first; with `all` those that are over too.
+    /// A connector's own gaps, oldest first; with `all` those that are over too. A `WebhookSource` has those of deliveries, a
+    /// `RecordSource` those of events that it could not read or follow.
     ///
     /// # Errors
-    /// As [`Herder::subscriptions`].
+    /// There is no such connector, it is of another class, or the state topic cannot be read.
     pub async fn gaps(&self, name: &str, all: bool) -> Result<Vec<GapInfo>, Error> {
         let budget = Budget::start();
-        let subject = self.subject(name, budget).await?;
-        let ledger = within(budget, "reading the state topic", subject.read()).await?;
+        let (by, prefix) = self.gap_subject(name, budget).await?;
+        let ledger = within(budget, "reading the state topic", by.ledgers.read(&prefix, name)).await?;
         Ok(view::gaps(&ledger, all))
     }
 
     /// Takes note of a gap that nothing will mend.
     ///
     /// # Errors
-    /// As [`Herder::subscriptions`], there is no such gap, or it still goes on.
+    /// As [`Herder::gaps`], there is no such gap, or it still goes on.
     pub async fn accept_gap(&self, name: &str, id: &str) -> Result<GapInfo, Error> {
         let budget = Budget::start();
-        let subject = self.subject(name, budget).await?;
-        let (ledgers, prefix) = (&*subject.by.ledgers, subject.prefix());
-        within(budget, "writing the gap to the state topic", accept(ledgers, prefix, name, id)).await
+        let (by, prefix) = self.gap_subject(name, budget).await?;
+        let accepting = accept(&*by.ledgers, &prefix, name, id);
+        within(budget, "writing the gap to the state topic", accepting).await
     }
 
     /// Puts what is known of a connector's subscriptions into its status.
@@ -165,13 +166,31 @@ impl Herder {
         });
     }
 
+    fn subscribing(&self) -> Result<&Subscribing, Error> {
+        let by = self.parts.subscriptions.as_ref();
+        by.ok_or_else(|| Error::NotFound("this worker follows no subscriptions".to_owned()))
+    }
+
+    /// Where the gaps of a connector are.
+    async fn gap_subject(&self, name: &str, budget: Budget) -> Result<(&Subscribing, TopicPrefix), Error> {
+        let connector = self.connector(name).await?;
+        let by = self.subscribing()?;
+        let (class, what) = (self.class_of(&connector.config)?.class(), "and a RecordSource have gaps");
+        let prefix = if class == Class::RecordSource.name() {
+            let parse = RecordSource::parse;
+            self.source(name, connector, Class::RecordSource, what, parse, budget).await?.common.topic_prefix
+        } else {
+            let parse = WebhookSource::parse;
+            self.source(name, connector, Class::WebhookSource, what, parse, budget).await?.common.topic_prefix
+        };
+        Ok((by, prefix))
+    }
+
     async fn subject<'a>(&'a self, name: &'a str, budget: Budget) -> Result<Subject<'a>, Error> {
         let connector = self.connector(name).await?;
-        let Some(by) = &self.parts.subscriptions else {
-            return Err(Error::NotFound("this worker follows no subscriptions".to_owned()));
-        };
+        let by = self.subscribing()?;
         let (target, config) = (connector.target, Arc::clone(&connector.config));
-        let what = "has subscriptions and gaps";
+        let what = "has subscriptions";
         let source =
             self.source(name, connector, Class::WebhookSource, what, WebhookSource::parse, budget).await?;
         Ok(Subject { name, target, config, source, by })

@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use super::{
     super::state, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LOOK, Lists, MISSING_AT_ONCE, MOST_ASKED,
     MOST_HELD, MOST_JOBS, MOST_WAITING, Missing, PASSES, Part, Probe, READ_LIMIT, Shared, Stage, What,
-    Written, job::Job, pages, probe,
+    Written, comparing::Comparing, job::Job, pages, probe, sample::Sample,
 };
 use crate::{
     api::{self, Ask},
@@ -36,6 +36,9 @@ impl Lists {
         }
         let numbers: Vec<u64> = self.jobs.keys().copied().collect();
         for number in numbers {
+            if !self.is_compared(number, getting, shelf, now) {
+                continue;
+            }
             let Some(job) = self.jobs.get_mut(&number) else { continue };
             let is_wanted = self.runs.get(&job.run.id).is_some_and(|active| active.wanted == Wanted::Running);
             if !is_wanted {
@@ -119,6 +122,8 @@ impl Lists {
         let What::List(collection) = &job.what else { return job };
         job.stage = Stage::Pages;
         let snapshot = &self.shared.source.snapshot;
+        job.comparing = (job.run.kind == RunKind::Verify).then(Comparing::default);
+        job.sample = job.run.sample.map(|rows| Sample::of(rows, snapshot.page_size, collection));
         let is_payroll = collection.list == List::Payroll;
         if is_payroll {
             job.filter = self.runs.get(&job.run.id).and_then(|active| active.filter.clone());

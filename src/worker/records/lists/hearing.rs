@@ -47,6 +47,18 @@ impl Lists {
                 self.record(number, subject, tries, read, now);
                 Ok(())
             }
+            Got::Topic(run, list, read) => {
+                self.topic_read(run, list, read, now);
+                Ok(())
+            }
+            Got::Counted(number, count) => {
+                let count = count.map_err(unreadable)?;
+                if let Some(job) = self.jobs.get_mut(&number) {
+                    job.sample.iter_mut().for_each(|sample| sample.counted(count));
+                    job.goes_on();
+                }
+                Ok(())
+            }
         }
     }
 
@@ -153,6 +165,9 @@ impl Lists {
             return;
         }
         missing.waiting = found.into_iter().map(|(company, id)| (company, id, 1)).collect();
+        if let Some(comparing) = &job.comparing {
+            comparing.ask(&mut missing);
+        }
         let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
         let since = job.answered;
         let is_allowed = self.runs.get(&run).is_some_and(|active| active.ordered_at > since);
@@ -198,9 +213,12 @@ impl Lists {
         if answer == job::Answer::Again {
             job.due = now.saturating_add(self.shared.wait(tries));
         }
+        if job.comparing.is_some() {
+            self.looked_up(number, subject, tries, answer);
+            return Ok(());
+        }
         missing.count(subject.company.clone(), subject.id.clone(), tries, &answer);
         if let job::Answer::There(json) = answer
-            && job.run.kind != RunKind::Verify
             && let Some(entry) = rows::entry_of_record(&job.run, &subject, &json)
         {
             job.unwritten += 1;
@@ -222,9 +240,7 @@ impl Lists {
         let is_heard = self.shared.stream.borrow().unwrap_or_default();
         let certificate = job.certificate(&self.shared.task.connector, self.shard, is_heard, now);
         let (vanished, unreadable) = match &job.stage {
-            Stage::Missing(missing) => {
-                (missing.vanished_count + u64::from(is_verify) * missing.unlisted, missing.unreadable)
-            }
+            Stage::Missing(missing) => (missing.vanished_count, missing.unreadable),
             _ => (0, 0),
         };
         job.stage = Stage::Ending;
@@ -237,8 +253,10 @@ impl Lists {
         }
         let run = job.run.id.clone();
         let is_proved = certificate.as_ref().map_or(unreadable == 0, |one| one.certified);
-        let certified = u64::from(is_proved);
-        let ended = Ended { lists: 1, certified, vanished };
+        // A sample proves nothing of the list.
+        let certified = u64::from(is_proved && job.sample.is_none());
+        let unread = job.sample.as_ref().map_or(0, |sample| sample.unread);
+        let ended = Ended { lists: 1, certified, vanished, unread };
         if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
             metrics::list_ended(collection.list.name(), certificate.method.name());
             if !certificate.certified {

@@ -15,12 +15,14 @@ use bytes::Bytes;
 
 use super::{
     super::state::{self, Again, Collection, Counts, Cursor},
+    comparing::Comparing,
     pages::{Asked, Fetched, Fresh},
+    sample::Sample,
 };
 use crate::{
     api::{self, Lane, row_hash},
     enrich::Subject,
-    model::{AccountingResource, Certificate, CompanyId, Key, ListProgress, Method, RecordId, Run},
+    model::{AccountingResource, Certificate, CompanyId, Key, List, ListProgress, Method, RecordId, Run},
     snapshot::{Reading, Seen, Want},
 };
 
@@ -67,6 +69,10 @@ pub(super) struct Job {
     pub(super) answered: i64,
     /// How far known records are read again.
     pub(super) cursor: Cursor,
+    /// What differs, where it is compared.
+    pub(super) comparing: Option<Comparing>,
+    /// Which of its pages are read, where that is not all.
+    pub(super) sample: Option<Sample>,
 }
 
 #[derive(Debug)]
@@ -172,6 +178,8 @@ impl Job {
             asked_for: Vec::new(),
             answered: i64::MIN,
             cursor: Cursor::default(),
+            comparing: None,
+            sample: None,
         }
     }
 
@@ -230,15 +238,24 @@ impl Job {
         Some(self.cursor.clone())
     }
 
+    pub(super) fn list(&self) -> Option<List> {
+        self.collection().map(|collection| collection.list)
+    }
+
     /// The page to ask for now, if there is one.
     pub(super) fn wants_page(&self, now: i64) -> Option<Asked> {
         let Collection { list, company, .. } = self.collection()?;
         if !matches!(self.stage, Stage::Pages) || self.due > now || self.unwritten > 0 {
             return None;
         }
-        let Want::Page { number, size, after, sent_after } = self.reading.as_ref()?.want() else {
-            return None;
+        let want = match &self.sample {
+            Some(sample) => {
+                let (number, size) = sample.want()?;
+                Want::Page { number, size, after: None, sent_after: i64::MIN }
+            }
+            None => self.reading.as_ref()?.want(),
         };
+        let Want::Page { number, size, after, sent_after } = want else { return None };
         let filter = after.map(|after| format!("companyCode gt {after}")).or_else(|| self.filter.clone());
         Some(Asked {
             list: *list,
@@ -254,6 +271,9 @@ impl Job {
 
     /// Rows of a page that one before has shown.
     pub(super) fn shown_of(&self, page: &Fetched) -> HashSet<Key> {
+        if let Some(sample) = &self.sample {
+            return sample.shown.clone();
+        }
         let is_shown = |row: &&Fresh| {
             let id = row.value.record_id();
             self.reading.as_ref().zip(id).is_some_and(|(reading, id)| Self::shows(reading, &id))
@@ -263,8 +283,15 @@ impl Job {
 
     /// Looks at a page that was read. Whether it is one that counts: one that does not is asked for again.
     pub(super) fn look(&mut self, page: &Fetched) -> bool {
-        let Some(reading) = &mut self.reading else { return false };
-        let is_taken = reading.look(&page.seen).is_ok();
+        let is_taken = match (&mut self.sample, &mut self.reading) {
+            (Some(sample), _) => {
+                sample.look(&page.seen);
+                sample.shown.extend(page.rows.iter().map(|row| row.key.clone()));
+                true
+            }
+            (None, Some(reading)) => reading.look(&page.seen).is_ok(),
+            (None, None) => return false,
+        };
         if is_taken {
             (self.tries, self.unwritten) = (0, self.unwritten + 1);
             self.answered = page.seen.answered;
@@ -275,7 +302,10 @@ impl Job {
 
     /// What was asked for has come, or will not: the next page, or all that follows the last.
     pub(super) fn goes_on(&mut self) {
-        let is_over = self.reading.as_ref().is_some_and(|reading| reading.verdict().is_some());
+        let is_over = match &self.sample {
+            Some(sample) => sample.is_over(),
+            None => self.reading.as_ref().is_some_and(|reading| reading.verdict().is_some()),
+        };
         if matches!(self.stage, Stage::Asking | Stage::Pages) {
             self.stage = if is_over { Stage::Compare } else { Stage::Pages };
         }
@@ -301,6 +331,11 @@ impl Job {
             return None;
         }
         self.tries = 0;
+        if let Some(sample) = &mut self.sample {
+            sample.fails();
+            self.goes_on();
+            return None;
+        }
         let reading = self.reading.as_mut()?;
         let Want::Page { size, .. } = reading.want() else { return None };
         let mut kept = None;

@@ -20,6 +20,7 @@
 //! What concerns everything holds all of them back, what needs a person ends the task.
 
 mod asking;
+mod comparing;
 mod hearing;
 mod job;
 mod pages;
@@ -27,10 +28,12 @@ mod plan;
 mod planning;
 mod probe;
 mod rows;
+mod sample;
+mod topic;
 mod writing;
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -40,9 +43,11 @@ use tokio::sync::watch;
 
 pub(super) use self::pages::Pages;
 use self::{
-    job::{Job, Missing, Stage, What},
+    comparing::Suspect,
+    job::{Answer, Job, Missing, Stage, What},
     pages::Fetched,
     plan::Plan,
+    topic::View,
 };
 use super::{
     Shared,
@@ -103,6 +108,10 @@ pub(super) enum Got {
     Page(u64, u32, Result<(Arc<Fetched>, Option<bool>), Failed>),
     Known(u64, Option<Box<Reading>>, Result<Found, fence::Error>),
     Record(u64, Subject, u32, Result<Bytes, api::Error>),
+    /// What the topic of a list holds, for who compares.
+    Topic(RunId, List, topic::Read),
+    /// How many records of a list are known.
+    Counted(u64, Result<u64, fence::Error>),
 }
 
 /// Records that are known.
@@ -150,6 +159,8 @@ pub(super) struct Lists {
     /// Lists that are over.
     done: HashSet<Collection>,
     probes: BTreeMap<List, Probe>,
+    /// What topics hold, for runs that compare.
+    views: HashMap<(RunId, List), View>,
     held_until: i64,
     holds: u32,
 }
@@ -185,6 +196,10 @@ enum Written {
         shown: HashSet<Key>,
     },
     Record(Box<Entry>),
+    /// What differs and is not read by id.
+    Found(Vec<(Key, Suspect)>),
+    /// What was read by id because it differs, or is on no page.
+    Looked(Box<(Subject, Answer)>),
     End {
         certificate: Option<Box<Certificate>>,
         /// What was kept of it until then, and what is from now on.
@@ -206,6 +221,7 @@ struct Ended {
     lists: u64,
     certified: u64,
     vanished: u64,
+    unread: u64,
 }
 
 impl Lists {
@@ -231,6 +247,7 @@ impl Lists {
             forgotten,
             done,
             probes: std::mem::take(&mut known.probes),
+            views: HashMap::new(),
             held_until: i64::MIN,
             holds: 0,
         }
@@ -270,7 +287,8 @@ impl Lists {
 
     /// When there is something to begin that nobody tells of.
     pub(super) fn wake_at(&self, now: i64) -> Option<i64> {
-        let due = self.jobs.values().filter(|job| matches!(job.stage, Stage::Pages | Stage::Missing(_)));
+        let is_due = |job: &&Job| matches!(job.stage, Stage::Pages | Stage::Compare | Stage::Missing(_));
+        let due = self.jobs.values().filter(is_due);
         let due = due.map(|job| job.due.max(self.held_until));
         due.chain([self.held_until]).filter(|at| *at > now).min()
     }

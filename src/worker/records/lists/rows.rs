@@ -4,12 +4,16 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::pages::Fresh;
+use super::{
+    comparing::{Suspect, difference},
+    pages::Fresh,
+    topic::{Holds, View, digest},
+};
 use crate::{
     enrich::{Batch, Cause, Change, Desk, Entry, Event, Parked, Source, Subject, Wanted},
     model::{
-        CompanyId, Comparison, Epoch, Key, List, Origin, Rank, RecordId, Run, RunKind, SequenceVersion,
-        Stamp, Value, Version,
+        CompanyId, Comparison, Difference, Epoch, Key, List, Origin, Rank, RecordId, Run, RunKind,
+        SequenceVersion, Stamp, Value, Version,
     },
     pipeline::{Failure, Original, Stage},
     worker::plugins,
@@ -28,6 +32,10 @@ pub(super) struct Context<'a> {
     pub(super) now: i64,
     /// What waits already.
     pub(super) desk: &'a Desk,
+    /// What the topic holds, for who compares.
+    pub(super) view: Option<&'a View>,
+    /// Rows that may be looked at again.
+    pub(super) room: usize,
 }
 
 /// What became of the rows of a page.
@@ -35,8 +43,12 @@ pub(super) struct Context<'a> {
 pub(super) struct Tally {
     pub(super) rows: u64,
     pub(super) published: u64,
-    /// By kind, for who compares.
-    pub(super) differences: HashMap<&'static str, u64>,
+    /// Rows that seem to differ, for who compares.
+    pub(super) suspects: Vec<(Key, Suspect)>,
+    /// What differs for sure, and what of it is mended.
+    pub(super) differences: Vec<(Difference, bool)>,
+    /// Rows whose content was compared.
+    pub(super) contents: u64,
     /// Rows that nobody can compare.
     pub(super) unusable: u64,
     /// Records that are to be read by id.
@@ -51,7 +63,7 @@ pub(super) struct Tally {
 pub(super) struct Compared(HashMap<Key, Stamp>);
 
 /// How what guards a key is found.
-type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugins::Failure> + 'a;
+pub(super) type Stored<'a> = dyn Fn(&Key) -> Result<Option<Stamp>, plugins::Failure> + 'a;
 
 impl Compared {
     /// After what is in the batch.
@@ -63,7 +75,12 @@ impl Compared {
         Self(stamps.collect())
     }
 
-    fn stored(&self, key: &Key, stored: &Stored<'_>) -> Result<Option<Stamp>, plugins::Failure> {
+    /// What guards a key from now on.
+    pub(super) fn put(&mut self, key: Key, stamp: Stamp) {
+        self.0.insert(key, stamp);
+    }
+
+    pub(super) fn stored(&self, key: &Key, stored: &Stored<'_>) -> Result<Option<Stamp>, plugins::Failure> {
         match self.0.get(key) {
             Some(stamp) => Ok(Some(stamp.clone())),
             None => stored(key),
@@ -118,11 +135,10 @@ impl Compared {
         tally: &mut Tally,
     ) -> Result<(), plugins::Failure> {
         let is_compared = context.run.kind == RunKind::Verify;
-        let differs = |tally: &mut Tally, kind| *tally.differences.entry(kind).or_default() += 1;
         let Ok(Some(version)) = row.value.version() else {
             tally.unusable += 1;
             if is_compared {
-                differs(tally, "unversioned");
+                tally.differences.push((Difference::Unversioned, false));
             } else {
                 batch.entries.push(unversioned(context, row));
             }
@@ -133,15 +149,7 @@ impl Compared {
         let epoch = before.as_ref().map_or(Epoch::default(), |before| before.epoch);
         let stamp = Stamp { epoch, version, rank: Rank::List, deleted: false };
         let comparison = stamp.against(before.as_ref());
-        if is_compared {
-            match comparison {
-                Comparison::First => differs(tally, "missing"),
-                Comparison::Newer | Comparison::HigherRank => differs(tally, "behind"),
-                Comparison::Older => differs(tally, "ahead"),
-                Comparison::BehindDelete => differs(tally, "deleted"),
-                Comparison::Incomparable => differs(tally, "incomparable"),
-                Comparison::Same => {}
-            }
+        if is_compared && !tally.compare(context, row, &stamp, before.as_ref()) {
             return Ok(());
         }
         if (comparison.publishes() || comparison == Comparison::Same)
@@ -162,16 +170,7 @@ impl Compared {
                 }
             }
             comparison if comparison.publishes() => {
-                let event = Arc::new(source(context, row));
-                let size = row.raw.len();
-                let change = Change::Publish {
-                    value: Box::new(row.value.clone()),
-                    stamp: stamp.clone(),
-                    size,
-                    over: None,
-                };
-                let entry = Entry::new(subject(context.list, &row.value), event, vec![change], Vec::new());
-                batch.entries.push(entry);
+                batch.entries.push(entry_of_row(context, row, stamp.clone()));
                 self.0.insert(key, stamp);
                 tally.published += 1;
             }
@@ -189,6 +188,44 @@ impl Compared {
         }
         Ok(())
     }
+}
+
+impl Tally {
+    /// Takes down how a row differs. Whether it is to be written: not before it was looked at again, unless there are too many.
+    fn compare(&mut self, context: Context<'_>, row: &Fresh, stamp: &Stamp, before: Option<&Stamp>) -> bool {
+        let holds = context.view.map_or(Holds::Unknown, |view| view.get(&row.key));
+        let digest = (!context.is_thin).then(|| digest(&row.value));
+        let is_content = digest.is_some() && holds != Holds::Unknown;
+        let Some(kind) = difference(stamp, digest, before, holds) else {
+            self.contents += u64::from(is_content);
+            return false;
+        };
+        if self.suspects.len() < context.room {
+            self.contents += u64::from(is_content);
+            let subject = subject(context.list, &row.value);
+            let kept = subject.is_none().then(|| Box::new(row.clone()));
+            let stamp = stamp.clone();
+            let suspect = Suspect { kind, stamp, digest, subject, row: kept, stored: None, written_at: None };
+            self.suspects.push((row.key.clone(), suspect));
+            return false;
+        }
+        let comparison = stamp.against(before);
+        if comparison == Comparison::Same {
+            // The topic may have it by now: nothing is said of it.
+            return false;
+        }
+        let mends = context.run.repair && comparison.publishes();
+        self.differences.push((kind, mends));
+        mends
+    }
+}
+
+/// What an entry of a row writes.
+pub(super) fn entry_of_row(context: Context<'_>, row: &Fresh, stamp: Stamp) -> Entry {
+    let (value, size) = (Box::new(row.value.clone()), row.raw.len());
+    let change = Change::Publish { value, stamp, size, over: None };
+    let event = Arc::new(source(context, row));
+    Entry::new(subject(context.list, &row.value), event, vec![change], Vec::new())
 }
 
 /// What an entry of a record that was read by id writes, if it can be used.
@@ -213,6 +250,7 @@ pub(super) fn entry_of_record(run: &Run, subject: &Subject, json: &Bytes) -> Opt
 
 fn origin(run: &Run) -> Origin {
     match run.kind {
+        RunKind::Verify if run.repair => Origin::Repair,
         RunKind::Repair => Origin::Repair,
         RunKind::Snapshot | RunKind::Verify => Origin::Snapshot,
     }
@@ -306,11 +344,15 @@ mod tests {
         Desk::new(crate::enrich::rules())
     }
 
+    fn context<'a>(run: &'a Run, is_thin: bool, desk: &'a Desk) -> Context<'a> {
+        Context { run, list: List::Customers, is_thin, now: 7, desk, view: None, room: 1 }
+    }
+
     /// What is stored of record `a`, and what becomes of a row of it.
     fn add(kind: RunKind, is_thin: bool, stored: Option<&Stamp>, rows: &[Fresh]) -> (Batch, Tally) {
         let (run, mut batch) = (run(kind), Batch::default());
         let desk = desk();
-        let context = Context { run: &run, list: List::Customers, is_thin, now: 7, desk: &desk };
+        let context = context(&run, is_thin, &desk);
         let stored = |_: &Key| Ok(stored.cloned());
         let tally = Compared::new(&batch).add_rows(&mut batch, context, rows.iter(), &stored).unwrap();
         (batch, tally)
@@ -357,7 +399,7 @@ mod tests {
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
         batch.entries.push(entry_of_record(&run, &subject, &json).unwrap());
         let desk = desk();
-        let context = Context { run: &run, list: List::Customers, is_thin: false, now: 7, desk: &desk };
+        let context = context(&run, false, &desk);
         let none = |_: &Key| Ok(None);
 
         let rows = [row("a", r#""8""#), row("a", r#""9""#), row("a", r#""10""#)];
@@ -377,20 +419,38 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_writes_nothing_and_tells_what_differs() {
+    fn a_comparison_writes_nothing_and_keeps_what_seems_to_differ() {
+        use Difference::{Ahead, Behind, Deleted, Missing};
         let table = [
-            (None, Some("missing")),
-            (Some(stamp("8", Rank::ById, false)), Some("behind")),
+            (None, Some(Missing)),
+            (Some(stamp("8", Rank::ById, false)), Some(Behind)),
             (Some(stamp("9", Rank::ById, false)), None),
-            (Some(stamp("10", Rank::ById, false)), Some("ahead")),
-            (Some(stamp("9", Rank::ById, true)), Some("deleted")),
+            (Some(stamp("10", Rank::ById, false)), Some(Ahead)),
+            (Some(stamp("9", Rank::ById, true)), Some(Deleted)),
         ];
         for (stored, kind) in table {
             let (batch, tally) = add(RunKind::Verify, false, stored.as_ref(), &[row("a", r#""9""#)]);
 
-            assert!(batch.is_empty());
-            assert_eq!(tally.differences.keys().copied().next(), kind, "{stored:?}");
+            assert!(batch.is_empty() && tally.differences.is_empty());
+            assert_eq!(tally.suspects.first().map(|(_, suspect)| suspect.kind), kind, "{stored:?}");
         }
+    }
+
+    #[test]
+    fn what_is_too_much_to_be_looked_at_again_is_counted_at_once_and_mended_if_that_is_wanted() {
+        let rows = [row("a", r#""9""#), row("b", r#""9""#)];
+        let (batch, tally) = add(RunKind::Verify, false, None, &rows);
+        assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, false)][..]));
+        assert!(batch.is_empty());
+
+        let (run, mut batch) = (Run { repair: true, ..run(RunKind::Verify) }, Batch::default());
+        let (desk, none) = (desk(), |_: &Key| Ok(None));
+        let mut compared = Compared::new(&batch);
+        let tally = compared.add_rows(&mut batch, context(&run, false, &desk), rows.iter(), &none).unwrap();
+
+        assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, true)][..]));
+        assert_eq!((tally.published, batch.entries.len()), (1, 1));
+        assert_eq!(batch.entries[0].event.origin, Origin::Repair);
     }
 
     #[test]

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Active, Ended, FORGOTTEN_AT_ONCE, Lists, NAMED, Part, Written,
+    Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
+    comparing::{Comparing, Finding, Looked},
     rows::{self, Compared},
+    topic::Holds,
 };
 use crate::{
     config::connector::Rows,
     enrich::{Batch, Desk},
     fence::Shelf,
     metrics,
-    model::{CompanyId, Key, List, Progress, RunId, RunKind, ShardState, Stamp},
+    model::{CompanyId, Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp},
     worker::{
         plugins::Failure,
-        records::{state, taking::unreadable},
+        records::{micros, state, taking::unreadable},
     },
 };
 
@@ -101,12 +103,43 @@ impl Lists {
                 let asked_at = run.requested_at;
                 batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // With its certificate, and not before: it must not be counted twice.
-                let Ended { lists, certified, vanished } = *ended;
+                let Ended { lists, certified, vanished, unread } = *ended;
                 active.progress.ended += lists;
                 active.progress.certified += certified;
                 active.progress.vanished += vanished;
-                if run.kind == RunKind::Verify && vanished > 0 {
-                    *active.progress.differences.entry("unlisted".to_owned()).or_default() += vanished;
+                active.progress.unread += unread;
+                if run.kind == RunKind::Verify {
+                    Difference::Vanished.count(&mut active.progress.differences, vanished);
+                }
+            }
+            Written::Found(suspects) => {
+                let Some(list) = part.job.and_then(|number| self.jobs.get(&number)?.list()) else {
+                    return Ok(());
+                };
+                let context =
+                    rows::Context { run: &run, list, is_thin: false, now, desk, view: None, room: 0 };
+                let before = batch.entries.len();
+                for suspect in suspects {
+                    compared.add_found(batch, context, suspect, &stored)?.count(&mut active.progress);
+                }
+                active.progress.published += (batch.entries.len() - before) as u64;
+            }
+            Written::Looked(looked) => {
+                let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
+                let (subject, answer) = &**looked;
+                let view = job.list().and_then(|list| self.views.get(&(run.id.clone(), list)));
+                let holds = view.map_or(Holds::Unknown, |view| view.get(&subject.key()));
+                let Some(comparing) = &mut job.comparing else { return Ok(()) };
+                let may_wait = comparing.may_wait(micros(self.shared.source.enrich.park_after), now);
+                let suspect = comparing.suspect(&subject.key());
+                let looked = Looked { suspect, subject, answer, holds, may_wait };
+                let before = batch.entries.len();
+                let found = compared.add_looked(batch, &run, &looked, &stored)?;
+                found.count(&mut active.progress);
+                active.progress.published += (batch.entries.len() - before) as u64;
+                if let (Finding::Again, Stage::Missing(missing)) = (found, &mut job.stage) {
+                    missing.waiting.push_back((subject.company.clone(), subject.id.clone(), 1));
+                    job.due = now.saturating_add(LOOK);
                 }
             }
             Written::Page { fetched, mark, shown: compared_before } => {
@@ -123,7 +156,10 @@ impl Lists {
                 };
                 let is_own =
                     |key: &Key| !collection.list.spans_companies() || self.shared.shard_of(key) == self.shard;
-                let context = rows::Context { run: &run, list: collection.list, is_thin, now, desk };
+                let view = self.views.get(&(run.id.clone(), collection.list));
+                let room = job.comparing.as_ref().map_or(0, Comparing::room);
+                let context =
+                    rows::Context { run: &run, list: collection.list, is_thin, now, desk, view, room };
                 let own = fetched.rows.iter().filter(|row| is_own(&row.key));
                 if collection.list == List::Companies {
                     let ids = own.clone().filter_map(|row| row.value.record_id());
@@ -136,8 +172,13 @@ impl Lists {
                 active.progress.pages += 1;
                 active.progress.rows += tally.rows;
                 active.progress.published += tally.published;
-                for (kind, count) in tally.differences {
-                    *active.progress.differences.entry(kind.to_owned()).or_default() += count;
+                active.progress.contents += tally.contents;
+                for (kind, is_mended) in tally.differences {
+                    let progress = &mut active.progress;
+                    kind.count(if is_mended { &mut progress.repaired } else { &mut progress.differences }, 1);
+                }
+                if let Some(comparing) = &mut job.comparing {
+                    comparing.add(tally.suspects);
                 }
                 metrics::list_rows(collection.list.name(), tally.rows);
                 job.asked_for.extend(tally.parked.iter().map(|parked| parked.subject.clone()));

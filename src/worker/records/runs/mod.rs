@@ -165,6 +165,8 @@ impl Follower {
             companies: None,
             known: BTreeSet::new(),
             incremental: false,
+            sample: None,
+            repair: false,
             requested_by: by.to_owned(),
             requested_at: now(),
         };
@@ -211,13 +213,7 @@ impl Follower {
 
     /// Forgets the oldest of many runs that are over.
     async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
-        let mut over: Vec<&Run> =
-            runs.runs.values().filter(|run| runs.standing(&run.id, shards).state.is_over()).collect();
-        over.sort_by_key(|run| run.requested_at);
-        // The initial one says that there was one.
-        over.retain(|run| run.id.as_str() != "initial");
-        let surplus = over.len().saturating_sub(KEPT);
-        for run in over.into_iter().take(surplus) {
+        for run in surplus(runs, shards) {
             for shard in 0..shards {
                 self.handle.put(&Progress::key_of(shard, &run.connector, &run.id), None).await?;
             }
@@ -226,6 +222,21 @@ impl Follower {
         }
         Ok(())
     }
+}
+
+/// The oldest of many runs that are over.
+fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
+    let stands = |run: &Run| runs.standing(&run.id, shards);
+    let mut over: Vec<&Run> = runs.runs.values().filter(|run| stands(run).state.is_over()).collect();
+    // The last verification is what its metric shows.
+    let verified = over.iter().filter(|run| run.kind == RunKind::Verify);
+    let verified = verified.filter(|run| stands(run).state == State::Ended);
+    let last = verified.max_by_key(|run| stands(run).ended_at).map(|run| run.id.clone());
+    // The initial one says that there was one.
+    over.retain(|run| run.id.as_str() != "initial" && Some(&run.id) != last.as_ref());
+    over.sort_by_key(|run| run.requested_at);
+    over.truncate(over.len().saturating_sub(KEPT));
+    over
 }
 
 /// Runs that are not over, the oldest first.
@@ -320,6 +331,8 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
             companies,
             known,
             incremental: false,
+            sample: None,
+            repair: false,
             requested_by: format!("gap {}", gap.id()),
             requested_at: now(),
         }));

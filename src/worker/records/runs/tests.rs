@@ -47,6 +47,10 @@ fn over(runs: &mut Runs, run: Run, certified: bool) {
             published: 0,
             vanished: 0,
             differences: BTreeMap::new(),
+            repaired: BTreeMap::new(),
+            contents: 0,
+            disabled: 0,
+            unread: 0,
             current: Vec::new(),
             started_at: run.requested_at,
             updated_at: run.requested_at,
@@ -152,4 +156,23 @@ fn payroll_is_read_since_the_last_run_that_was_certified_less_a_day() {
 
     assert_eq!(payroll_filter(&runs, &wanted, 2, &source()).as_deref(), Some("lastUpdate gt 1970-01-10"));
     assert_eq!(payroll_filter(&runs, &run("full", 30 * day, false), 2, &source()), None);
+}
+
+#[test]
+fn of_many_runs_the_oldest_are_forgotten_but_the_first_and_the_last_verification_are_not() {
+    let (one, repair) = gap(CUSTOMERS);
+    let plain = asked(&one, &repair, &Runs::default());
+    let run =
+        |id: &str, at, kind| Run { id: RunId::new(id).unwrap(), kind, requested_at: at, ..plain.clone() };
+    let mut runs = Runs::default();
+    over(&mut runs, run("initial", 1, RunKind::Snapshot), true);
+    over(&mut runs, run("verified", 2, RunKind::Verify), true);
+    over(&mut runs, run("verified-before", 1, RunKind::Verify), true);
+    for number in 0..KEPT as i64 {
+        over(&mut runs, run(&format!("later-{number}"), 10 + number, RunKind::Snapshot), true);
+    }
+
+    let forgotten: Vec<&str> = surplus(&runs, 2).into_iter().map(|run| run.id.as_str()).collect();
+
+    assert_eq!(forgotten, ["verified-before"]);
 }

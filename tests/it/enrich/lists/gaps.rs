@@ -7,7 +7,7 @@ use tributary::model::{AccountingResource, Gap, GapCause, GapState, List, Moment
 use tributary::simulator::catalog::Resource;
 use tributary::simulator::world::Place;
 
-use super::super::scene::{HOOKS, Options, Scene};
+use super::super::scene::{HOOKS, Options, RECORDS, Scene};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
@@ -37,15 +37,19 @@ async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_
     scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
     let before = scene.evidence().await?;
     for (resource, opened) in [(AccountingResource::Customers, 1), (AccountingResource::Journals, 2)] {
-        tell(&scene, resource, from, opened).await?;
+        tell(&scene, HOOKS, resource, from, opened).await?;
     }
+    // One that was found while records were read.
+    tell(&scene, RECORDS, AccountingResource::Customers, from, 3).await?;
     scene
         .until("both gaps looked after", async || {
-            Ok(states(&scene).await?.values().all(|state| state != "open"))
+            let (heard, read) = (states(&scene, HOOKS, 2).await?, states(&scene, RECORDS, 1).await?);
+            Ok(heard.values().chain(read.values()).all(|state| state != "open"))
         })
         .await?;
 
-    let states = states(&scene).await?;
+    let own = states(&scene, RECORDS, 1).await?;
+    let states = states(&scene, HOOKS, 2).await?;
     let customers =
         scene.certificates().await?.into_values().filter(|one| one.list == List::Customers.name());
     let customers: Vec<_> = customers.collect();
@@ -62,6 +66,7 @@ async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_
     let state = |state: GapState| state.name().to_owned();
     let expected = [("customers", GapState::Closed), ("journals", GapState::RepairedKnown)];
     let expected = expected.map(|(of, is)| (format!("accounting/{of}"), state(is)));
+    assert_eq!(own, BTreeMap::from([expected[0].clone()]), "a connector shows its own gaps and no others");
     assert_eq!(states, expected.into());
     assert!(customers.len() == 3 && customers.iter().all(|one| one.certified), "{customers:?}");
     verdict.assert_sound();
@@ -78,10 +83,16 @@ async fn a_gap_is_closed_by_a_proved_list_and_where_there_is_none_what_is_known_
 }
 
 /// Says that deliveries may be missing, as who watches subscriptions does.
-async fn tell(scene: &Scene, resource: AccountingResource, from: i64, opened: i64) -> Result<()> {
+async fn tell(
+    scene: &Scene,
+    connector: &str,
+    resource: AccountingResource,
+    from: i64,
+    opened: i64,
+) -> Result<()> {
     let now = Moment::now().micros();
     let gap = Gap {
-        connector: HOOKS.to_owned(),
+        connector: connector.to_owned(),
         cause: GapCause::Lost,
         target: Some(Target::Accounting(resource)),
         company: None,
@@ -97,12 +108,16 @@ async fn tell(scene: &Scene, resource: AccountingResource, from: i64, opened: i6
     scene.put(&repair.key(), &json!(repair)).await
 }
 
-/// How each gap stands, by what it is of.
-async fn states(scene: &Scene) -> Result<BTreeMap<String, String>> {
+/// How each gap of a connector stands, by what it is of; there must be so many.
+async fn states(scene: &Scene, connector: &str, count: usize) -> Result<BTreeMap<String, String>> {
     let (status, answer) =
-        scene.stage.ask(0, "GET", &format!("/connectors/{HOOKS}/gaps?all=true"), None).await?;
+        scene.stage.ask(0, "GET", &format!("/connectors/{connector}/gaps?all=true"), None).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let gaps = answer.as_array().into_iter().flatten();
     let found: BTreeMap<_, _> = gaps.map(|gap| (text(&gap["target"]), text(&gap["state"]))).collect();
-    if status == 200 && found.len() == 2 { Ok(found) } else { Err(Error(format!("gaps: {status} {answer}"))) }
+    if status == 200 && found.len() == count {
+        Ok(found)
+    } else {
+        Err(Error(format!("gaps: {status} {answer}")))
+    }
 }

@@ -102,6 +102,8 @@ impl Scene {
             companies: None,
             known: BTreeSet::new(),
             incremental: false,
+            sample: None,
+            repair: false,
             requested_by: "test".to_owned(),
             requested_at: Moment::now().micros(),
         };

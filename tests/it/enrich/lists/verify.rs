@@ -1,20 +1,25 @@
-//! Topics that are compared with their lists: what differs is counted and left as it is.
+//! Topics that are compared with their lists: what differs is counted once, and mended where that is wanted.
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-use tributary::model::RunKind;
+use serde_json::{Value, json};
+use tributary::model::{AccountingResource, Difference, Topic};
 use tributary::simulator::catalog::{Kind, Resource};
+use tributary::simulator::knobs::DisabledShows;
 
-use super::super::scene::{Options, Scene};
-use super::{LISTED, LISTS, sum};
-use crate::support::{Result, Shared};
+use super::super::evidence;
+use super::super::scene::{Options, RECORDS, Scene};
+use super::{LISTED, sum};
+use crate::support::{Error, Result, Shared};
 
 crate::tests! {
-    real what_differs_between_lists_and_topics_is_counted_and_only_a_snapshot_mends_it within 240;
+    real what_differs_between_lists_and_topics_is_counted_once_and_mended_on_request within 240;
 }
 
-async fn what_differs_between_lists_and_topics_is_counted_and_only_a_snapshot_mends_it(
+/// Rows of a sample.
+const SAMPLE: u64 = 4;
+
+async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_request(
     shared: &'static Shared,
 ) -> Result<()> {
     let options = Options {
@@ -35,8 +40,11 @@ async fn what_differs_between_lists_and_topics_is_counted_and_only_a_snapshot_me
     let before = scene.evidence().await?.lines;
     let certificates = scene.certificates().await?;
 
-    let healthy = scene.run("healthy", RunKind::Verify, &LISTS).await?;
-    assert_eq!(differences(&healthy), BTreeMap::new());
+    let healthy = scene.verify("healthy", json!({})).await?;
+
+    assert_eq!(counts(&healthy, "differences"), BTreeMap::new());
+    assert_eq!(sum(&healthy, "contents"), sum(&healthy, "rows"), "every row is compared in full");
+    scene.assert_measured(&[]).await?;
 
     // Nobody hears of these.
     scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
@@ -52,38 +60,115 @@ async fn what_differs_between_lists_and_topics_is_counted_and_only_a_snapshot_me
     }
     scene.settle().await?;
     scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
-    let sick = scene.run("sick", RunKind::Verify, &LISTS).await?;
+    let expected: BTreeMap<_, _> =
+        [("behind".to_owned(), changed.len() as u64), ("missing".to_owned(), 2)].into();
 
-    let expected = [("behind".to_owned(), changed.len() as u64), ("missing".to_owned(), 2)];
-    assert_eq!(differences(&sick), expected.into(), "{sick:#?}");
+    let sick = scene.verify("sick", json!({})).await?;
+    let sampled = scene.verify("sampled", json!({ "sample": SAMPLE })).await?;
+
+    assert_eq!(counts(&sick, "differences"), expected, "{sick:#?}");
+    let found = counts(&sampled, "differences");
+    assert!(found.iter().all(|(kind, count)| *count <= expected[kind]), "{found:?}");
+    let lists = sum(&sampled, "lists");
+    assert!((lists..=lists * SAMPLE).contains(&sum(&sampled, "rows")), "{sampled:#?}");
+    assert_eq!((sum(&sampled, "certified"), sum(&sampled, "unread")), (0, 0), "a sample proves nothing");
     assert_eq!(
-        (sum(&sick, "published"), scene.evidence().await?.lines),
+        (sum(&sick, "published") + sum(&sampled, "published"), scene.evidence().await?.lines),
         (0, before),
         "comparing has written"
     );
     assert_eq!(scene.certificates().await?, certificates, "comparing proves nothing of what is published");
 
-    let mended = scene.run("mended", RunKind::Snapshot, &LISTS).await?;
-    let well = scene.run("well", RunKind::Verify, &LISTS).await?;
+    let mended = scene.verify("mended", json!({ "repair": true })).await?;
+    // From now on the list does not show what is disabled.
+    scene.provider().turn(|knobs| knobs.reads.disabled = DisabledShows::ById);
+    let well = scene.verify("well", json!({})).await?;
     scene.quiesce().await?;
-    let verdict = scene.verdict().await?;
+    let evidence = scene.evidence().await?;
+    let verdict = super::super::checker::check(&evidence);
 
     println!(
-        "lists, verify: {:?} of {} rows, then {:?}; {verdict}",
-        differences(&sick),
+        "lists, verify: {:?} of {} rows, {found:?} of {} in a sample; {verdict}",
+        counts(&sick, "differences"),
         sum(&sick, "rows"),
-        differences(&well)
+        sum(&sampled, "rows")
     );
-    assert_eq!(sum(&mended, "published"), changed.len() as u64 + 2);
-    assert_eq!(differences(&well), BTreeMap::new());
+    assert_eq!(counts(&mended, "repaired"), expected, "{mended:#?}");
+    assert_eq!(
+        (counts(&mended, "differences"), sum(&mended, "published")),
+        (BTreeMap::new(), changed.len() as u64 + 2)
+    );
+    assert_eq!(evidence.last()[&scene.name(changed[0])].origin, "repair");
+    assert_eq!((counts(&well, "differences"), sum(&well, "disabled")), (BTreeMap::new(), 1), "{well:#?}");
     verdict.assert_sound();
-    Ok(())
+
+    // Somebody else writes to the topic: the fence knows nothing of it.
+    scene.spoil_topic().await?;
+    let spoilt = scene.verify("spoilt", json!({})).await?;
+    scene.assert_measured(&[(Difference::Content, 1.0)]).await?;
+    let again = scene.verify("again", json!({ "repair": true })).await?;
+    let clean = scene.verify("clean", json!({})).await?;
+
+    let one = BTreeMap::from([("content".to_owned(), 1)]);
+    assert_eq!((counts(&spoilt, "differences"), counts(&again, "repaired")), (one.clone(), one));
+    assert_eq!(
+        (counts(&again, "differences"), counts(&clean, "differences")),
+        (BTreeMap::new(), BTreeMap::new())
+    );
+    scene.assert_measured(&[]).await
+}
+
+impl Scene {
+    /// A verification of all that is configured, asked for by REST, to its end.
+    async fn verify(&self, id: &str, more: Value) -> Result<Vec<Value>> {
+        let mut body = json!({ "id": id, "kind": "verify" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let path = format!("/connectors/{RECORDS}/snapshots");
+        let (status, answer) = self.stage.ask(0, "POST", &path, Some(&body)).await?;
+        if status != 202 {
+            return Err(Error(format!("verify: {status} {answer}")));
+        }
+        self.until_over(id).await
+    }
+
+    /// Puts one customer's record under the key of another.
+    async fn spoil_topic(&self) -> Result<()> {
+        let topic = self.topic(Topic::AccountingRecords(AccountingResource::Customers));
+        let records = evidence::read(self, &topic).await?;
+        let [one, other] = [&records[0], &records[1]];
+        let (key, value) = (one.key.clone().unwrap(), other.value.clone().unwrap());
+        assert_ne!(Some(&key), other.key.as_ref());
+        self.produce(&topic, one.partition, &key, &value).await?;
+        Ok(())
+    }
+
+    /// Every kind has a series, and those that are not 0 are these.
+    async fn assert_measured(&self, found: &[(Difference, f64)]) -> Result<()> {
+        let expected: BTreeMap<String, f64> = Difference::ALL
+            .into_iter()
+            .map(|kind| {
+                let count = found.iter().find(|(one, _)| *one == kind).map_or(0.0, |(_, count)| *count);
+                (kind.name().to_owned(), count)
+            })
+            .collect();
+        let mut measured = BTreeMap::new();
+        let shown = self
+            .until("measured", async || {
+                let all = self.stage.metric(0, "tributary_reconcile_mismatch_records").await?;
+                let kind =
+                    |labels: &str| labels.split("kind=\"").nth(1)?.split('"').next().map(str::to_owned);
+                measured = all.iter().filter_map(|(labels, count)| Some((kind(labels)?, *count))).collect();
+                Ok(measured == expected)
+            })
+            .await;
+        shown.map_err(|error| Error(format!("{error}: {measured:?}")))
+    }
 }
 
 /// By kind, of all shards together.
-fn differences(progress: &[Value]) -> BTreeMap<String, u64> {
+fn counts(progress: &[Value], member: &str) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
-    for (kind, count) in progress.iter().filter_map(|one| one["differences"].as_object()).flatten() {
+    for (kind, count) in progress.iter().filter_map(|one| one[member].as_object()).flatten() {
         *found.entry(kind.clone()).or_default() += count.as_u64().unwrap();
     }
     found
