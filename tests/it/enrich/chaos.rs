@@ -26,8 +26,8 @@ use crate::support::{Error, Result, breakable, cycles};
 const CYCLES: u32 = 3;
 /// Changes a second.
 const RATE: f64 = if cfg!(debug_assertions) { 20.0 } else { 100.0 };
-/// Of a long run the last snapshots are waited for; long before, those that are over are forgotten.
-const REMEMBERED: u32 = 20;
+/// What snapshots read.
+const LISTS: [List; 2] = [List::Customers, List::Accounts];
 /// Changes that are told badly before something dies: what a second and a half brings.
 const BADLY: u64 = (1.5 * RATE) as u64;
 
@@ -71,7 +71,7 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
         resources: &[Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons],
         // As short as the broker allows, so that others soon take over.
         properties: &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")],
-        settings: &[("snapshot.lists", "customers,accounts"), ("page.size", "5")],
+        settings: &[("snapshot.lists", "customers,accounts"), ("page.size", "20")],
     };
     let mut scene = Scene::start(ground, "enrich-chaos", options, |settings| {
         settings.world.companies = 8;
@@ -80,7 +80,7 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
     .await?;
     scene.warm().await?;
 
-    let (mut changes, mut planned) = (0, Vec::new());
+    let (mut changes, mut snapshots, mut planned) = (0, 0, Vec::new());
     for cycle in 0..cycles(CYCLES) {
         if planned.is_empty() {
             planned = disasters(&mut dice);
@@ -111,16 +111,14 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
     }
     scene.calm();
-    for cycle in cycles(CYCLES).saturating_sub(REMEMBERED)..cycles(CYCLES) {
-        scene.until_over(&run(cycle)).await?;
-    }
+    scene.until_over(&run(snapshots - 1)).await?;
     let gaps = until_looked_after(&scene).await?;
     let lost = scene.make_up_for_lost();
     scene.quiesce().await?;
     let verdict = scene.verdict().await?;
 
     println!(
-        "enrich, chaos: seed {seed}, {} disasters in {:.0?}, as many snapshots, {changes} changes, {lost} records told of again, \
+        "enrich, chaos: seed {seed}, {} disasters in {:.0?}, {snapshots} snapshots, {changes} changes, {lost} records told of again, \
          gaps {gaps:?}; {verdict}",
         cycles(CYCLES),
         began.elapsed()
@@ -131,9 +129,9 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
     Ok(())
 }
 
-/// The snapshot of a cycle.
-fn run(cycle: u32) -> String {
-    format!("chaos-{cycle}")
+/// A snapshot.
+fn run(number: u32) -> String {
+    format!("chaos-{number}")
 }
 
 /// The provider disables one of the subscriptions.

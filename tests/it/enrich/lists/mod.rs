@@ -69,9 +69,14 @@ impl Scene {
         Ok(found)
     }
 
+    /// Whether a run is over in every shard.
+    pub(super) async fn is_over(&self, run: &str) -> Result<bool> {
+        let last = self.progress(run).await?;
+        Ok(last.len() == PARTITIONS as usize && last.values().all(is_over))
+    }
+
     /// Waits until a run is over in every shard; what they say of it.
     pub(super) async fn until_over(&self, run: &str) -> Result<Vec<Value>> {
-        let is_over = |one: &Value| one["state"] == "ended" || one["state"] == "stopped";
         let what = format!("run {run} over");
         let mut last = BTreeMap::new();
         self.until(&what, async || {
@@ -182,6 +187,11 @@ impl Scene {
         let company = Some(self.provider().world().company_id(company));
         Target { method: Some("GET".to_owned()), company, ..Target::default() }
     }
+}
+
+/// Whether a shard is done with a run.
+fn is_over(progress: &Value) -> bool {
+    progress["state"] == "ended" || progress["state"] == "stopped"
 }
 
 /// Pages of a list, whosever.
