@@ -2,12 +2,15 @@
 
 use std::io::{self, Write};
 
-/// A head and its rows.
+/// A head and its rows, or that there are none.
 pub(super) fn columns<const N: usize>(
     head: [String; N],
     rows: Vec<[String; N]>,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    if rows.is_empty() {
+        return writeln!(out, "none");
+    }
     let width = |column: usize| {
         let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
         cells.max().unwrap_or_default()
@@ -37,6 +40,15 @@ pub(super) fn harmless(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_there_is_nothing_to_list_there_is_no_head() {
+        let mut out = Vec::new();
+
+        columns(["A".to_owned()], Vec::new(), &mut out).unwrap();
+
+        assert_eq!(out, b"none\n");
+    }
 
     #[test]
     fn control_characters_are_written_out_and_letters_are_not() {

@@ -32,6 +32,7 @@ mod api;
 #[cfg(feature = "simulator")]
 mod auth;
 mod cli;
+mod cli_help;
 mod cli_snapshots;
 mod cli_subscriptions;
 #[cfg(feature = "simulator")]
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "simulator")]
         api::tests(),
         cli::tests(),
+        cli_help::tests(),
         cli_snapshots::tests(),
         cli_subscriptions::tests(),
         #[cfg(feature = "simulator")]
