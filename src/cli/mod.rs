@@ -16,6 +16,7 @@ mod descriptors;
 mod drift;
 mod examples;
 mod gaps;
+mod live;
 mod load;
 mod meant;
 mod remedy;
@@ -222,7 +223,8 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             let filter = load::log_filter(&environment)?
                 .unwrap_or_else(|| "error,librdkafka=off,rdkafka=off".to_owned());
             let logs = telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
-            block_on(async |metrics| demo::run(&options, logs, metrics, out).await)
+            let terminal = demo::Terminal::of(&environment);
+            block_on(async |metrics| demo::run(&options, logs, metrics, &terminal, out).await)
         }
         Command::Run(RunOptions { files, adopt }) => {
             let with_test_source = with_test_source(&environment);
