@@ -1,14 +1,16 @@
-# The worker in a small image. `docker build -t tributary .`
+# The worker in a small image. `docker build -t tributary --build-arg COMMIT=$(git rev-parse --short=12 HEAD) .`
 FROM rust:1.95-bookworm AS build
 # g++, make and perl build librdkafka and its OpenSSL; the rust image has the compilers already.
 RUN apt-get update && apt-get install -y --no-install-recommends g++ make perl && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY Cargo.toml Cargo.lock ./
+COPY Cargo.toml Cargo.lock build.rs ./
 COPY src src
 COPY schemas schemas
 COPY benches benches
 COPY tests tests
-RUN cargo build --release --locked --bin tributary
+# For `tributary --version`; the repository itself is not in here.
+ARG COMMIT=
+RUN TRIBUTARY_COMMIT=$COMMIT cargo build --release --locked --bin tributary
 
 FROM debian:bookworm-slim
 # Certificates to trust: the schema registry and the provider are reached over TLS.

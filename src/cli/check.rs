@@ -13,7 +13,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Failure, load::Loaded, outside, schemas};
+use clap::Args;
+use serde_json::json;
+
+use super::{Failure, Files, client::Format, load::Loaded, outside, schemas};
 use crate::{
     avro::Registry,
     config,
@@ -33,14 +36,23 @@ use crate::{
 /// How long reading the config topic may take: it is small, but a writer that died may hold its end back for a while.
 const READ_LIMIT: Duration = Duration::from_secs(75);
 
+#[derive(Args)]
+pub(super) struct Options {
+    #[command(flatten)]
+    pub(super) files: Files,
+    #[command(flatten)]
+    format: Format,
+}
+
 /// Writes a line for each thing looked at; fails if one of them would keep the worker from starting.
 /// `with_test_source` is whether a start would have that class.
 pub(super) async fn run(
+    options: &Options,
     loaded: &Loaded,
     with_test_source: bool,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let mut report = Report { out, failed: 0 };
+    let mut report = Report { out, is_json: options.format.is_json(), failed: 0 };
     look_at_everything(loaded, with_test_source, &mut report).await.map_err(outside)?;
     let unseen =
         "rights to write, to use transactional ids and to join the group; whether the clock is ahead";
@@ -246,11 +258,17 @@ fn innermost_mount(mounts: &str, path: &Path) -> Option<String> {
 
 struct Report<'a, W> {
     out: &'a mut W,
+    /// One object a line.
+    is_json: bool,
     failed: usize,
 }
 
 impl<W: Write> Report<'_, W> {
     fn line(&mut self, verdict: &str, subject: &str, text: &str) -> io::Result<()> {
+        if self.is_json {
+            let line = json!({ "verdict": verdict, "subject": subject, "message": text });
+            return writeln!(self.out, "{line}");
+        }
         writeln!(self.out, "{verdict:<8} {subject}: {text}")
     }
 

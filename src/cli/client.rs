@@ -34,7 +34,14 @@ pub(super) struct Access {
     /// PEM file with the certificate to trust, for a worker whose https certificate no public authority has signed
     #[arg(long, global = true, env = "TRIBUTARY_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Tables for people, or the API's JSON
+    #[command(flatten)]
+    format: Format,
+}
+
+/// How what was found is shown, by every command that lists something.
+#[derive(Args)]
+pub(super) struct Format {
+    /// Tables for people, or JSON for programs
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The same as --output json
@@ -42,17 +49,28 @@ pub(super) struct Access {
     json: bool,
 }
 
+impl Format {
+    pub(super) fn output(&self) -> Output {
+        if self.json { Output::Json } else { self.output }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.output() == Output::Json
+    }
+}
+
 impl Access {
     /// How answers are shown.
     pub(super) fn output(&self) -> Output {
-        if self.json { Output::Json } else { self.output }
+        self.format.output()
     }
 
     /// To this address, with nothing else set.
     #[cfg(test)]
     pub(super) fn to(url: &str) -> Self {
         let url = Url::parse(url).unwrap();
-        Self { url, user: None, password: None, ca: None, output: Output::Table, json: false }
+        let format = Format { output: Output::Table, json: false };
+        Self { url, user: None, password: None, ca: None, format }
     }
 }
 
@@ -157,9 +175,12 @@ impl<'a> Worker<'a> {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let answer = request.send().await.map_err(outside)?;
+        let unanswered = |error: reqwest::Error| {
+            outside(Unanswered { url: self.access.url.clone(), source: error.without_url() })
+        };
+        let answer = request.send().await.map_err(unanswered)?;
         let status = answer.status();
-        let body = answer.bytes().await.map_err(outside)?.to_vec();
+        let body = answer.bytes().await.map_err(unanswered)?.to_vec();
         Ok((status, body))
     }
 
@@ -177,10 +198,48 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// Host and port, without a name and password that an address may hold.
+fn host(url: &Url) -> String {
+    let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+    format!("{}{port}", url.host_str().unwrap_or_default())
+}
+
+/// Nobody answers where a worker should be.
+#[derive(Debug, thiserror::Error)]
+#[error("ask the worker at {}://{}", url.scheme(), host(url))]
+pub(super) struct Unanswered {
+    url: Url,
+    #[source]
+    source: reqwest::Error,
+}
+
+impl Unanswered {
+    pub(super) fn remedy(&self) -> String {
+        let mut remedy = "start a worker there, or name another with --url or TRIBUTARY_URL".to_owned();
+        if self.url.scheme() == "https" {
+            remedy += "; --ca or TRIBUTARY_CA names the certificate to trust where it is a private one";
+        }
+        remedy
+    }
+}
+
 /// What the worker said no to, in its own words.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Refused(String);
+#[error("{message}")]
+pub(super) struct Refused {
+    message: String,
+    /// Unless this side found it out.
+    status: Option<StatusCode>,
+}
+
+impl Refused {
+    pub(super) fn remedy(&self) -> Option<&'static str> {
+        match self.status? {
+            StatusCode::UNAUTHORIZED => Some("name who you are with TRIBUTARY_USER and TRIBUTARY_PASSWORD"),
+            _ => None,
+        }
+    }
+}
 
 /// An answer that is a success; of any other, what it says.
 pub(super) fn accepted(status: StatusCode, body: Vec<u8>) -> Result<(StatusCode, Vec<u8>), Failure> {
@@ -188,11 +247,12 @@ pub(super) fn accepted(status: StatusCode, body: Vec<u8>) -> Result<(StatusCode,
         return Ok((status, body));
     }
     let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-    Err(refusal(told["message"].as_str().map_or_else(|| status.to_string(), str::to_owned)))
+    let message = told["message"].as_str().map_or_else(|| status.to_string(), str::to_owned);
+    Err(outside(Refused { message, status: Some(status) }))
 }
 
 pub(super) fn refusal(message: String) -> Failure {
-    Failure::Outside(Box::new(Refused(message)))
+    outside(Refused { message, status: None })
 }
 
 #[cfg(test)]

@@ -7,15 +7,19 @@
 mod auth;
 mod check;
 mod client;
+mod completions;
 mod connectors;
 mod dead_letters;
 #[cfg(feature = "simulator")]
 mod demo;
 mod descriptors;
 mod drift;
+mod examples;
 mod gaps;
+mod live;
 mod load;
 mod meant;
+mod remedy;
 mod run;
 mod schemas;
 mod scratch;
@@ -34,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing::warn;
 
 use self::load::Loaded;
@@ -44,8 +48,11 @@ use crate::{
     telemetry::{self, Filters, Metrics},
 };
 
+/// What this is, as far as its build knows: version and, of a release, the commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TRIBUTARY_BUILD"));
+
 #[derive(Parser)]
-#[command(name = "tributary", version, about, max_term_width = 110)]
+#[command(name = "tributary", version = VERSION, about, max_term_width = 110)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -59,7 +66,7 @@ enum Command {
     /// The worker: runs connectors, shares them with other workers, serves the REST API
     Run(RunOptions),
     /// Looks at what a start would need (configuration, broker, topics, registry, disk) and changes nothing
-    Check(Files),
+    Check(check::Options),
     /// Connectors of running workers, over the REST API
     Connectors(connectors::Options),
     /// What is subscribed to at the provider, what would be done about it, and doing it
@@ -95,6 +102,8 @@ enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// What a shell needs to complete commands and options
+    Completions(completions::Options),
     /// The provider itself, simulated: for tests, demos and load, never for real data
     #[cfg(feature = "simulator")]
     Simulate(simulate::Options),
@@ -160,7 +169,7 @@ pub fn run(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     out: &mut impl Write,
 ) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are answers; anything else is a mistake. clap knows where each belongs.
@@ -173,8 +182,13 @@ pub fn run(
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Reported) => ExitCode::from(1),
+        // Whoever read it, such as `head`, has had enough.
+        Err(Failure::Outside(error)) if is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
         Err(Failure::Outside(error)) => {
             writeln!(complaints, "error: {}", Chain(error.as_ref())).ok();
+            if let Some(remedy) = remedy::of(error.as_ref()) {
+                writeln!(complaints, "remedy: {remedy}").ok();
+            }
             ExitCode::from(1)
         }
         Err(Failure::Configuration(problems)) => {
@@ -186,17 +200,31 @@ pub fn run(
     }
 }
 
+/// The command line, with helps that end with examples.
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+    let mut command = command();
+    let mut found = command.try_get_matches_from_mut(arguments)?;
+    Arguments::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut command))
+}
+
+/// All there is to the command line.
+fn command() -> clap::Command {
+    examples::added(Arguments::command())
+}
+
 fn dispatch(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
     match command {
         Command::Config { command: ConfigCommand::Reference } => {
             out.write_all(config::reference().as_bytes()).map_err(outside)
         }
+        Command::Completions(options) => completions::run(&options, out),
         #[cfg(feature = "simulator")]
         Command::Demo(options) => {
             let filter = load::log_filter(&environment)?
                 .unwrap_or_else(|| "error,librdkafka=off,rdkafka=off".to_owned());
             let logs = telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
-            block_on(async |metrics| demo::run(&options, logs, metrics, out).await)
+            let terminal = demo::Terminal::of(&environment);
+            block_on(async |metrics| demo::run(&options, logs, metrics, &terminal, out).await)
         }
         Command::Run(RunOptions { files, adopt }) => {
             let with_test_source = with_test_source(&environment);
@@ -206,10 +234,10 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
             }
             block_on(async |metrics| run::run(loaded, logs, metrics, with_test_source, adopt, out).await)
         }
-        Command::Check(files) => {
+        Command::Check(options) => {
             let with_test_source = with_test_source(&environment);
-            let (loaded, _) = start(load::load(&files, environment)?.sound()?)?;
-            block_on(async |_| check::run(&loaded, with_test_source, out).await)
+            let (loaded, _) = start(load::load(&options.files, environment)?.sound()?)?;
+            block_on(async |_| check::run(&options, &loaded, with_test_source, out).await)
         }
         Command::Connectors(options) => {
             log_errors(&environment)?;
@@ -254,6 +282,11 @@ fn with_test_source(environment: &Environment) -> bool {
 
 fn outside(error: impl std::error::Error + 'static) -> Failure {
     Failure::Outside(Box::new(error))
+}
+
+/// Whether nobody reads any more what is written. Only of what this command writes: errors of sockets have causes around them.
+fn is_closed_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Sends logs where a configuration says, and logs what it warns of.

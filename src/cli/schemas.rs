@@ -3,8 +3,11 @@
 use std::io::Write;
 
 use clap::Subcommand;
+use serde_json::{Value, json};
 
-use super::{Environment, Failure, Files, Loaded, block_on, load, outside, start};
+use super::{
+    Environment, Failure, Files, Loaded, block_on, client::Format, load, outside, start, table::columns,
+};
 use crate::{
     avro::{self, Registry, Several, Subject, schemas},
     config::Problem,
@@ -15,7 +18,7 @@ use crate::{
 #[derive(Subcommand)]
 pub(super) enum Command {
     /// Names and fingerprints of the schemas in this build
-    List,
+    List(Format),
     /// Whether the registry would take them for the connectors' topics; changes nothing
     Check(Files),
     /// Sets the subjects' compatibility and registers them, as a start would
@@ -24,7 +27,7 @@ pub(super) enum Command {
 
 pub(super) fn run(command: Command, environment: Environment, out: &mut impl Write) -> Result<(), Failure> {
     let (files, register) = match command {
-        Command::List => return list(out),
+        Command::List(format) => return list(&format, out),
         Command::Check(files) => (files, false),
         Command::Register(files) => (files, true),
     };
@@ -42,12 +45,22 @@ pub(super) fn run(command: Command, environment: Environment, out: &mut impl Wri
     block_on(async |_| against_registry(&loaded, register, out).await)
 }
 
-fn list(out: &mut impl Write) -> Result<(), Failure> {
+fn list(format: &Format, out: &mut impl Write) -> Result<(), Failure> {
+    let mut rows = Vec::new();
     for kind in SchemaKind::ALL {
         let schema = schemas::embedded(kind).map_err(outside)?;
-        writeln!(out, "{:<16} {}", kind.name(), schema.fingerprint).map_err(outside)?;
+        if format.is_json() {
+            let text: Value = serde_json::from_str(schema.text).map_err(outside)?;
+            let line =
+                json!({ "name": kind.name(), "fingerprint": schema.fingerprint.to_string(), "schema": text });
+            writeln!(out, "{line}").map_err(outside)?;
+        }
+        rows.push([kind.name().to_owned(), schema.fingerprint.to_string()]);
     }
-    Ok(())
+    if format.is_json() {
+        return Ok(());
+    }
+    columns(["SCHEMA", "FINGERPRINT"].map(str::to_owned), rows, out).map_err(outside)
 }
 
 async fn against_registry(loaded: &Loaded, register: bool, out: &mut impl Write) -> Result<(), Failure> {

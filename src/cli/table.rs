@@ -4,12 +4,15 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-/// A head and its rows.
+/// A head and its rows, or that there are none.
 pub(super) fn columns<const N: usize>(
     head: [&str; N],
     rows: Vec<[String; N]>,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    if rows.is_empty() {
+        return writeln!(out, "none");
+    }
     let head = head.map(str::to_owned);
     let width = |column: usize| {
         let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
@@ -90,6 +93,15 @@ mod tests {
         assert_eq!([yes(&row["is"]), yes(&row["no"]), text_or(&row["no"], "all")], ["yes", "-", "all"]);
         assert_eq!((each(&json!([1])).len(), each(&row).len()), (1, 0));
         assert_eq!(out, b"\na\n  one\n  two\n");
+    }
+
+    #[test]
+    fn where_there_is_nothing_to_list_there_is_no_head() {
+        let mut out = Vec::new();
+
+        columns(["A"], Vec::new(), &mut out).unwrap();
+
+        assert_eq!(out, b"none\n");
     }
 
     #[test]

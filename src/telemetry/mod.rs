@@ -6,6 +6,8 @@
 
 use std::{
     convert::Infallible,
+    env,
+    ffi::OsStr,
     io::{self, IsTerminal},
     time::Duration,
 };
@@ -51,14 +53,23 @@ pub fn install_logs(format: LogFormat, filter: &str) -> Result<Filters, Error> {
     let registry = tracing_subscriber::registry().with(layer);
     match format {
         LogFormat::Text => {
-            // Colours are for people at a terminal, not for files.
-            let layer = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+            let layer = fmt::layer().with_writer(io::stderr).with_ansi(is_coloured(&io::stderr()));
             registry.with(layer).try_init()
         }
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init(),
     }
     .map_err(Error::Logs)?;
     Ok(filters)
+}
+
+/// Whether colours may go to this output: they are for people at a terminal, not for files, and not for those who set `NO_COLOR`.
+#[must_use]
+pub fn is_coloured(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && wants_colours(env::var_os("NO_COLOR").as_deref())
+}
+
+fn wants_colours(no_color: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty)
 }
 
 /// What chooses the lines that are shown, such as `info,tributary::kafka=debug`.
@@ -113,6 +124,13 @@ fn recorder() -> Result<PrometheusRecorder, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_are_wanted_unless_a_variable_says_otherwise() {
+        let told = [None, Some(""), Some("1")].map(|text| wants_colours(text.map(OsStr::new)));
+
+        assert_eq!(told, [true, true, false]);
+    }
 
     fn rendered(act: impl FnOnce()) -> String {
         let recorder = recorder().unwrap();

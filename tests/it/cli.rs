@@ -12,7 +12,6 @@ use crate::support::command::{stderr, stdout, tributary};
 use crate::support::{self, Shared, run_directory, tributary::Tributary};
 
 crate::tests! {
-    plain the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outage within 120;
     plain the_reference_is_the_file_in_the_repository;
     plain every_problem_of_a_configuration_is_reported_at_once_with_exit_code_2;
     plain problems_of_worker_clients_connectors_and_logs_are_reported_together;
@@ -87,32 +86,6 @@ impl Files {
         ];
         tributary(&[arguments, &["--config", &self.worker]].concat(), &environment).await
     }
-}
-
-#[cfg(feature = "simulator")]
-async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outage() {
-    let arguments = ["demo", "--seconds", "15", "--rate", "30", "--token-life", "5"];
-    let output = tributary(&arguments, &[]).await;
-
-    let said = stdout(&output);
-    assert!(output.status.success(), "{said}\n{}", stderr(&output));
-    assert!(said.contains("deliveries answered 200, 0 missing, 0 out of order, 0 there twice"), "{said}");
-    let column = |line: &str, place: usize| {
-        line.split_whitespace().nth(place).and_then(|cell| cell.parse::<u64>().ok())
-    };
-    let spooled =
-        said.lines().filter(|line| line.contains("cut off")).filter_map(|line| column(line, 8)).max();
-    assert!(spooled.is_some_and(|spooled| spooled > 0), "nothing went through the spool:\n{said}");
-    let begins = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default();
-    let login = begins("login      ");
-    assert!(login.contains(" for accounting (") && login.contains("SVC.ES.Webhooks), until 20"), "{said}");
-    // Tokens live for 5 seconds here, so the worker has refreshed the grant, around an outage in which it could not.
-    let refreshed = begins("login: the task is RUNNING, refreshes of its access token: ").parse::<u64>();
-    assert!(refreshed.is_ok_and(|count| count > 0), "no token was refreshed:\n{said}");
-    assert!(
-        said.contains("the provider disabled accounting/") && said.contains("a repair asked for"),
-        "{said}"
-    );
 }
 
 async fn the_reference_is_the_file_in_the_repository() {

@@ -32,6 +32,9 @@ mod api;
 #[cfg(feature = "simulator")]
 mod auth;
 mod cli;
+#[cfg(feature = "simulator")]
+mod cli_demo;
+mod cli_help;
 mod cli_snapshots;
 mod cli_subscriptions;
 #[cfg(feature = "simulator")]
@@ -103,6 +106,9 @@ fn main() -> ExitCode {
         #[cfg(feature = "simulator")]
         api::tests(),
         cli::tests(),
+        #[cfg(feature = "simulator")]
+        cli_demo::tests(),
+        cli_help::tests(),
         cli_snapshots::tests(),
         cli_subscriptions::tests(),
         #[cfg(feature = "simulator")]

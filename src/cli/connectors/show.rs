@@ -4,12 +4,15 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use crate::cli::{drift, table::columns};
+use crate::cli::{
+    drift,
+    table::{columns, harmless},
+};
 
 /// One line a connector.
 pub(super) fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
     let rows = found.as_object().into_iter().flatten().map(|(name, one)| {
-        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let text = |value: &Value| value.as_str().map_or_else(|| "-".to_owned(), harmless);
         let tasks = one["status"]["tasks"].as_array().map_or(&[][..], Vec::as_slice);
         let states: Vec<String> =
             tasks.iter().map(|task| format!("{}:{}", task["id"], text(&task["state"]))).collect();
@@ -17,7 +20,7 @@ pub(super) fn table(found: &Value, out: &mut impl Write) -> io::Result<()> {
         let state = text(&one["status"]["connector"]["state"]);
         let worker = text(&one["status"]["connector"]["worker_id"]);
         [
-            name.clone(),
+            harmless(name),
             class,
             state,
             worker,
@@ -47,7 +50,7 @@ pub(super) fn needs_somebody(found: &Value) -> bool {
 /// Names of connectors and tasks with their traces: why they have failed, or why they are being started again.
 pub(super) fn traces(found: &Value) -> Vec<(String, String)> {
     let trace = |instance: &Value| match instance["trace"].as_str().filter(|trace| !trace.is_empty()) {
-        Some(trace) => Some(trace.to_owned()),
+        Some(trace) => Some(harmless(trace)),
         None => (instance["state"] == "FAILED").then(|| "no trace".to_owned()),
     };
     instances(found).into_iter().filter_map(|(name, instance)| Some((name, trace(instance)?))).collect()

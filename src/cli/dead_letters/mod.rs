@@ -26,7 +26,7 @@ use std::{
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::{Environment, Failure, Files, block_on, load, meant, outside};
+use super::{Environment, Failure, Files, block_on, client::Format, load, meant, outside};
 use crate::{
     config::{Problem, Worker, worker::LogFormat},
     kafka::Admin,
@@ -50,9 +50,8 @@ pub(super) enum Command {
         /// The newest so many
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
-        /// One JSON object a line instead of a table
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: Format,
     },
     /// One letter: all headers, and the body with its pieces joined
     Show {
@@ -62,11 +61,10 @@ pub(super) enum Command {
         #[command(flatten)]
         which: Which,
         /// The body alone, byte for byte
-        #[arg(long, conflicts_with = "json")]
+        #[arg(long, conflicts_with_all = ["json", "output"])]
         raw: bool,
-        /// As one JSON object
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: Format,
     },
     /// Reads deliveries again and publishes what they say now; what still fails stays, and is told with exit code 1
     #[command(group(ArgGroup::new("chosen").required(true).multiple(false).args(["places", "reason", "all"])))]
@@ -125,14 +123,14 @@ pub(super) fn run(command: Command, environment: Environment, out: &mut impl Wri
     let filter = load::log_filter(&environment)?.unwrap_or_else(|| "error".to_owned());
     telemetry::install_logs(LogFormat::Text, &filter).map_err(outside)?;
     block_on(async |_| match command {
-        Command::List { which, reason, since, limit, json } => {
+        Command::List { which, reason, since, limit, format } => {
             let letters = which.find(&environment).await?;
             let wanted = entry::Wanted { reason, since };
-            list::run(&letters, wanted, limit as usize, json, out).await
+            list::run(&letters, wanted, limit as usize, format.is_json(), out).await
         }
-        Command::Show { place, which, raw, json } => {
+        Command::Show { place, which, raw, format } => {
             let letters = which.find(&environment).await?;
-            show::run(&letters, place, raw, json, out).await
+            show::run(&letters, place, raw, format.is_json(), out).await
         }
         Command::Replay { places, which, reason, all: _, dry_run, again } => {
             let letters = which.find(&environment).await?;

@@ -12,12 +12,12 @@ use crate::{
             callback::{Listener, PATH, Place},
             desk::Desk,
             keep::Keep,
-            login::provider,
         },
+        client::builder,
         outside,
         table::harmless,
     },
-    config::{Connector, Worker, connector::Document},
+    config::{Provider, Worker},
     kafka::Admin,
     model::Moment,
 };
@@ -35,17 +35,14 @@ pub(super) struct Access {
 struct Turned(u16);
 
 impl Access {
-    /// Logs in for the connector of a file, over sockets, and keeps the grant where the worker finds it.
+    /// Logs in at a provider that is trusted by this certificate, over sockets, and keeps the grant where the worker finds it.
     pub(super) async fn log_in(
         worker: &Worker,
         admin: &Admin,
-        connector: &Path,
+        provider: &Provider,
+        certificate: &Path,
         limit: Duration,
     ) -> Result<Self, Failure> {
-        let (document, _) = Document::load(connector).map_err(Failure::Configuration)?;
-        let parsed = Connector::parse(&document.name, &document.config, &worker.providers);
-        let (connector, _) = parsed.map_err(Failure::Configuration)?;
-        let provider = provider(&connector)?;
         let keep = Keep::create(worker, admin).await?;
         let desk = Desk::new(&keep, provider, Area::Accounting, worker.clock_skew_max);
         let place = Place { port: 0, path: PATH.to_owned() };
@@ -54,7 +51,7 @@ impl Access {
         let mut address = login.address().clone();
         address.query_pairs_mut().append_pair("auto", "1");
         let browser = async {
-            let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).timeout(limit);
+            let client = builder(Some(certificate))?.no_proxy().pool_max_idle_per_host(0).timeout(limit);
             let answer = client.build().map_err(outside)?.get(address).send().await.map_err(outside)?;
             match answer.status().as_u16() {
                 200 => Ok(()),
@@ -73,7 +70,8 @@ impl Access {
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scopes = self.grant.tokens.as_ref().map(|tokens| tokens.scopes.join(" ")).unwrap_or_default();
-        write!(f, "{} for {} ({})", harmless(self.grant.login.who()), self.grant.area, harmless(&scopes))?;
+        let who = harmless(self.grant.login.who());
+        write!(f, "{who} is logged in for {} ({})", self.grant.area, harmless(&scopes))?;
         match self.ends_ms {
             Some(end) => write!(f, ", until {}", Moment::from_micros(end.saturating_mul(1_000))),
             None => write!(f, ", without an end"),

@@ -2,47 +2,111 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use serde_json::{Map, Value, json};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::stage::{LOOK, RECORDS, Stage};
 
+/// What is proved of the lists that are read at the start.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) is_certified: bool,
+    pub(super) lists: u64,
+    pub(super) certified: u64,
+    pub(super) pages: u64,
+    pub(super) rows: u64,
+    pub(super) published: u64,
+}
+
+/// How every list compares with what is published.
+#[derive(Debug)]
+pub(super) struct Compared {
+    /// Whether every list was read to its end, and proved complete.
+    pub(super) is_certified: bool,
+    pub(super) rows: u64,
+    /// How many, by kind.
+    pub(super) differences: Map<String, Value>,
+}
+
+impl Compared {
+    pub(super) fn is_same(&self) -> bool {
+        self.is_certified && self.differences.is_empty()
+    }
+}
+
+/// How the newest run stands, asked for again and again beside everything else.
+pub(super) struct Runs {
+    latest: watch::Receiver<Value>,
+    _asking: AbortOnDropHandle<()>,
+}
+
+impl Runs {
+    pub(super) fn latest(&self) -> Value {
+        self.latest.borrow().clone()
+    }
+}
+
 impl Stage {
-    /// Waits until the lists have been read that are read at the start. In one line, what is proved of them; whether all is.
-    pub(super) async fn listed(&self, limit: Duration) -> (bool, String) {
-        let run = timeout(limit, self.over("initial")).await.unwrap_or_default();
-        let holds = run["certified"] == true;
-        let Numbers { lists, certified, pages, rows, published } = Numbers::of(&run);
-        let told = format!(
-            "snapshot: {certified} of {lists} lists certified complete, {rows} rows on {pages} pages, {published} records published"
-        );
-        (holds, told)
+    /// Looks at the newest run from here on.
+    pub(super) fn follow_runs(&self) -> Runs {
+        let (sender, latest) = watch::channel(Value::Null);
+        let (client, all) = (self.client.clone(), format!("{}/connectors/{RECORDS}/snapshots", self.admin));
+        let asking = tokio::spawn(async move {
+            let ask = async |address: &str| -> Option<Value> {
+                client.get(address).send().await.ok()?.json().await.ok()
+            };
+            loop {
+                let newest =
+                    ask(&all).await.and_then(|found| Some(found["snapshots"][0]["id"].as_str()?.to_owned()));
+                if let Some(id) = newest
+                    && let Some(run) = ask(&format!("{all}/{id}")).await
+                {
+                    sender.send_replace(run);
+                }
+                sleep(LOOK).await;
+            }
+        });
+        Runs { latest, _asking: AbortOnDropHandle::new(asking) }
     }
 
-    /// Compares every list with what is published, until nothing differs or the time is up: a delivery that the provider had to repeat
-    /// comes later. In one line, what differs; whether nothing does.
-    pub(super) async fn compared(&self, limit: Duration) -> (bool, String) {
+    /// Waits until the lists have been read that are read at the start.
+    pub(super) async fn listed(&self, limit: Duration) -> Listed {
+        let run = timeout(limit, self.over("initial")).await.unwrap_or_default();
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        Listed {
+            is_certified: run["certified"] == true,
+            lists: number(&run["collections"]["total"]),
+            certified: number(&run["collections"]["certified"]),
+            pages: number(&run["pages"]),
+            rows: number(&run["rows"]),
+            published: number(&run["published"]),
+        }
+    }
+
+    /// Compares every list with what is published, until nothing differs or the time is up: a delivery that the provider had to
+    /// repeat comes later.
+    pub(super) async fn compared(&self, limit: Duration) -> Compared {
         let (end, mut number) = (Instant::now() + limit, 0);
-        let (run, differences) = loop {
+        let mut before = Compared { is_certified: false, rows: 0, differences: Map::new() };
+        loop {
             number += 1;
             let id = format!("verify-{number}");
             let compared = async {
                 self.post("snapshots", &json!({ "id": id, "kind": "verify" })).await;
                 self.over(&id).await
             };
-            let run = timeout_at(end, compared).await.unwrap_or_default();
+            let Ok(run) = timeout_at(end, compared).await else { return before };
             let differences = run["differences"].as_object().cloned().unwrap_or_default();
-            if run.is_null() || differences.is_empty() {
-                break (run, differences);
+            let rows = run["rows"].as_u64().unwrap_or_default();
+            before = Compared { is_certified: run["certified"] == true, rows, differences };
+            if before.differences.is_empty() {
+                return before;
             }
-        };
-        let holds = run["certified"] == true && differences.is_empty();
-        let told = match (holds, run["certified"] == true) {
-            (true, _) => "nothing differs".to_owned(),
-            (false, true) => format!("differences: {}", Value::Object(differences)),
-            (false, false) => "it did not come to its end".to_owned(),
-        };
-        (holds, format!("verified, source against topics: {} rows compared, {told}", run["rows"]))
+        }
     }
 
     /// Waits until a gap was looked after. What became of it.
@@ -68,28 +132,6 @@ impl Stage {
                 return standing;
             }
             sleep(LOOK).await;
-        }
-    }
-}
-
-#[derive(Default)]
-struct Numbers {
-    lists: u64,
-    certified: u64,
-    pages: u64,
-    rows: u64,
-    published: u64,
-}
-
-impl Numbers {
-    fn of(run: &Value) -> Self {
-        let number = |value: &Value| value.as_u64().unwrap_or_default();
-        Self {
-            lists: number(&run["collections"]["total"]),
-            certified: number(&run["collections"]["certified"]),
-            pages: number(&run["pages"]),
-            rows: number(&run["rows"]),
-            published: number(&run["published"]),
         }
     }
 }

@@ -5,43 +5,43 @@
 //!   └ journal: what was answered 200 ─────────── compared with ───────┘ topics, read back at the end
 //! ```
 //!
-//! Before anything else somebody logs in at the provider, as `tributary auth login` does, and the worker keeps the login alive.
-//! The grant stands in the embedded Kafka, whose transactions isolate nothing: with one worker that refreshes it nobody notices.
+//! In this order, each told as it happens ([`play`]):
 //!
-//! The worker subscribes at the provider as its connector declares, and at the end the provider disables one of the
-//! subscriptions: it is enabled again, and a gap tells of the time between.
+//! - Kafka, registry and provider come up at once. The provider serves HTTPS with a certificate made for it, which connectors
+//!   trust by `provider.ssl.ca.location`.
+//! - Somebody logs in at the provider, as `tributary auth login` does, while the worker starts; it keeps the login alive. The
+//!   grant stands in the embedded Kafka, whose transactions isolate nothing: with one worker that refreshes it nobody notices.
+//! - The worker subscribes as its connector declares, and from then on the provider changes things. Behind every event the full
+//!   record is fetched and published, compacted by its key; beside that, lists are read in full and proved complete.
+//! - Kafka is cut off. Deliveries go on being answered 200, from the spool, and are published when it is back.
+//! - The provider disables a subscription: it is enabled again, a gap tells of the time between, and what the gap may have cost is
+//!   read again.
+//! - What the provider was told is compared with what is in the topics, and every list with what is published.
 //!
-//! Before the first change the worker reads the lists of customers and accounts in full, and proves each of them complete.
-//! Behind every event it fetches the full record and publishes it, compacted by its key. At the end what the gap may have cost is
-//! read again, and every list is compared with what is published.
-//!
-//! In the middle Kafka is cut off. Deliveries go on being answered 200, from the spool, and are published when it is back.
-//! The end compares what the provider was told with what is in the topics; a difference is exit code 1, and so are an answer
-//! other than 200 or after the provider's 5 seconds, a dead letter, a task that does not run, a record that is older than its last event, a subscription
-//! that stays disabled, a list that is not certified, a gap that stays open, a row that differs from what is published, and an outage that the spool saw nothing of.
+//! The end is a table of promises ([`summary`]); one that does not hold is exit code 1. With `--keep` everything then stays up,
+//! and the provider goes on, until a signal ends it in order. A signal before the count is exit code 1: nothing was proved.
 
 mod access;
 mod ledger;
 mod lists;
+mod play;
 mod records;
+mod screen;
 mod stage;
+mod start;
+mod summary;
 
 use std::{
-    io::Write,
-    time::{Duration, Instant},
+    io::{self, IsTerminal as _, Write},
+    time::Duration,
 };
 
 use clap::Args;
-use tokio::time::sleep;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::{ledger::Figures, stage::Stage};
-use super::{Failure, outside};
-use crate::telemetry::{Filters, Metrics};
-
-/// How often a line is printed.
-const LINE: Duration = Duration::from_secs(1);
-/// How long the last deliveries and the spool may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+use self::{play::Play, screen::Screen, stage::Stage, start::Ground};
+use super::{Environment, Failure, live::Paint, outside};
+use crate::telemetry::{self, Filters, Metrics};
 
 #[derive(Args)]
 pub(super) struct Options {
@@ -54,68 +54,123 @@ pub(super) struct Options {
     /// How long an access token lives, in seconds; the provider's lives an hour
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(5..=3600))]
     token_life: u32,
+    /// Stay up after the count until Ctrl-C, and print where REST API, metrics, provider, Kafka and registry are
+    #[arg(long)]
+    keep: bool,
+}
+
+/// What stdout is.
+pub(super) struct Terminal {
+    /// Whether lines may stay in place.
+    is_live: bool,
+    paint: Paint,
+}
+
+impl Terminal {
+    pub(super) fn of(environment: &Environment) -> Self {
+        let stdout = io::stdout();
+        let is_dumb = environment.iter().any(|(name, value)| name == "TERM" && value == "dumb");
+        let paint = Paint { is_on: telemetry::is_coloured(&stdout) && !is_dumb };
+        Self { is_live: stdout.is_terminal() && !is_dumb, paint }
+    }
 }
 
 pub(super) async fn run(
     options: &Options,
     logs: Filters,
     metrics: &Metrics,
+    terminal: &Terminal,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let stage = Stage::start(Duration::from_secs(options.token_life.into()), logs, metrics).await?;
-    writeln!(out, "{stage}\n").map_err(outside)?;
-    let subscribed = stage.subscribed().await?;
-    writeln!(
-        out,
-        "{subscribed} subscriptions made by the worker, each acknowledged; the provider changes {} things a second",
-        options.rate
-    )
-    .map_err(outside)?;
-    let (is_listed, listed) = stage.listed(PATIENCE).await;
-    writeln!(out, "{listed}").map_err(outside)?;
-    writeln!(out, "\n{:>4}  {:<10} {}", "s", "Kafka", Figures::HEAD).map_err(outside)?;
-
-    let third = Duration::from_secs(options.seconds.into()) / 3;
-    let begun = Instant::now();
-    stage.change(f64::from(options.rate));
-    let mut most_spooled = 0;
-    for (number, reachable) in [true, false, true].into_iter().enumerate() {
-        stage.set_reachable(reachable)?;
-        let end = third * (number as u32 + 1);
-        while begun.elapsed() < end {
-            sleep(LINE.min(end.saturating_sub(begun.elapsed()))).await;
-            most_spooled = most_spooled.max(line(&stage, begun, reachable, out)?.spooled);
+    let mut signals = Signals::take()?;
+    let mut screen = Screen::new(out, terminal.is_live, terminal.paint);
+    let started = tokio::select! {
+        started = Box::pin(start(options, logs, metrics, &mut screen)) => Some(started?),
+        () = signals.next() => None,
+    };
+    let Some(stage) = started else { return interrupted(&mut screen) };
+    let shown = tokio::select! {
+        shown = Box::pin(show(options, &stage, &mut screen)) => Some(shown),
+        () = signals.next() => None,
+    };
+    let ended = match shown {
+        None => interrupted(&mut screen),
+        Some(shown) => {
+            if options.keep && matches!(shown, Ok(()) | Err(Failure::Reported)) {
+                screen.print(&format!("\n{}", told(&stage, options.rate)))?;
+                let mut play = Play::new(&stage, &mut screen);
+                tokio::select! {
+                    ended = play.go_on(options.rate) => ended?,
+                    () = signals.next() => screen.close()?,
+                }
+            }
+            shown
         }
+    };
+    tokio::select! {
+        stopped = stage.stop() => stopped?,
+        // Whoever asks twice does not want to wait.
+        () = signals.next() => {}
     }
-    stage.change(0.0);
-    let settled = stage.settled(PATIENCE).await;
-    let figures = line(&stage, begun, true, out)?;
-
-    let verdict = stage.verdict(settled.as_deref().unwrap_or_default()).await?;
-    writeln!(out, "\n{verdict}; at most {most_spooled} in the spool").map_err(outside)?;
-    let enriched = stage.enriched(PATIENCE).await?;
-    writeln!(out, "{enriched}").map_err(outside)?;
-    let (runs, standing) = stage.standing(PATIENCE).await;
-    writeln!(out, "{standing}").map_err(outside)?;
-    let mended = stage.disable_one(PATIENCE).await;
-    let told = mended.as_deref().unwrap_or("a subscription that the provider disabled was not enabled again");
-    writeln!(out, "{told}").map_err(outside)?;
-    let repaired = stage.repaired(PATIENCE).await;
-    let state = repaired.as_deref().unwrap_or("open: nothing has mended it in time");
-    writeln!(out, "what the gap may have cost was read again: it is {state}").map_err(outside)?;
-    let (is_same, compared) = stage.compared(PATIENCE).await;
-    writeln!(out, "{compared}").map_err(outside)?;
-    stage.stop().await?;
-    let is_received = figures.all_in_time() && verdict.holds() && most_spooled > 0;
-    let is_mended = mended.is_some() && repaired.is_some();
-    let holds = runs && is_listed && is_mended && is_received && enriched.holds() && is_same;
-    if holds { Ok(()) } else { Err(Failure::Reported) }
+    ended
 }
 
-fn line(stage: &Stage, begun: Instant, reachable: bool, out: &mut impl Write) -> Result<Figures, Failure> {
-    let kafka = if reachable { "there" } else { "cut off" };
-    let figures = stage.figures();
-    writeln!(out, "{:>4.0}  {kafka:<10} {}", begun.elapsed().as_secs_f64(), figures).map_err(outside)?;
-    out.flush().map_err(outside)?;
-    Ok(figures)
+async fn start<W: Write>(
+    options: &Options,
+    logs: Filters,
+    metrics: &Metrics,
+    screen: &mut Screen<'_, W>,
+) -> Result<Stage, Failure> {
+    // Twice as many as are expected: every delivery is compared.
+    let deliveries = 2 * options.seconds as usize * options.rate as usize;
+    let ground = Ground::prepare(Duration::from_secs(options.token_life.into()), deliveries).await?;
+    screen.tell("Kafka, registry and provider are up")?;
+    let (stage, access) = Stage::start(ground, logs, metrics).await?;
+    screen.tell(&access.to_string())?;
+    screen.print(&format!("\n{}\n", places(&stage)))?;
+    Ok(stage)
+}
+
+/// Everything up to the table at the end.
+async fn show<W: Write>(options: &Options, stage: &Stage, screen: &mut Screen<'_, W>) -> Result<(), Failure> {
+    let counted = Box::pin(Play::new(stage, screen).run(options)).await?;
+    screen.close()?;
+    screen.print(&format!("\n{}", counted.told(screen.paint())?))?;
+    if counted.broken() == 0 { Ok(()) } else { Err(Failure::Reported) }
+}
+
+/// Where everything is.
+fn places(stage: &Stage) -> String {
+    let Stage { ground, admin, receiver, .. } = stage;
+    format!("REST API   {admin}\nmetrics    {admin}/metrics\nreceiver   {receiver}\n{ground}")
+}
+
+fn told(stage: &Stage, rate: u32) -> String {
+    format!("staying up until Ctrl-C, while the provider changes {rate} things a second\n{}", places(stage))
+}
+
+fn interrupted<W: Write>(screen: &mut Screen<'_, W>) -> Result<(), Failure> {
+    screen.close()?;
+    screen.tell("interrupted before the count: nothing is verified")?;
+    Err(Failure::Reported)
+}
+
+/// What asks a process to end.
+struct Signals {
+    terminated: Signal,
+    interrupted: Signal,
+}
+
+impl Signals {
+    fn take() -> Result<Self, Failure> {
+        let of = |kind| signal(kind).map_err(outside);
+        Ok(Self { terminated: of(SignalKind::terminate())?, interrupted: of(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminated.recv() => {}
+            _ = self.interrupted.recv() => {}
+        }
+    }
 }

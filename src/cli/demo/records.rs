@@ -1,9 +1,6 @@
 //! The records behind the events: whether each is as new as the last thing that was told of it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     kafka::Received,
@@ -59,8 +56,9 @@ impl Enriched {
         }
     }
 
-    pub(super) fn holds(&self) -> bool {
-        self.records > 0 && self.behind == 0 && self.back == 0
+    /// Whether every record is there and as new as what was told of it.
+    pub(super) fn is_current(&self) -> bool {
+        self.records > 0 && self.behind == 0
     }
 }
 
@@ -68,17 +66,6 @@ fn told(record: &Received) -> Option<Told> {
     let key = std::str::from_utf8(record.key.as_deref()?).ok()?.to_owned();
     let (_, version) = record.headers.iter().find(|(name, _)| name == "tributary.version")?;
     Some((key, SequenceVersion::parse(std::str::from_utf8(version).ok()?).ok()?))
-}
-
-impl fmt::Display for Enriched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { records, events, behind, deleted, back } = self;
-        write!(
-            f,
-            "{records} records behind {events} events: {behind} behind what was told of them, {deleted} of them deleted, {back} \
-             values out of order"
-        )
-    }
 }
 
 #[cfg(test)]
@@ -116,11 +103,11 @@ mod tests {
 
         let part = Enriched::of(&events, &both);
         assert_eq!((part.records, part.events, part.behind, part.deleted, part.back), (3, 4, 2, 1, 0));
-        assert!(!part.holds());
+        assert!(!part.is_current());
 
         let more =
             [record("c/a", "10", Some(b"x")), record("c/b", "3", None), record("c/d", "2", Some(b"x"))];
-        assert!(Enriched::of(&events, &more).holds());
+        assert!(Enriched::of(&events, &more).is_current());
         let back = [more.to_vec(), vec![a]].concat();
         assert_eq!(Enriched::of(&events, &back).back, 1);
     }

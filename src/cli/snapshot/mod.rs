@@ -20,7 +20,10 @@ use std::io::{self, IsTerminal as _, Write};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
-pub(super) use self::verify::{Options as VerifyOptions, run as verify};
+pub(super) use self::{
+    verify::{Options as VerifyOptions, run as verify},
+    watch::progress,
+};
 use super::{
     Failure,
     client::{Access, Method, Worker, path_of, refusal},

@@ -12,6 +12,7 @@ use crate::{
     cli::{
         Failure,
         client::{Method, Output, Worker, accepted},
+        live::Block,
         outside,
         table::harmless,
     },
@@ -55,7 +56,7 @@ pub(super) async fn until_over(
     manner: Manner,
     out: &mut impl Write,
 ) -> Result<Value, Failure> {
-    let (mut missing, mut drawn, mut told) = (0, 0, String::new());
+    let (mut missing, mut block, mut told) = (0, Block::default(), String::new());
     loop {
         let run = match look(worker, path).await {
             Ok(run) => run,
@@ -79,7 +80,7 @@ pub(super) async fn until_over(
                 }
             }
             Manner::Bars => {
-                redraw(&lines, &mut drawn, out).map_err(outside)?;
+                block.redraw(&lines, out).map_err(outside)?;
             }
         }
         out.flush().map_err(outside)?;
@@ -104,20 +105,8 @@ async fn look(worker: &Worker<'_>, path: &[String]) -> Result<Result<Value, Fail
     Ok(accepted(status, body).and_then(|(_, body)| serde_json::from_slice(&body).map_err(outside)))
 }
 
-/// Writes over what was drawn before.
-fn redraw(lines: &[String], drawn: &mut usize, out: &mut impl Write) -> std::io::Result<()> {
-    if *drawn > 0 {
-        write!(out, "\u{1b}[{drawn}A\u{1b}[J")?;
-    }
-    for line in lines {
-        writeln!(out, "{line}")?;
-    }
-    *drawn = lines.len();
-    Ok(())
-}
-
 /// A line for the run, then one for each list that is being read.
-pub(super) fn progress(run: &Value) -> Vec<String> {
+pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
     let collections = &run["collections"];
     let (ended, all) = (count(&collections["ended"]), count(&collections["total"]));
     let state = text(&run["state"]);
@@ -250,17 +239,6 @@ mod tests {
             progress(&ended),
             ["r: ended  [########################] 100%  4 of 4 lists, 3 certified  1200 rows"]
         );
-    }
-
-    #[test]
-    fn bars_are_drawn_in_place_of_those_before() {
-        let (mut out, mut drawn) = (Vec::new(), 0);
-
-        redraw(&["a".to_owned(), "b".to_owned()], &mut drawn, &mut out).unwrap();
-        redraw(&["c".to_owned()], &mut drawn, &mut out).unwrap();
-
-        assert_eq!(String::from_utf8(out).unwrap(), "a\nb\n\u{1b}[2A\u{1b}[Jc\n");
-        assert_eq!(drawn, 1);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::{
     model::{CompanyId, Key, RecordId, Stamp, Topic},
 };
 
+/// A record, by its company and its id.
+type Known = (CompanyId, RecordId);
+
 impl Shelf {
     /// Records of a topic, of one company or all, that are not deleted and that `wanted` picks by their id. Looks through as many as
     /// there are, on a thread that may block, and gives `wanted` back. Without those whose key is longer than any id is.
@@ -19,7 +22,7 @@ impl Shelf {
         topic: Topic,
         company: Option<&CompanyId>,
         mut wanted: W,
-    ) -> impl Future<Output = Result<(Vec<(CompanyId, RecordId)>, W), Error>> + Send + use<W>
+    ) -> impl Future<Output = Result<(Vec<Known>, W), Error>> + Send + use<W>
     where
         W: FnMut(&str) -> bool + Send + 'static,
     {
@@ -46,7 +49,7 @@ impl Shelf {
         after: Option<&str>,
         most: usize,
         wanted: W,
-    ) -> impl Future<Output = Result<(Vec<(CompanyId, RecordId)>, Option<String>), Error>> + Send + use<W>
+    ) -> impl Future<Output = Result<(Vec<Known>, Option<String>), Error>> + Send + use<W>
     where
         W: Fn(&CompanyId) -> bool + Send + 'static,
     {
@@ -79,7 +82,7 @@ impl Core {
         &self,
         from: &[u8],
         to: &[u8],
-        visit: &mut dyn FnMut(&str, (CompanyId, RecordId)) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(&str, Known) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let mut broken = None;
         self.opened.with(|database| {
@@ -102,7 +105,7 @@ impl Core {
 }
 
 /// Company and id in the key of an entry.
-fn parted(key: &str) -> Option<(CompanyId, RecordId)> {
+fn parted(key: &str) -> Option<Known> {
     let parts = Key::parts(key).ok()?;
     let [_, company, id] = &parts[..] else { return None };
     Some((CompanyId::new(company.as_str()).ok()?, RecordId::new(id.as_str()).ok()?))

@@ -24,7 +24,9 @@ use crate::{
         seal::{Envelope, Keyring},
     },
     cli::{
-        Environment, Failure, Files, load, meant, outside,
+        Environment, Failure, Files,
+        client::Format,
+        load, meant, outside,
         table::{columns, harmless},
     },
     config::{Connector, OAuth, Provider, Worker},
@@ -51,9 +53,8 @@ pub(in crate::cli) struct Options {
     /// Connector files (JSON) beside those in `connectors.dir`, for how long their logins last
     #[arg(long = "connector", value_name = "FILE")]
     connectors: Vec<PathBuf>,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 pub(super) async fn run(
@@ -71,7 +72,7 @@ pub(super) async fn run(
     let lifetimes = Lifetimes::of(&connectors, !cached);
     let now = now_ms();
     let lines: Vec<Line> = grants.iter().map(|known| Line::new(known, &lifetimes, now)).collect();
-    if options.json {
+    if options.format.is_json() {
         for line in &lines {
             writeln!(out, "{}", line.json(cached)).map_err(outside)?;
         }

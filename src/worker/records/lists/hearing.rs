@@ -215,7 +215,7 @@ impl Lists {
         }
         if job.comparing.is_some() {
             self.looked_up(number, subject, tries, answer);
-            return Ok(());
+            return;
         }
         missing.count(subject.company.clone(), subject.id.clone(), tries, &answer);
         if let job::Answer::There(json) = answer

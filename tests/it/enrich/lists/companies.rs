@@ -51,7 +51,7 @@ async fn lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that
         (0..3).map(|_| scene.create(Resource::Customers, Some(company.index))).collect();
     scene.provider().turn(|knobs| knobs.delivery.lose = 0.0);
     let all = u64::from(COMPANIES) + 1;
-    let shards = PARTITIONS.unsigned_abs().into();
+    let shards = u64::from(PARTITIONS.unsigned_abs());
     let came = scene.run("came", RunKind::Snapshot, &LISTS).await?;
 
     assert_eq!((sum(&came, "lists"), sum(&came, "certified")), (all + shards, all + shards), "{came:#?}");

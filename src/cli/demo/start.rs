@@ -1,0 +1,269 @@
+//! How the parts of the demo come up: at once where they can.
+//!
+//! ```text
+//! Kafka ───┐
+//! registry ┼▶ login ────────────────────────┐
+//! provider ┘ └▶ worker: listeners, topics ──┴▶ connectors, over REST ─▶ subscriptions ─▶ first event
+//! ```
+//!
+//! Connectors come last: a task without a login would fail, and then wait for a person.
+
+use std::{collections::BTreeMap, ffi::OsString, fmt, fs, io, path::Path, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    access::Access,
+    stage::{CONNECTOR, LIMIT, LOOK, PARTITIONS, PREFIX, RECORDS, RESOURCES, Stage},
+};
+use crate::{
+    avro,
+    cli::{Failure, auth::login::provider, outside, scratch::ScratchDirectory},
+    config::{Connector, Worker},
+    kafka::{self, Admin},
+    model::AccountingResource,
+    random,
+    simulator::{
+        Simulator,
+        settings::{Settings, Tls, WorldSettings},
+    },
+    telemetry::{Filters, Metrics},
+    worker::{
+        plugins::Plugins,
+        service::{self, Process, Service},
+    },
+};
+
+/// Where the provider finds the worker: it delivers to port 443 and nowhere else, so it is told where that name really is.
+const HOST: &str = "hooks.demo.example";
+/// Names under which the worker finds the secret of the webhooks, what the provider knows it by, and what grants are encrypted
+/// with.
+const SECRET: &str = "DEMO_WEBHOOK_SECRET";
+const SUBSCRIPTION_KEY: &str = "DEMO_SUBSCRIPTION_KEY";
+const CLIENT_SECRET: &str = "DEMO_CLIENT_SECRET";
+const ENCRYPTION_KEY: &str = "DEMO_GRANT_ENCRYPTION_KEY";
+/// Files in the scratch directory.
+const PROVIDER_CERTIFICATE: &str = "provider.pem";
+const CERTIFICATE: &str = "certificate.pem";
+const KEY: &str = "key.pem";
+/// What a worker answers while its group is being joined.
+const CONFLICT: u16 = 409;
+
+/// What a worker needs around it, running.
+pub(super) struct Ground {
+    pub(super) cluster: Arc<kafka::embedded::Cluster>,
+    pub(super) registry: avro::embedded::Server,
+    pub(super) simulator: Simulator,
+    pub(super) directory: ScratchDirectory,
+    worker: Arc<Worker>,
+}
+
+/// A worker that starts.
+pub(super) struct Started {
+    pub(super) running: JoinHandle<Result<(), service::Error>>,
+    pub(super) stop: CancellationToken,
+    /// Where the worker answers.
+    pub(super) admin: String,
+    /// Where deliveries go.
+    pub(super) receiver: String,
+}
+
+impl Ground {
+    /// `token_life` is how long an access token lives, `deliveries` how many are remembered.
+    pub(super) async fn prepare(token_life: Duration, deliveries: usize) -> Result<Self, Failure> {
+        let directory = ScratchDirectory::create("demo").map_err(outside)?;
+        let made = rcgen::generate_simple_self_signed(vec![HOST.to_owned()]).map_err(outside)?;
+        let world = WorldSettings { companies: 20, customers: 20, accounts: 20, ..WorldSettings::default() };
+        let mut settings = Settings {
+            world,
+            tls: Tls::Generated,
+            receiver_roots: vec![made.cert.pem()],
+            ..Settings::default()
+        };
+        settings.address.set_port(0);
+        settings.journal_limit = settings.journal_limit.max(deliveries);
+        settings.knobs.changes_per_second = 0.0;
+        settings.knobs.identity.access_seconds = token_life.as_secs();
+        // Each on a thread of its own: the one waits for its thread, the other makes keys and a world.
+        let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
+        let simulator = tokio::spawn(Simulator::start(settings));
+        let registry = avro::embedded::Server::start().await.map_err(outside)?;
+        let simulator = simulator.await.map_err(outside)?.map_err(outside)?;
+        let cluster = Arc::new(cluster.await.map_err(outside)?.map_err(outside)?);
+
+        let files = Files { directory: &directory.0, cluster: &cluster, registry: &registry };
+        let key = made.signing_key.serialize_pem();
+        files.write(&made.cert.pem(), &key, simulator.certificate().unwrap_or_default()).map_err(outside)?;
+        let known = &simulator.provider().settings;
+        let environment = [
+            (SECRET, secret()?),
+            (SUBSCRIPTION_KEY, known.subscription_keys.first().cloned().unwrap_or_default()),
+            (CLIENT_SECRET, known.client.secret.clone()),
+            (ENCRYPTION_KEY, secret()?),
+        ]
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let loaded = Worker::load(Some(&directory.0.join("worker.properties")), environment);
+        let worker = Arc::new(loaded.map_err(|rejected| Failure::Configuration(rejected.problems))?.config);
+        Ok(Self { cluster, registry, simulator, directory, worker })
+    }
+
+    /// Logs in as the connectors' client.
+    pub(super) async fn log_in(&self) -> Result<Access, Failure> {
+        let parsed = Connector::parse(CONNECTOR, &self.connector(CONNECTOR), &self.worker.providers);
+        let (connector, _) = parsed.map_err(Failure::Configuration)?;
+        let admin = Admin::Embedded(Arc::clone(&self.cluster));
+        let certificate = self.directory.0.join(PROVIDER_CERTIFICATE);
+        Box::pin(Access::log_in(&self.worker, &admin, provider(&connector)?, &certificate, LIMIT)).await
+    }
+
+    /// Starts the worker; it has no connectors yet.
+    pub(super) async fn start(&self, logs: Filters, metrics: &Metrics) -> Result<Started, Failure> {
+        let rendered = metrics.clone();
+        let process = Process {
+            loggers: Arc::new(logs),
+            metrics: Arc::new(move || rendered.render()),
+            plugins: Plugins::of(&self.worker, false),
+            adopt: false,
+            embedded: Some(Arc::clone(&self.cluster)),
+        };
+        let service = Service::bind(Arc::clone(&self.worker), &process).await.map_err(outside)?;
+        let port = |addresses: &[std::net::SocketAddr]| addresses.first().map_or(0, |address| address.port());
+        let receives = service.webhook_addresses();
+        let receiver = format!("https://{HOST} (really 127.0.0.1:{})", port(&receives));
+        self.simulator.provider().turn(|knobs| {
+            knobs.delivery.resolve.extend(receives.first().map(|address| (HOST.to_owned(), *address)));
+        });
+        let admin = format!("http://127.0.0.1:{}", port(service.addresses()));
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let running = tokio::spawn(async move { service.run(&process, stopped).await });
+        Ok(Started { running, stop, admin, receiver })
+    }
+
+    /// The settings of a connector, as a person would write them.
+    pub(super) fn connector(&self, name: &str) -> BTreeMap<String, String> {
+        let names = RESOURCES.map(AccountingResource::name).join(",");
+        let of = |name: &str| format!("${{env:{name}}}");
+        let text = str::to_owned;
+        let mut config = vec![
+            ("topic.prefix", text(PREFIX)),
+            ("topic.creation.default.partitions", PARTITIONS.to_string()),
+            ("topic.creation.default.replication.factor", text("1")),
+            ("provider.base.url", self.simulator.base_url().to_string()),
+            ("provider.auth.url", self.simulator.auth_url().to_string()),
+            ("provider.ssl.ca.location", self.directory.0.join(PROVIDER_CERTIFICATE).display().to_string()),
+            ("provider.subscription.key", of(SUBSCRIPTION_KEY)),
+            ("oauth.client.id", self.simulator.provider().settings.client.id.clone()),
+            ("oauth.client.secret", of(CLIENT_SECRET)),
+        ];
+        config.extend(match name {
+            RECORDS => vec![
+                ("connector.class", text("RecordSource")),
+                ("tasks.max", text("1")),
+                ("enrich.resources", names),
+                // Of companies nobody tells here, so that their list would differ by the end.
+                ("snapshot.lists", text("customers,accounts")),
+                // A provider that is in the same process bears more, and is asked about a deleted record sooner again.
+                ("budget.requests.per.second", text("2000")),
+                ("budget.company.requests.per.second", text("500")),
+                ("tombstones.confirm.ms", text("1000")),
+            ],
+            _ => vec![
+                ("connector.class", text("WebhookSource")),
+                ("accounting.resources", names),
+                ("accounting.secret", of(SECRET)),
+                ("subscriptions.poll.interval.ms", text("500")),
+            ],
+        });
+        config.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// What the worker reads at its start.
+struct Files<'a> {
+    directory: &'a Path,
+    cluster: &'a kafka::embedded::Cluster,
+    registry: &'a avro::embedded::Server,
+}
+
+impl Files<'_> {
+    fn write(&self, certificate: &str, key: &str, provider: &str) -> io::Result<()> {
+        let at = |name: &str| self.directory.join(name);
+        fs::write(at(CERTIFICATE), certificate)?;
+        fs::write(at(KEY), key)?;
+        fs::write(at(PROVIDER_CERTIFICATE), provider)?;
+        let lines = [
+            ("bootstrap.servers", self.cluster.bootstrap_servers().to_owned()),
+            ("value.converter.schema.registry.url", self.registry.url().to_string()),
+            ("group.id", "tributary-demo".to_owned()),
+            ("listeners", "http://127.0.0.1:0".to_owned()),
+            ("webhook.listeners", "https://127.0.0.1:0".to_owned()),
+            ("webhook.advertised.url", format!("https://{HOST}")),
+            ("webhook.ssl.certificate.location", at(CERTIFICATE).display().to_string()),
+            ("webhook.ssl.key.location", at(KEY).display().to_string()),
+            ("state.dir", at("state").display().to_string()),
+            ("config.storage.replication.factor", "1".to_owned()),
+            ("offset.storage.replication.factor", "1".to_owned()),
+            ("status.storage.replication.factor", "1".to_owned()),
+            ("work.storage.replication.factor", "1".to_owned()),
+            ("grant.storage.replication.factor", "1".to_owned()),
+            ("grant.encryption.key", format!("${{env:{ENCRYPTION_KEY}}}")),
+            // Its brokers never wake a waiting fetch, so waiting only delays.
+            ("consumer.fetch.wait.max.ms", "1".to_owned()),
+        ];
+        let text: String = lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
+        fs::write(at("worker.properties"), text)
+    }
+}
+
+impl Stage {
+    /// Creates a connector, as soon as the worker takes one.
+    pub(super) async fn create(&self, name: &str) -> Result<(), Failure> {
+        let address = format!("{}/connectors/{name}/config", self.admin);
+        let (config, end) = (self.ground.connector(name), Instant::now() + LIMIT);
+        loop {
+            let answer = self.client.put(&address).json(&config).send().await.map_err(outside)?;
+            let status = answer.status();
+            if status.is_success() {
+                return Ok(());
+            }
+            // A worker that is still on its way says so.
+            let is_early = status.is_server_error() || status.as_u16() == CONFLICT;
+            if !is_early || Instant::now() >= end {
+                let told: Value = answer.json().await.unwrap_or_default();
+                return Err(outside(NotCreated { name: name.to_owned(), status: status.as_u16(), told }));
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// The worker does not take a connector.
+#[derive(Debug, thiserror::Error)]
+#[error("create the connector {name}: {status} {}", told["message"].as_str().unwrap_or_default())]
+struct NotCreated {
+    name: String,
+    status: u16,
+    told: Value,
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let base = self.simulator.base_url();
+        let base = base.as_str().trim_end_matches('/');
+        let certificate = self.directory.0.join(PROVIDER_CERTIFICATE);
+        writeln!(f, "provider   {base} (simulated; knobs at /_control, trust {})", certificate.display())?;
+        writeln!(f, "Kafka      {} (embedded)", self.cluster.bootstrap_servers())?;
+        write!(f, "registry   {} (embedded)", self.registry.url().as_str().trim_end_matches('/'))
+    }
+}
+
+/// Nobody knows it but this process.
+fn secret() -> Result<String, Failure> {
+    random::hex::<32>().map_err(outside)
+}

@@ -1,0 +1,186 @@
+//! What was promised, what was counted, and whether the one holds by the other.
+
+use super::{
+    ledger::{Figures, Verdict},
+    lists::{Compared, Listed},
+    records::Enriched,
+};
+use crate::cli::{Failure, live::Paint, outside, table::columns};
+
+/// All that was counted.
+pub(super) struct Counted {
+    pub(super) figures: Figures,
+    pub(super) verdict: Verdict,
+    /// Most deliveries that were in the spool at a time.
+    pub(super) most_spooled: u64,
+    pub(super) enriched: Enriched,
+    pub(super) listed: Listed,
+    pub(super) compared: Compared,
+    /// How the task stands, and whether all tasks run.
+    pub(super) standing: (bool, String),
+    pub(super) refreshes: u64,
+    /// Seconds until a subscription that was disabled was enabled again.
+    pub(super) enabled_after: Option<f64>,
+    /// What became of its gap.
+    pub(super) gap: Option<String>,
+}
+
+struct Row {
+    promise: &'static str,
+    counted: String,
+    holds: bool,
+}
+
+impl Counted {
+    fn rows(&self) -> Vec<Row> {
+        let row = |promise, holds, counted| Row { promise, counted, holds };
+        let Self { figures, verdict, enriched, listed, compared, .. } = self;
+        let Verdict { accepted, missing, out_of_order, repeated, dead_letters, .. } = verdict;
+        let (runs, state) = &self.standing;
+        let enabled =
+            self.enabled_after.map_or("not in time".to_owned(), |after| format!("after {after:.1} s"));
+        let differ = match compared.differences.is_empty() {
+            true => "none differs".to_owned(),
+            false => serde_json::Value::Object(compared.differences.clone()).to_string(),
+        };
+        vec![
+            row(
+                "every delivery is answered 200 in under 5 s",
+                figures.all_in_time(),
+                format!(
+                    "{} so, {} otherwise, worst {} ms",
+                    figures.accepted, figures.failed, figures.slowest
+                ),
+            ),
+            row(
+                "nothing acknowledged is lost",
+                verdict.is_complete(),
+                format!(
+                    "{accepted} acknowledged, {} in topics, {missing} lost, {repeated} twice",
+                    accepted.saturating_sub(*missing)
+                ),
+            ),
+            row("order per company", *out_of_order == 0, format!("{out_of_order} out of order")),
+            row("nothing is given up", *dead_letters == 0, format!("{dead_letters} dead letters")),
+            row(
+                "without Kafka deliveries wait on disk",
+                self.most_spooled > 0 && figures.spooled == 0,
+                format!("{} in the spool at most, {} left", self.most_spooled, figures.spooled),
+            ),
+            row(
+                "a record behind every event",
+                enriched.is_current(),
+                format!(
+                    "{} records behind {} events, {} not there or too old",
+                    enriched.records, enriched.events, enriched.behind
+                ),
+            ),
+            row("versions never go back", enriched.back == 0, format!("{} went back", enriched.back)),
+            row(
+                "every list ends certified",
+                listed.is_certified,
+                format!(
+                    "{} of {} lists, {} rows on {} pages",
+                    listed.certified, listed.lists, listed.rows, listed.pages
+                ),
+            ),
+            row("a login lives on by itself", *runs, format!("task {state}, {} renewals", self.refreshes)),
+            row("a disabled subscription is enabled again", self.enabled_after.is_some(), enabled),
+            row(
+                "its gap is mended",
+                self.gap.is_some(),
+                self.gap.clone().unwrap_or_else(|| "still open".to_owned()),
+            ),
+            row("topics = source", compared.is_same(), format!("{} rows compared, {differ}", compared.rows)),
+        ]
+    }
+
+    /// How many promises do not hold.
+    pub(super) fn broken(&self) -> usize {
+        self.rows().iter().filter(|row| !row.holds).count()
+    }
+
+    /// The table, and what it comes to.
+    pub(super) fn told(&self, paint: Paint) -> Result<String, Failure> {
+        let holds = |row: &Row| if row.holds { paint.good("yes") } else { paint.bad("NO") };
+        let rows =
+            self.rows().into_iter().map(|row| [row.promise.to_owned(), row.counted.clone(), holds(&row)]);
+        let rows: Vec<_> = rows.collect();
+        let all = rows.len();
+        let mut table = Vec::new();
+        columns(["PROMISED", "COUNTED", "HOLDS"].map(str::to_owned), rows, &mut table).map_err(outside)?;
+        let table = String::from_utf8_lossy(&table).into_owned();
+        let end = match self.broken() {
+            0 => paint.good(&format!(
+                "verified: the topics hold what the source holds, and all {all} promises hold"
+            )),
+            broken => paint.bad(&format!("NOT verified: {broken} of {all} promises do not hold")),
+        };
+        Ok(format!("{table}\n{end}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+
+    fn counted() -> Counted {
+        Counted {
+            figures: Figures { accepted: 9, slowest: 40, published: 8, ..Figures::default() },
+            verdict: Verdict { accepted: 8, ..Verdict::default() },
+            most_spooled: 3,
+            enriched: Enriched { records: 5, events: 8, ..Enriched::default() },
+            listed: Listed { is_certified: true, lists: 2, certified: 2, pages: 2, rows: 40, published: 40 },
+            compared: Compared { is_certified: true, rows: 41, differences: Map::new() },
+            standing: (true, "RUNNING".to_owned()),
+            refreshes: 1,
+            enabled_after: Some(0.4),
+            gap: Some("closed".to_owned()),
+        }
+    }
+
+    #[test]
+    fn what_holds_is_told_line_by_line_and_in_sum() {
+        let told = counted().told(Paint { is_on: false }).ok().unwrap();
+
+        let line = told.lines().find(|line| line.starts_with("nothing acknowledged is lost  ")).unwrap();
+        assert!(line.contains("  8 acknowledged, 8 in topics, 0 lost, 0 twice  ") && line.ends_with("  yes"), "{told}");
+        assert!(
+            told.ends_with("verified: the topics hold what the source holds, and all 12 promises hold"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn each_promise_is_broken_by_what_it_counts() {
+        let breaches: [(&str, fn(&mut Counted)); 14] = [
+            ("an answer too late", |counted| counted.figures.slowest = 5_000),
+            ("an answer other than 200", |counted| counted.figures.failed = 1),
+            ("one lost", |counted| counted.verdict.missing = 1),
+            ("nothing sent", |counted| counted.verdict.accepted = 0),
+            ("out of order", |counted| counted.verdict.out_of_order = 1),
+            ("a dead letter", |counted| counted.verdict.dead_letters = 1),
+            ("no spool", |counted| counted.most_spooled = 0),
+            ("a record behind", |counted| counted.enriched.behind = 1),
+            ("a version back", |counted| counted.enriched.back = 1),
+            ("not certified", |counted| counted.listed.is_certified = false),
+            ("a task that does not run", |counted| counted.standing.0 = false),
+            ("not enabled", |counted| counted.enabled_after = None),
+            ("open gap", |counted| counted.gap = None),
+            ("a row differs", |counted| {
+                drop(counted.compared.differences.insert("stale".to_owned(), 1.into()))
+            }),
+        ];
+        assert_eq!(counted().broken(), 0);
+
+        for (what, breach) in breaches {
+            let mut counted = counted();
+            breach(&mut counted);
+            assert_eq!(counted.broken(), 1, "{what}");
+            let told = counted.told(Paint { is_on: false }).ok().unwrap();
+            assert!(told.contains("  NO\n") && told.contains("NOT verified: 1 of 12"), "{what}: {told}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! `tributary demo` as a user meets it: what it counts, and what it leaves up.
+
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::command::{stderr, stdout, tributary};
+use crate::support::{Result, process::Process, run_directory};
+
+crate::tests! {
+    plain the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outage within 120;
+    plain a_demo_that_is_kept_serves_where_it_says_and_ends_in_order within 120;
+    plain a_demo_that_is_interrupted_before_the_count_has_verified_nothing within 60;
+}
+
+/// How long a demo may take to do what it is asked for.
+const LIMIT: Duration = Duration::from_secs(100);
+
+async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outage() {
+    let arguments = ["demo", "--seconds", "15", "--rate", "30", "--token-life", "5"];
+    let output = tributary(&arguments, &[]).await;
+
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}\n{}", stderr(&output));
+    assert!(!said.contains('\u{1b}'), "a pipe got what is for terminals:\n{said}");
+    let promised = |promise: &str| {
+        said.lines().find_map(|line| line.strip_prefix(promise)).unwrap_or_default().trim().to_owned()
+    };
+    let kept = promised("nothing acknowledged is lost");
+    assert!(kept.contains(" 0 lost, 0 twice") && kept.ends_with("yes"), "{said}");
+    let spooled = promised("without Kafka deliveries wait on disk");
+    assert!(
+        !spooled.starts_with("0 ") && spooled.ends_with("yes"),
+        "nothing went through the spool:\n{said}"
+    );
+    assert!(said.lines().any(|line| line.contains(" s  cut off ")), "no line of the outage:\n{said}");
+    // Tokens live for 5 seconds here, so the worker has refreshed the grant, around an outage in which it could not.
+    let login = promised("a login lives on by itself");
+    assert!(login.starts_with("task RUNNING, ") && !login.contains(" 0 renewals"), "{said}");
+    for expected in [
+        "provider   https://127.0.0.1:",
+        " is logged in for accounting (",
+        "SVC.ES.Webhooks), until 20",
+        " s  first event after ",
+        "the provider disabled accounting/",
+        "a repair asked for",
+        "verified: the topics hold what the source holds, and all 12 promises hold",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in:\n{said}");
+    }
+}
+
+async fn a_demo_that_is_kept_serves_where_it_says_and_ends_in_order() -> Result<()> {
+    let demo = Demo::start("demo-kept", &["--keep", "--seconds", "9", "--rate", "20"])?;
+    let is_up = |said: &str| {
+        said.split_once("staying up until Ctrl-C").is_some_and(|(_, after)| after.ends_with("(embedded)\n"))
+    };
+    demo.process.ready(LIMIT, async || is_up(&demo.process.said())).await?;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let get = async |url: &str| client.get(url).send().await.unwrap().text().await.unwrap();
+    let (rest, metrics) = (demo.place("REST API"), demo.place("metrics"));
+
+    let connectors: Value = serde_json::from_str(&get(&format!("{rest}/connectors")).await).unwrap();
+    let subjects = get(&format!("{}/subjects", demo.place("registry"))).await;
+    let published = async || {
+        let page = get(&metrics).await;
+        let series = "tributary_records_published_total{origin=\"webhook\"} ";
+        page.lines().find_map(|line| line.strip_prefix(series)?.parse::<f64>().ok()).unwrap()
+    };
+    let before = published().await;
+    let goes_on = demo.process.ready(LIMIT, async || published().await > before).await;
+    demo.process.signal(Signal::TERM)?;
+    let ended = demo.process.wait(LIMIT).await?;
+
+    assert_eq!(connectors, serde_json::json!(["records", "webhooks"]));
+    assert!(subjects.contains("demo.accounting.customers.events-value"), "{subjects}");
+    goes_on?;
+    assert!(ended.success(), "{ended}: {}", demo.process.said());
+    // It tells what it trusts the provider by, in the directory of all it wrote.
+    let said = demo.process.said();
+    let (_, file) = said.split_once(", trust ").unwrap();
+    let file = std::path::Path::new(file.split(')').next().unwrap());
+    assert!(!file.parent().unwrap().exists(), "{} was left behind", file.display());
+    Ok(())
+}
+
+async fn a_demo_that_is_interrupted_before_the_count_has_verified_nothing() -> Result<()> {
+    let demo = Demo::start("demo-interrupted", &[])?;
+    demo.says("Kafka, registry and provider are up").await?;
+
+    demo.process.signal(Signal::INT)?;
+    let ended = demo.process.wait(LIMIT).await?;
+
+    assert_eq!(ended.code(), Some(1), "{}", demo.process.said());
+    assert!(demo.process.said().contains("interrupted before the count: nothing is verified"));
+    Ok(())
+}
+
+/// A demo that runs.
+struct Demo {
+    process: Process,
+}
+
+impl Demo {
+    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
+        command.arg("demo").args(arguments).env_clear();
+        let log = run_directory::create(name)?.join("demo.log");
+        Ok(Self { process: Process::spawn(name, command, &log)? })
+    }
+
+    /// Waits until it has said so.
+    async fn says(&self, text: &str) -> Result<()> {
+        self.process.ready(LIMIT, async || self.process.said().contains(text)).await
+    }
+
+    /// What it told last of where something is.
+    fn place(&self, what: &str) -> String {
+        let said = self.process.said();
+        let told = said.lines().rev().find_map(|line| line.strip_prefix(what)).unwrap_or_default();
+        told.split_whitespace().next().unwrap_or_default().to_owned()
+    }
+}
