@@ -28,6 +28,8 @@ mod simulate;
 mod snapshot;
 mod subscriptions;
 mod table;
+#[cfg(test)]
+mod tests;
 mod webhooks;
 
 use std::{

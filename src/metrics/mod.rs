@@ -33,7 +33,7 @@ pub use self::{
     snapshot::{list_ended, list_rows, page_read, row_was_old, snapshot_braked},
     spool::{
         spool_changed, spool_committed, spool_failed, spool_foreign, spool_holds, spool_leaves_out,
-        spool_takes, spool_unreadable,
+        spool_limited, spool_takes, spool_unreadable,
     },
 };
 use names::*;

@@ -18,7 +18,14 @@ pub(super) const SPOOL_BYTES: Metric = Metric {
     name: "tributary_spool_bytes",
     kind: Kind::Gauge,
     unit: Unit::Bytes,
-    help: "Bytes of the entries in the spool; `spool.limit.bytes` bounds it.",
+    help: "Bytes of the entries in the spool; tributary_spool_limit_bytes bounds it.",
+    labels: &[],
+};
+pub(super) const SPOOL_LIMIT_BYTES: Metric = Metric {
+    name: "tributary_spool_limit_bytes",
+    kind: Kind::Gauge,
+    unit: Unit::Bytes,
+    help: "Bytes the spool may hold before deliveries are answered 503: `spool.limit.bytes` of all that are received.",
     labels: &[],
 };
 pub(super) const SPOOL_OLDEST: Metric = Metric {
@@ -97,6 +104,11 @@ pub fn spool_holds(entries: u64, bytes: u64, oldest: Duration) {
     gauge!(SPOOL_ENTRIES.name).set(entries as f64);
     gauge!(SPOOL_BYTES.name).set(bytes as f64);
     gauge!(SPOOL_OLDEST.name).set(oldest.as_secs_f64());
+}
+
+/// The spool may hold this much.
+pub fn spool_limited(bytes: u64) {
+    gauge!(SPOOL_LIMIT_BYTES.name).set(bytes as f64);
 }
 
 /// The spool holds so many entries that this version cannot read.

@@ -19,6 +19,7 @@ use super::{
     entry::{Entry, Lane},
     generation::Generation,
 };
+use crate::metrics;
 
 /// Bytes that nearly every entry has less than.
 const ORDINARY: u64 = 16 * 1024;
@@ -97,6 +98,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(options: Options) -> Self {
+        metrics::spool_limited(options.limit_bytes);
         Self {
             limit: AtomicU64::new(options.limit_bytes),
             options,
@@ -150,6 +152,7 @@ impl Shared {
 
     pub(super) fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::Relaxed);
+        metrics::spool_limited(bytes);
     }
 
     /// Why not even an ordinary entry would be taken right now.

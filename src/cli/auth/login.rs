@@ -6,6 +6,8 @@ use clap::Args;
 use tokio::time::{error::Elapsed, timeout};
 use url::Url;
 
+#[cfg(feature = "simulator")]
+use super::button;
 use super::{
     browser, call,
     callback::{Listener, PATH, Place},
@@ -46,6 +48,10 @@ pub(in crate::cli) struct Options {
     /// For machines without a browser: log in anywhere, and paste the code, or the address that the browser ended at
     #[arg(long, conflicts_with = "port")]
     paste: bool,
+    /// Press the button of the simulated provider (`tributary simulate`) in place of a person
+    #[cfg(feature = "simulator")]
+    #[arg(long, conflicts_with_all = ["paste", "no_browser"])]
+    simulated: bool,
     /// How long to wait for the person
     #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
@@ -94,6 +100,8 @@ pub(super) async fn run(
         call: !options.no_call,
         worker: &worker,
         connector: &connector.common().name,
+        #[cfg(feature = "simulator")]
+        simulated: options.simulated,
     };
     match way {
         Way::Paste(redirect) => terminal.by_hand(&redirect, out).await,
@@ -112,6 +120,9 @@ struct Terminal<'a> {
     call: bool,
     worker: &'a Worker,
     connector: &'a str,
+    /// Whether nobody is asked.
+    #[cfg(feature = "simulator")]
+    simulated: bool,
 }
 
 impl Terminal<'_> {
@@ -128,6 +139,14 @@ impl Terminal<'_> {
             .map_err(|source| outside(unheard(place.port, address.is_some(), source)))?;
         let redirect = address.unwrap_or(listener.redirect()).to_owned();
         let login = self.begin(&redirect, out)?;
+        #[cfg(feature = "simulator")]
+        if self.simulated {
+            let address = login.address().clone();
+            let receiving = async { self.desk.receive(login, listener, self.limit).await.map_err(outside) };
+            let pressing = button::press(self.desk.provider, &address, &redirect, self.limit);
+            let (grant, ()) = Box::pin(async { tokio::try_join!(receiving, pressing) }).await?;
+            return self.tell(Ok(grant), out).await;
+        }
         if !no_browser && browser::open(login.address().as_str(), environment).await {
             writeln!(out, "A browser should show it now. Waiting for it to come back to {redirect}")
                 .map_err(outside)?;

@@ -14,6 +14,8 @@
 //! configuration is wrong, and nobody was asked to log in.
 
 mod browser;
+#[cfg(feature = "simulator")]
+pub(super) mod button;
 mod call;
 pub(super) mod callback;
 pub(super) mod desk;

@@ -1,6 +1,6 @@
 //! The login of the demo: what `tributary auth login` does, with a client that presses the provider's button in place of a person.
 
-use std::{fmt, path::Path, time::Duration};
+use std::{fmt, time::Duration};
 
 use tokio::time::timeout;
 
@@ -9,11 +9,11 @@ use crate::{
     cli::{
         Failure,
         auth::{
+            button,
             callback::{Listener, PATH, Place},
             desk::Desk,
             keep::Keep,
         },
-        client::builder,
         outside,
         table::harmless,
     },
@@ -29,18 +29,12 @@ pub(super) struct Access {
     ends_ms: Option<i64>,
 }
 
-/// The page of the callback did not say that somebody is logged in.
-#[derive(Debug, thiserror::Error)]
-#[error("the login page answers {0}")]
-struct Turned(u16);
-
 impl Access {
-    /// Logs in at a provider that is trusted by this certificate, over sockets, and keeps the grant where the worker finds it.
+    /// Logs in at a provider, over sockets, and keeps the grant where the worker finds it.
     pub(super) async fn log_in(
         worker: &Worker,
         admin: &Admin,
         provider: &Provider,
-        certificate: &Path,
         limit: Duration,
     ) -> Result<Self, Failure> {
         let keep = Keep::create(worker, admin).await?;
@@ -48,18 +42,10 @@ impl Access {
         let place = Place { port: 0, path: PATH.to_owned() };
         let listener = Listener::bind(&place).await.map_err(outside)?;
         let login = desk.begin(listener.redirect()).map_err(outside)?;
-        let mut address = login.address().clone();
-        address.query_pairs_mut().append_pair("auto", "1");
-        let browser = async {
-            let client = builder(Some(certificate))?.no_proxy().pool_max_idle_per_host(0).timeout(limit);
-            let answer = client.build().map_err(outside)?.get(address).send().await.map_err(outside)?;
-            match answer.status().as_u16() {
-                200 => Ok(()),
-                status => Err(outside(Turned(status))),
-            }
-        };
+        let (address, redirect) = (login.address().clone(), listener.redirect().to_owned());
         let receiving = async { desk.receive(login, listener, limit).await.map_err(outside) };
-        let (grant, ()) = Box::pin(timeout(limit, async { tokio::try_join!(receiving, browser) }))
+        let pressing = button::press(provider, &address, &redirect, limit);
+        let (grant, ()) = Box::pin(timeout(limit, async { tokio::try_join!(receiving, pressing) }))
             .await
             .map_err(outside)??;
         let (ends_ms, _) = grant.ends_ms(provider.oauth.login_lifetime, provider.oauth.idle_lifetime);

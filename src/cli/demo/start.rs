@@ -117,8 +117,7 @@ impl Ground {
         let parsed = Connector::parse(CONNECTOR, &self.connector(CONNECTOR), &self.worker.providers);
         let (connector, _) = parsed.map_err(Failure::Configuration)?;
         let admin = Admin::Embedded(Arc::clone(&self.cluster));
-        let certificate = self.directory.0.join(PROVIDER_CERTIFICATE);
-        Box::pin(Access::log_in(&self.worker, &admin, provider(&connector)?, &certificate, LIMIT)).await
+        Box::pin(Access::log_in(&self.worker, &admin, provider(&connector)?, LIMIT)).await
     }
 
     /// Starts the worker; it has no connectors yet.
@@ -256,7 +255,6 @@ impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let base = self.simulator.base_url();
         let base = base.as_str().trim_end_matches('/');
-        let certificate = self.directory.0.join(PROVIDER_CERTIFICATE);
         writeln!(f, "provider   {base} (simulated; knobs at /_control, trust {})", certificate.display())?;
         writeln!(f, "Kafka      {} (embedded)", self.cluster.bootstrap_servers())?;
         write!(f, "registry   {} (embedded)", self.registry.url().as_str().trim_end_matches('/'))

@@ -146,7 +146,10 @@ mod tests {
         let told = counted().told(Paint { is_on: false }).ok().unwrap();
 
         let line = told.lines().find(|line| line.starts_with("nothing acknowledged is lost  ")).unwrap();
-        assert!(line.contains("  8 acknowledged, 8 in topics, 0 lost, 0 twice  ") && line.ends_with("  yes"), "{told}");
+        assert!(
+            line.contains("  8 acknowledged, 8 in topics, 0 lost, 0 twice  ") && line.ends_with("  yes"),
+            "{told}"
+        );
         assert!(
             told.ends_with("verified: the topics hold what the source holds, and all 12 promises hold"),
             "{told}"

@@ -68,6 +68,78 @@ fn the_shipped_connectors_parse_without_a_warning() {
     }
 }
 
+/// What containers mount, below a directory of the test's; every secret is long enough.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    const PLACES: [&str; 3] = ["/etc/tributary", "/run/tributary", "/var/lib/tributary"];
+
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for part in ["", "secrets", "tls", "connectors"] {
+            let part = directory.path().join(part);
+            std::fs::create_dir_all(&part).unwrap();
+            for file in ["tls.crt", "tls.key", "provider.crt"] {
+                std::fs::write(part.join(file), "a certificate is looked at when it is served").unwrap();
+            }
+        }
+        Self(directory)
+    }
+
+    /// A text that looks here for its files; those it refers to are made.
+    fn moved(&self, text: &str) -> String {
+        let here = self.0.path().to_str().unwrap();
+        let text = Self::PLACES.iter().fold(text.to_owned(), |text, place| text.replace(place, here));
+        for reference in text.split("${dir:").skip(1) {
+            let (directory, file) = reference.split('}').next().unwrap().rsplit_once(':').unwrap();
+            std::fs::write(Path::new(directory).join(file), "a-secret-of-more-than-thirty-two-bytes")
+                .unwrap();
+        }
+        text
+    }
+
+    fn file(&self, from: &str) -> std::path::PathBuf {
+        let path = self.0.path().join(Path::new(from).file_name().unwrap());
+        std::fs::write(&path, self.moved(&std::fs::read_to_string(shipped(from)).unwrap())).unwrap();
+        path
+    }
+}
+
+#[test]
+fn what_is_packaged_for_containers_loads_without_a_warning() {
+    let mounted = Mounted::new();
+    let compose = std::fs::read_to_string(shipped("../docker-compose.yml")).unwrap();
+    // The lines that are the worker's environment, as the container gets them.
+    let variables: Vec<(String, String)> = compose
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "))
+        .filter(|(name, _)| ["CONNECT_", "PROVIDER_", "OAUTH_"].iter().any(|start| name.starts_with(start)))
+        .map(|(name, value)| (name.to_owned(), mounted.moved(&value.replace("$$", "$").replace('"', ""))))
+        .collect();
+    assert!(variables.len() > 15, "{variables:?}");
+    let properties = mounted.file("kubernetes/worker.properties");
+    // Each pod has its own, by statefulset.yaml.
+    let advertised =
+        ("CONNECT_REST_ADVERTISED_HOST_NAME".to_owned(), "tributary-0.tributary-workers".to_owned());
+
+    for (packaged, file, environment) in
+        [("compose", None, variables), ("kubernetes", Some(properties.as_path()), vec![advertised])]
+    {
+        let environment = environment.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let loaded = Worker::load(file, environment);
+        let loaded = loaded.map_err(|rejected| format!("{packaged}: {rejected}")).unwrap();
+        assert_eq!(loaded.warnings, [], "{packaged}");
+        for name in ["webhooks", "records"] {
+            let path = mounted.file(&format!("{packaged}/connectors/{name}.json"));
+            let (document, repeated) = Document::load(&path).unwrap();
+            let parsed = Connector::parse(&document.name, &document.config, &loaded.config.providers);
+            let (connector, warnings) = parsed.map_err(|problems| format!("{packaged}: {problems}")).unwrap();
+            assert_eq!((repeated, warnings), (vec![], vec![]), "{packaged}");
+            assert_eq!(connector.common().name, name);
+        }
+    }
+}
+
 #[test]
 fn every_declaration_is_whole_and_its_default_obeys_its_own_rule() {
     for key in every_section().into_iter().flatten() {

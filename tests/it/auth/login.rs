@@ -18,6 +18,8 @@ use crate::simulator::receiver::is_guid;
 
 crate::tests! {
     real a_login_puts_the_grant_in_the_topic_and_tells_the_person;
+    real a_login_at_the_simulated_provider_needs_nobody;
+    real a_page_that_waits_for_a_person_is_no_simulated_provider;
     real a_login_with_pkce_proves_who_began_it;
     real a_state_that_differs_cancels_the_login_before_the_code_is_used;
     real a_nonce_that_differs_keeps_the_tokens_out_of_the_topic;
@@ -54,6 +56,38 @@ async fn a_login_puts_the_grant_in_the_topic_and_tells_the_person(shared: &'stat
     assert!(page.contains(grant["who"].as_str().unwrap()), "{page}");
     assert_eq!(scene.exchanges().len(), 1, "{:?}", scene.exchanges());
     assert_eq!(scene.leaks(&login), Vec::<String>::new());
+    Ok(())
+}
+
+async fn a_login_at_the_simulated_provider_needs_nobody(shared: &'static Shared) -> Result<()> {
+    let scene = Scene::new(shared, "auth-simulated", |_| {}).await;
+
+    let connector = scene.connector.display().to_string();
+    let output = scene.auth(&["login", "accounting", "--connector", &connector, "--simulated"]).await;
+
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    let (code, grants) = scene.grants().await;
+    assert_eq!((code, grants.len(), &grants[0]["state"]), (Some(0), 1, &json!("ready")), "{grants:?}");
+    Ok(())
+}
+
+async fn a_page_that_waits_for_a_person_is_no_simulated_provider(shared: &'static Shared) -> Result<()> {
+    // It shows the page whatever it is asked, as a real one would.
+    let scene = Scene::new(shared, "auth-unlike", |_| {}).await;
+    let page = axum::Router::new().fallback(async || "log in here");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let elsewhere = format!("http://{}", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move { axum::serve(listener, page).await });
+    let mut connector: Value = serde_json::from_slice(&std::fs::read(&scene.connector).unwrap()).unwrap();
+    connector["config"]["provider.auth.url"] = json!(elsewhere);
+    std::fs::write(&scene.connector, connector.to_string()).unwrap();
+
+    let file = scene.connector.display().to_string();
+    let output = scene.auth(&["login", "accounting", "--connector", &file, "--simulated"]).await;
+
+    serving.abort();
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(stderr(&output).contains("waits for a person"), "{}", stderr(&output));
     Ok(())
 }
 

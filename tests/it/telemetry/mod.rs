@@ -1,11 +1,25 @@
-//! What operators see: librdkafka's lines and statistics among the product's own, and connectors on `/metrics`.
+//! What operators see: librdkafka's lines and statistics among the product's own, connectors on `/metrics`, and the board and the
+//! alerting rules that ask for it.
 
+mod boards;
 mod exposition;
 mod librdkafka;
+mod queries;
+mod rules;
 mod scrape;
 
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [exposition::tests(), librdkafka::tests(), scrape::tests()].into_iter().flatten().collect()
+    [
+        boards::tests(),
+        exposition::tests(),
+        librdkafka::tests(),
+        queries::tests(),
+        rules::tests(),
+        scrape::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -1,0 +1,49 @@
+//! The login page of the simulated provider, without a person: its button is pressed by a request, and the browser's way back is
+//! followed. Any other provider shows its page to nobody, which is told.
+
+use std::time::Duration;
+
+use url::Url;
+
+use crate::{
+    auth::http,
+    cli::{Failure, outside},
+    config::Provider,
+};
+
+/// What the simulated provider takes for a press of its button.
+const PRESS: (&str, &str) = ("auto", "1");
+
+/// Nobody is logged in.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// The page at the end of the way did not say so.
+    #[error("the login page answers {0}")]
+    Turned(u16),
+    /// The way did not lead back.
+    #[error("{0} shows a page and waits for a person: it is not the simulated provider")]
+    Unlike(String),
+}
+
+/// Presses the button of a login at `address` that comes back to `redirect`.
+pub(in crate::cli) async fn press(
+    provider: &Provider,
+    address: &Url,
+    redirect: &str,
+    limit: Duration,
+) -> Result<(), Failure> {
+    let mut address = address.clone();
+    address.query_pairs_mut().append_pair(PRESS.0, PRESS.1);
+    // As a browser, and unlike all else, it goes where it is sent.
+    let follow = reqwest::redirect::Policy::default();
+    let browser = http::builder(&provider.transport).map_err(outside)?.redirect(follow).no_proxy();
+    let browser = http::build(browser.timeout(limit).pool_max_idle_per_host(0)).map_err(outside)?;
+    let answer = browser.get(address).send().await.map_err(|error| outside(error.without_url()))?;
+    let (status, end) = (answer.status().as_u16(), answer.url());
+    match status {
+        200 if end.as_str().starts_with(redirect) => Ok(()),
+        // Without its query, which may hold a code.
+        200 => Err(outside(Error::Unlike(end.host_str().unwrap_or_default().to_owned()))),
+        _ => Err(outside(Error::Turned(status))),
+    }
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# The files that operators get, against the tools that read them and against a worker that runs.
+#
+#   tests/ops/check.sh                                  # target/release/tributary, or target/debug
+#   tests/ops/check.sh path/to/tributary [SECONDS]      # the demo runs for so long; 30 unless told
+#
+# Needs promtool and prometheus (Debian: apt-get install prometheus), Python 3.9 and curl, and says so where they are missing. docker
+# compose, hadolint, kubectl, kubernetes-validate (PyPI) and systemd-analyze are used where they are found; what was left out is told at
+# the end. Installs nothing, asks nobody but this machine, and leaves nothing behind.
+#
+# Exit codes: 0 all is well; 1 something is not; 2 a tool is missing.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+binary=${1:-}
+seconds=${2:-30}
+for found in target/release/tributary target/debug/tributary; do
+  [ -n "$binary" ] || { [ ! -x "$found" ] || binary=$found; }
+done
+for tool in promtool prometheus python3 curl; do
+  command -v "$tool" >/dev/null || { echo "$tool is missing (Debian: apt-get install prometheus python3 curl)" >&2; exit 2; }
+done
+[ -x "$binary" ] || { echo "no binary: cargo build, or name one" >&2; exit 2; }
+
+work=$(mktemp -d)
+children=()
+cleanup() {
+  for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
+  for child in "${children[@]}"; do wait "$child" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+failed=0
+left_out=()
+step() { # NAME COMMAND…
+  local name=$1
+  shift
+  if "$@" >"$work/step.log" 2>&1; then
+    echo "ok      $name"
+    [ -n "${told:-}" ] || return 0
+  else
+    echo "FAILED  $name"
+    failed=1
+  fi
+  sed 's/^/        /' "$work/step.log"
+}
+optional() { # TOOL NAME COMMAND…
+  local tool=$1
+  shift
+  if command -v "${tool%% *}" >/dev/null && { [ "$tool" != "docker compose" ] || docker compose version >/dev/null 2>&1; }; then
+    step "$@"
+  else
+    left_out+=("$1 ($tool)")
+  fi
+}
+
+# --- Files ------------------------------------------------------------------------------------------------------------------------
+step "alerting rules" promtool check rules config/prometheus/alerts.yml
+step "Prometheus' configuration" promtool check config config/prometheus/prometheus.yml
+step "unit tests of alerts" promtool test rules tests/ops/alerts_test.yml
+optional "docker compose" "docker-compose.yml" docker compose -f docker-compose.yml config --quiet
+optional hadolint "Dockerfile" hadolint Dockerfile
+optional kubectl "Kubernetes, put together" sh -c "kubectl kustomize config/kubernetes >'$work/kubernetes.yaml'"
+[ ! -s "$work/kubernetes.yaml" ] || optional kubernetes-validate "Kubernetes, by its schemas" kubernetes-validate --strict --quiet "$work/kubernetes.yaml"
+# The binary, user and group of the service are not on every machine.
+sed -E 's#^(ExecStart=)\S+#\1/bin/true#; s/^(User|Group)=.*/\1=root/' config/systemd/tributary.service >"$work/tributary.service"
+optional systemd-analyze "systemd's service" systemd-analyze verify "$work/tributary.service"
+
+# --- A worker that runs -----------------------------------------------------------------------------------------------------------
+"$binary" demo --seconds "$seconds" >"$work/demo.log" 2>&1 &
+demo=$!
+children+=("$demo")
+address=
+for _ in $(seq 600); do
+  address=$(sed -n 's#^REST API *http://\([^/]*\)/.*#\1#p' "$work/demo.log")
+  [ -z "$address" ] || break
+  kill -0 "$demo" 2>/dev/null || break
+  sleep 0.1
+done
+[ -n "$address" ] || { echo "the demo did not start:" >&2; cat "$work/demo.log" >&2; exit 1; }
+
+sed -e "s/tributary:8083/$address/" -e 's/_interval: 15s/_interval: 1s/' config/prometheus/prometheus.yml >"$work/prometheus.yml"
+cp config/prometheus/alerts.yml "$work/"
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data" --web.listen-address="127.0.0.1:$port" \
+  --log.level=warn >"$work/prometheus.log" 2>&1 &
+children+=($!)
+
+# The last page before the demo ends is the fullest one.
+while kill -0 "$demo" 2>/dev/null; do
+  if curl -sf -m 5 "http://$address/metrics" >"$work/page"; then mv "$work/page" "$work/metrics.txt"; fi
+  sleep 1
+done
+step "the demo" wait "$demo"
+tail -n 9 "$work/demo.log" | sed 's/^/        /'
+
+# Names of Kafka Connect's metrics, and their milliseconds, are as its dashboards know them.
+lint() { grep -v '^\(# [A-Z]* \)\?kafka_connect_' "$work/metrics.txt" | promtool check metrics; }
+step "/metrics, $(grep -vc '^#\|^$' "$work/metrics.txt") series" lint
+told=yes step "every panel, on Prometheus" \
+  python3 tests/ops/panels.py "http://127.0.0.1:$port" config/grafana/dashboards/tributary.json
+
+for what in "${left_out[@]}"; do echo "left out, for want of its tool: $what"; done
+exit "$failed"
