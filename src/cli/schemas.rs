@@ -60,7 +60,7 @@ fn list(format: &Format, out: &mut impl Write) -> Result<(), Failure> {
     if format.is_json() {
         return Ok(());
     }
-    columns(["SCHEMA", "FINGERPRINT"].map(str::to_owned), rows, out).map_err(outside)
+    columns(["SCHEMA", "FINGERPRINT"], rows, out).map_err(outside)
 }
 
 async fn against_registry(loaded: &Loaded, register: bool, out: &mut impl Write) -> Result<(), Failure> {

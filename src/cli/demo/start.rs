@@ -255,6 +255,7 @@ impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let base = self.simulator.base_url();
         let base = base.as_str().trim_end_matches('/');
+        let certificate = self.directory.0.join(PROVIDER_CERTIFICATE);
         writeln!(f, "provider   {base} (simulated; knobs at /_control, trust {})", certificate.display())?;
         writeln!(f, "Kafka      {} (embedded)", self.cluster.bootstrap_servers())?;
         write!(f, "registry   {} (embedded)", self.registry.url().as_str().trim_end_matches('/'))

@@ -108,7 +108,7 @@ impl Counted {
         let rows: Vec<_> = rows.collect();
         let all = rows.len();
         let mut table = Vec::new();
-        columns(["PROMISED", "COUNTED", "HOLDS"].map(str::to_owned), rows, &mut table).map_err(outside)?;
+        columns(["PROMISED", "COUNTED", "HOLDS"], rows, &mut table).map_err(outside)?;
         let table = String::from_utf8_lossy(&table).into_owned();
         let end = match self.broken() {
             0 => paint.good(&format!(
@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn each_promise_is_broken_by_what_it_counts() {
-        let breaches: [(&str, fn(&mut Counted)); 14] = [
+        type Breach = fn(&mut Counted);
+        let breaches: [(&str, Breach); 14] = [
             ("an answer too late", |counted| counted.figures.slowest = 5_000),
             ("an answer other than 200", |counted| counted.figures.failed = 1),
             ("one lost", |counted| counted.verdict.missing = 1),

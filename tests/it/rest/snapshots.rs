@@ -122,6 +122,10 @@ fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
         published: 10,
         vanished: 1,
         differences: BTreeMap::from([("missing".to_owned(), 2)]),
+        repaired: BTreeMap::new(),
+        contents: 90,
+        disabled: 0,
+        unread: 0,
         current: vec![ListProgress {
             company: Some(CompanyId::new("a").unwrap()),
             list: List::Customers,
