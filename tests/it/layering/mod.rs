@@ -70,6 +70,7 @@ const HOMES: [(&str, &[&str]); 4] = [
             "api",
             "auth",
             "avro",
+            "cli/auth/button",
             "cli/client",
             "cli/connectors",
             "cli/demo",

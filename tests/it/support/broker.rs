@@ -253,7 +253,9 @@ pub(crate) async fn tool_with_input(class: &str, arguments: &[&str], input: &str
     if !status.success() {
         return Err(process.error(&format!("run {class} {arguments:?}: {status}")));
     }
-    fs::read_to_string(&log).map_err(|error| Error(format!("read {}: {error}", log.display())))
+    // What it shows of records may be any bytes.
+    let printed = fs::read(&log).map_err(|error| Error(format!("read {}: {error}", log.display())))?;
+    Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
 /// SIGTERM, and SIGCONT in case it is paused: a stopped process takes no other signal.

@@ -22,7 +22,7 @@ async fn lists_of_a_company_that_comes_up_in_a_run_are_read_in_it_and_a_run_that
     shared: &'static Shared,
 ) -> Result<()> {
     let options = Options {
-        resources: &[Resource::Customers],
+        resources: &[Resource::Companies, Resource::Customers],
         settings: &[
             ("snapshot.lists", "companies,customers"),
             ("page.size", "5"),
