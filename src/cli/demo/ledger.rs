@@ -64,7 +64,7 @@ impl fmt::Display for Figures {
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     /// Events by topic.
-    topics: BTreeMap<String, usize>,
+    pub(super) topics: BTreeMap<String, usize>,
     /// Deliveries that were answered 200, without those that only ask whether the address answers.
     pub(super) accepted: usize,
     /// Of these, not in any topic.

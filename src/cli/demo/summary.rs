@@ -126,6 +126,8 @@ mod tests {
 
     use super::*;
 
+    type Breach = fn(&mut Counted);
+
     fn counted() -> Counted {
         Counted {
             figures: Figures { accepted: 9, slowest: 40, published: 8, ..Figures::default() },
@@ -146,7 +148,10 @@ mod tests {
         let told = counted().told(Paint { is_on: false }).ok().unwrap();
 
         let line = told.lines().find(|line| line.starts_with("nothing acknowledged is lost  ")).unwrap();
-        assert!(line.contains("  8 acknowledged, 8 in topics, 0 lost, 0 twice  ") && line.ends_with("  yes"), "{told}");
+        assert!(
+            line.contains("  8 acknowledged, 8 in topics, 0 lost, 0 twice  ") && line.ends_with("  yes"),
+            "{told}"
+        );
         assert!(
             told.ends_with("verified: the topics hold what the source holds, and all 12 promises hold"),
             "{told}"
@@ -155,7 +160,7 @@ mod tests {
 
     #[test]
     fn each_promise_is_broken_by_what_it_counts() {
-        let breaches: [(&str, fn(&mut Counted)); 14] = [
+        let breaches: [(&str, Breach); 14] = [
             ("an answer too late", |counted| counted.figures.slowest = 5_000),
             ("an answer other than 200", |counted| counted.figures.failed = 1),
             ("one lost", |counted| counted.verdict.missing = 1),
