@@ -22,7 +22,11 @@ use crate::{
     enrich::{Asked, asked},
     kafka,
     model::{AccountingResource, SchemaKind, Topic, TopicPrefix},
-    simulator::{accounting::WebhookState, deliveries::Entry},
+    simulator::{
+        accounting::{WebhookState, WebhookTruth},
+        catalog::Resource,
+        deliveries::Entry,
+    },
     telemetry::{Filters, Metrics},
     worker::service,
 };
@@ -149,8 +153,10 @@ impl Stage {
     /// how long it was enabled again, with a gap whose repair is asked for; `None` where it was not.
     pub(super) async fn disable_one(&self, limit: Duration) -> Option<(String, Duration)> {
         let provider = self.ground.simulator.provider();
-        let webhook =
-            provider.accounting.webhooks().into_iter().find(|one| one.state == WebhookState::Active)?;
+        // Of customers there is a list, so that a reading of it closes the gap.
+        let is_meant =
+            |one: &WebhookTruth| one.state == WebhookState::Active && one.resource == Resource::Customers;
+        let webhook = provider.accounting.webhooks().into_iter().find(is_meant)?;
         let begun = Instant::now();
         provider.accounting.disable(provider, webhook.id);
         let mended = async {
