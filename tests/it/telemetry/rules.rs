@@ -45,8 +45,9 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Rule>, String> {
         match rules.last_mut() {
             // The next group begins.
             _ if item.is_some() && key == "name" => {}
-            Some(rule) if indent > 6 && rule.insert(key.to_owned(), value).is_some() => {
-                return Err(fault("a key is there twice"));
+            Some(rule) if indent > 6 => {
+                let before = rule.insert(key.to_owned(), value);
+                before.map_or(Ok(()), |_| Err(fault("a key is there twice")))?;
             }
             _ => {}
         }
