@@ -116,7 +116,7 @@ impl Stage {
                 let gaps = self.ask("gaps?all=true").await;
                 let gap = gaps.as_array().and_then(|gaps| gaps.first()).cloned().unwrap_or_default();
                 match gap["state"].as_str() {
-                    Some(state @ ("closed" | "repaired-known")) => return state.to_owned(),
+                    Some(state @ "closed") => return state.to_owned(),
                     _ => sleep(LOOK).await,
                 }
             }

@@ -177,6 +177,8 @@ impl Ground {
                 ("accounting.resources", names),
                 ("accounting.secret", of(SECRET)),
                 ("subscriptions.poll.interval.ms", text("500")),
+                // Clocks do not differ here: what the gap may have cost is read at once.
+                ("gap.margin.ms", text("1000")),
             ],
         });
         config.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

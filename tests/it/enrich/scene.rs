@@ -144,6 +144,7 @@ impl Scene {
         for (key, value) in [
             ("accounting.secret", "0123456789abcdef-first"),
             ("subscriptions.poll.interval.ms", "300"),
+            ("gap.margin.ms", "200"),
             ("subscriptions.ready.timeout.ms", "30000"),
             ("subscriptions.retry.backoff.ms", "100"),
             ("subscriptions.retry.backoff.max.ms", "1000"),

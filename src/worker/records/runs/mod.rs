@@ -177,7 +177,10 @@ impl Follower {
     /// Has read again what gaps may have cost, and says how well.
     async fn repair(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
         let ledgers = self.handle.ledgers();
-        let mut open = runs.open(shards).iter().filter(|run| run.kind == RunKind::Repair).count();
+        // Those that wait for a person keep no other waiting.
+        let is_busy =
+            |run: &&Run| run.kind == RunKind::Repair && runs.standing(&run.id, shards).state != State::Paused;
+        let mut open = runs.open(shards).into_iter().filter(is_busy).count();
         for (ledger, gap) in open_gaps(&ledgers) {
             let Some(repair) = ledger.repairs.get(&gap.id()) else { continue };
             match judge(gap, repair, runs, shards, &self.source) {
@@ -319,7 +322,8 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     }
     let Ok(id) = RunId::new(format!("repair/{}", gap.id())) else { return Step::Wait };
     let Some(run) = runs.runs.get(&id) else {
-        if gap.state == GapState::RepairedUncertified {
+        // What was read before a gap has ended, margin and all, proves nothing of it.
+        if gap.state == GapState::RepairedUncertified || now() < ended {
             return Step::Wait;
         }
         let companies = gap.company.clone().map(|company| BTreeSet::from([company]));
@@ -340,15 +344,11 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     let standing = runs.standing(&id, shards);
     match standing.state {
         State::Ended if gap.state == GapState::Open => {
-            let listed: BTreeSet<_> = run.lists.iter().filter_map(|list| list.resource()).collect();
-            Step::Settle(if standing.certified == Some(true) && only_known.is_empty() && covers(&run) {
-                GapState::Closed
-            } else if standing.certified == Some(true)
-                || (!listed.is_empty() && run.known.is_superset(&listed))
-            {
-                GapState::RepairedKnown
-            } else {
-                GapState::RepairedUncertified
+            let is_proved = standing.certified == Some(true) && covers(&run);
+            Step::Settle(match (is_proved, only_known.is_empty()) {
+                (true, true) => GapState::Closed,
+                (true, false) => GapState::RepairedKnown,
+                (false, _) => GapState::RepairedUncertified,
             })
         }
         State::Stopped if gap.state == GapState::Open => Step::Settle(GapState::RepairedUncertified),

@@ -105,7 +105,9 @@ fn a_repair_says_how_well_it_went() {
         (CUSTOMERS, true, GapState::Closed),
         (CUSTOMERS, false, GapState::RepairedUncertified),
         (CHARGES, true, GapState::RepairedKnown),
-        (Target::Accounting(AccountingResource::Accounts), false, GapState::RepairedKnown),
+        (CHARGES, false, GapState::RepairedUncertified),
+        (Target::Accounting(AccountingResource::Accounts), true, GapState::Closed),
+        (Target::Accounting(AccountingResource::Accounts), false, GapState::RepairedUncertified),
     ] {
         let (gap, repair) = gap(target);
         let mut runs = Runs::default();
@@ -117,6 +119,14 @@ fn a_repair_says_how_well_it_went() {
 
         assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{target}");
     }
+}
+
+#[test]
+fn a_gap_whose_margin_is_not_over_is_not_read_again_yet() {
+    let (gap, repair) = gap(CUSTOMERS);
+    let gap = Gap { to: Some(now() + 60_000_000), ..gap };
+
+    assert_eq!(judge(&gap, &repair, &Runs::default(), 2, &source()), Step::Wait);
 }
 
 #[test]
