@@ -75,6 +75,8 @@ pub struct Desk {
     /// Deletes of the day, by resource: since when, and how many.
     brakes: BTreeMap<AccountingResource, (i64, u64)>,
     told: Told,
+    /// Records that went to the dead letters, for who asked for them.
+    given_up: Vec<Subject>,
 }
 
 /// What somebody should be told of.
@@ -109,6 +111,7 @@ impl Desk {
             paths: BTreeSet::new(),
             brakes: BTreeMap::new(),
             told: Told::default(),
+            given_up: Vec::new(),
         }
     }
 
@@ -233,6 +236,12 @@ impl Desk {
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.works.len().saturating_sub(self.parked_count), self.parked_count)
+    }
+
+    /// Records that went to the dead letters since this was asked last.
+    #[must_use]
+    pub fn take_given_up(&mut self) -> Vec<Subject> {
+        std::mem::take(&mut self.given_up)
     }
 
     /// What somebody should be told of, since this was last asked.

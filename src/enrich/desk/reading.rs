@@ -224,6 +224,7 @@ impl Desk {
         let Some(work) = self.works.get(subject) else { return };
         let failure = Failure { stage: Stage::Read, class, message: why.to_owned(), causes: Vec::new() };
         changes.push(Change::DeadLetter(failure));
+        self.given_up.push(subject.clone());
         // A list shows its rows again.
         let gap = gap.filter(|_| work.event.origin == Origin::Enrichment);
         changes.extend(gap.map(|cause| {

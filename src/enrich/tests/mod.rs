@@ -274,6 +274,9 @@ fn what_is_never_reached_is_a_dead_letter_and_a_gap_at_the_horizon() {
         [("late".into(), "enrich::Unreadable"), ("lost".into(), "enrich::Unreadable")].into()
     );
     assert!(life.gaps.iter().all(|gap| gap.cause == GapCause::Unreadable) && life.gaps.len() == 2);
+    let given_up: BTreeSet<Subject> = life.desk.take_given_up().into_iter().collect();
+    assert_eq!(given_up.len(), 2, "who asked for them is told: {given_up:?}");
+    assert_eq!(life.desk.take_given_up(), []);
     assert!(life.parked.is_empty() && life.published.is_empty());
 }
 

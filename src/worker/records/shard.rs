@@ -127,6 +127,8 @@ impl Shard {
         late.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
             let is_starved = self.begin_reads(&mut reads, &mut held);
+            // Before lists look whom they still wait for.
+            self.lists.given_up(&self.desk.take_given_up());
             self.lists.begin(&mut getting, &self.shelf, &self.desk, now());
             if committing.is_none() && (self.desk.has_batch() || self.lists.has_parts()) {
                 match self.begin_commit() {

@@ -23,6 +23,15 @@ use crate::{
 };
 
 impl Lists {
+    /// Records that nobody will read any more: of a list whose rows asked for one, not every record is published.
+    pub(in crate::worker::records) fn given_up(&mut self, subjects: &[Subject]) {
+        for subject in subjects {
+            for job in self.jobs.values_mut().filter(|job| job.asked_for.contains(subject)) {
+                job.count(0, 1);
+            }
+        }
+    }
+
     /// Something that was asked for has come.
     ///
     /// # Errors
