@@ -79,7 +79,8 @@ impl Lists {
         let mut progress = self.progress.get(&run.id).cloned().unwrap_or_else(fresh);
         if run.kind == RunKind::Verify {
             // What was compared is not kept: it is compared anew.
-            progress = Progress { started_at: progress.started_at, ..fresh() };
+            let (started_at, filter) = (progress.started_at, progress.filter.clone());
+            progress = Progress { started_at, filter, ..fresh() };
         }
         (progress.state, progress.reason) = (standing(wanted), None);
         // What was begun with one filter is not gone on with another.
@@ -168,8 +169,10 @@ impl Lists {
                 Listed::Whole(named.iter().cloned().collect())
             }
             (None, _) => {
-                // A company that came during a gap is in no reading from before its end.
-                let since = if run.kind == RunKind::Repair { run.requested_at } else { i64::MIN };
+                // A company that came during a gap is in no reading from before its end; a snapshot may close that gap, too, and
+                // has to know of the company by itself where its own lists do not tell.
+                let is_told = run.kind != RunKind::Repair && run.lists.contains(&List::Companies);
+                let since = if is_told { i64::MIN } else { run.requested_at };
                 self.shared.directory.listed_since(since)
             }
         }
