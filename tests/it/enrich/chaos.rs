@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use tokio::time::timeout;
 use tributary::avro::embedded::Server;
 use tributary::model::{List, RunKind};
 use tributary::simulator::accounting::WebhookState;
@@ -19,7 +20,7 @@ use super::load::Mix;
 use super::scene::{HOOKS, Options, Scene};
 use crate::support::dice::{Dice, seed};
 use crate::support::harness::Test;
-use crate::support::stage::Ground;
+use crate::support::stage::{Ground, LIMIT};
 use crate::support::{Error, Result, breakable, cycles};
 
 /// The cycles of a run that nobody asked more of: each disaster once.
@@ -102,6 +103,9 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
             Disaster::Kill | Disaster::Freeze => strike(&mut scene, disaster, victim).await.map_err(told)?,
         }
         changes += load.stop();
+        // A delete that is still under way would be lost with its subscription, and nobody would ever hear of it.
+        let idle = timeout(LIMIT, scene.provider().deliveries.idle()).await;
+        idle.map_err(|_| told(scene.stage.error("deliveries never end")))?;
         // Only changes that a later one makes up for are lost: of a delete nobody would ever hear again.
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.2);
         let mut load = scene.load(RATE, Mix::Updates);
