@@ -68,7 +68,7 @@ impl Desk {
                     if let Some(row) = row.filter(|row| judge::is_above(row.floor.as_ref(), stored.as_ref()))
                     {
                         // What was settled meanwhile is less; that it waits is written again.
-                        self.adopt(*row);
+                        let subject = self.take_up(*row);
                         self.park(&subject, Cause::Listed, now, Vec::new());
                     }
                     for (wanted, event, settle) in later {

@@ -118,10 +118,16 @@ impl Desk {
     /// What an owner before has parked.
     pub fn adopt(&mut self, parked: Parked) {
         let due = parked.due;
+        let subject = self.take_up(parked);
+        self.wait_until(&subject, due);
+    }
+
+    /// What becomes of it is the caller's to say.
+    fn take_up(&mut self, parked: Parked) -> Subject {
         let (subject, work) = Work::adopted(parked);
         self.count_parked(&subject.company, true);
         self.works.insert(subject.clone(), work);
-        self.wait_until(&subject, due);
+        subject
     }
 
     /// What a row of a list has asked for, and the state topic has since.
@@ -181,10 +187,11 @@ impl Desk {
         }
     }
 
-    /// Whether something is to be done about a record.
+    /// Whether a record that a row has asked for is still to be published. One whose reads show less than was published is not: as
+    /// much as the row shows was, and whether the provider went back is found out without it, which may take hours.
     #[must_use]
-    pub fn has(&self, subject: &Subject) -> bool {
-        self.works.contains_key(subject)
+    pub fn owes(&self, subject: &Subject) -> bool {
+        self.works.get(subject).is_some_and(|work| work.below_since.is_none())
     }
 
     /// Records that rows of a list have asked for, and that wait in the state topic since.
@@ -194,6 +201,7 @@ impl Desk {
             subject.resource == resource
                 && company.is_none_or(|company| subject.company == *company)
                 && work.parked.is_some()
+                && work.below_since.is_none()
                 && work.event.origin != Origin::Enrichment
         };
         self.works.iter().filter(is_asked).map(|(subject, _)| subject.clone()).collect()

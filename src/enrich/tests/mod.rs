@@ -3,6 +3,7 @@
 mod companies;
 mod deleting;
 mod lives;
+mod rows;
 
 use std::{
     cell::Cell,

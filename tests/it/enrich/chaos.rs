@@ -72,7 +72,12 @@ async fn topics_are_what_the_provider_has_whatever_went_wrong_on_the_way() -> Re
         resources: &[Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons],
         // As short as the broker allows, so that others soon take over.
         properties: &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")],
-        settings: &[("snapshot.lists", "customers,accounts"), ("page.size", "20")],
+        // Far longer than a replica lags here, and short enough for what is suspected to be found innocent.
+        settings: &[
+            ("snapshot.lists", "customers,accounts"),
+            ("page.size", "20"),
+            ("epoch.confirm.ms", "20000"),
+        ],
     };
     let mut scene = Scene::start(ground, "enrich-chaos", options, |settings| {
         settings.world.companies = 8;

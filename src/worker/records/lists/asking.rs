@@ -49,7 +49,7 @@ impl Lists {
                 job.stage = Stage::Asking;
                 getting.push(ask_page(&self.shared, &self.probes, number, asked));
             } else if matches!(job.stage, Stage::Compare) && job.unwritten == 0 && job.due <= now {
-                job.asked_for.retain(|subject| desk.has(subject));
+                job.asked_for.retain(|subject| desk.owes(subject));
                 if !job.asked_for.is_empty() {
                     job.due = now.saturating_add(LOOK);
                     continue;

@@ -1,0 +1,74 @@
+//! What rows of lists ask for.
+
+use super::*;
+
+fn by_a_list() -> Event {
+    Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() })
+}
+
+fn row(id: &str, floor: u64, now: i64) -> Parked {
+    Parked {
+        subject: subject(id),
+        floor: Some(version(floor)),
+        deleted: None,
+        cause: Cause::Listed,
+        since: now,
+        due: now,
+        gone_since: None,
+        below_since: None,
+        event: by_a_list(),
+    }
+}
+
+fn asked(life: &Life) -> Vec<Subject> {
+    life.desk.asked_by_lists(LANE, None)
+}
+
+#[test]
+fn a_list_waits_for_what_its_rows_have_asked_for_also_after_a_crash() {
+    let mut life = Life::new();
+    life.parked.insert(subject("r"), row("r", 3, life.now));
+    life.crash();
+    assert_eq!(asked(&life), [subject("r")]);
+    assert!(life.desk.owes(&subject("r")));
+
+    life.until(life.now + SECOND, |_| Ok(json("r", 3)));
+
+    assert_eq!(life.published.len(), 1);
+    assert!(asked(&life).is_empty() && !life.desk.owes(&subject("r")));
+}
+
+#[test]
+fn no_list_waits_until_it_is_known_whether_the_provider_went_back() {
+    let mut life = Life::new();
+    life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
+    let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
+    life.desk.look_back(wanted, by_a_list(), life.now);
+    life.until(life.now + SECOND, |_| Ok(json("r", 3)));
+    assert!(life.desk.is_suspected(&subject("r")) && life.parked.contains_key(&subject("r")));
+
+    assert!(asked(&life).is_empty() && !life.desk.owes(&subject("r")));
+    life.crash();
+    assert!(asked(&life).is_empty() && !life.desk.owes(&subject("r")));
+
+    // A row above what was published is waited for all the same.
+    life.desk.adopt_row(row("r", 10, life.now), life.now);
+    assert!(life.desk.owes(&subject("r")));
+}
+
+#[test]
+fn what_a_row_asks_for_while_less_is_committed_is_read_once_it_is_kept_again() {
+    let mut life = Life::new();
+    life.take(1, wanted(subject("r"), 3, false), "e");
+    let ask = life.ask().unwrap();
+    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    life.desk.adopt_row(row("r", 4, life.now), life.now);
+
+    life.commit();
+    assert!(life.desk.has_batch() && life.ask().is_none(), "it is not kept yet");
+    life.commit();
+    let reads = life.until(life.now + SECOND, |_| Ok(json("r", 4)));
+
+    assert_eq!((reads, life.published.len()), (1, 2));
+    assert!(life.parked.is_empty() && life.desk.counts() == (0, 0));
+}
