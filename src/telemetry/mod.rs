@@ -1,8 +1,8 @@
 //! Logs and metrics of the process, installed once by the binary.
 //!
 //! Logs go to stderr, as text for people or as one JSON object a line for collectors; `RUST_LOG`-style filters choose
-//! what is shown, and [`Filters`] changes them while the process runs. Metrics are recorded in memory and rendered in Prometheus' text format on request. Somebody must drive
-//! [`Metrics::keep_up`]: without it, histogram samples pile up until the next scrape.
+//! what is shown, and [`Filters`] changes them while the process runs. Metrics are recorded in memory and rendered in Prometheus'
+//! text format on request. Somebody must drive [`Metrics::keep_up`]: without it, histogram samples pile up until the next scrape.
 
 use std::{
     convert::Infallible,
@@ -23,6 +23,8 @@ use crate::{
 };
 
 mod filters;
+#[cfg(test)]
+pub(crate) mod heard;
 
 /// How often histogram samples are folded into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);

@@ -1,10 +1,4 @@
-use std::{
-    io::Write,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::{
     body::{Body, to_bytes},
@@ -18,6 +12,7 @@ use super::*;
 use crate::{
     config::worker::{Login, Rest},
     secret::Secret,
+    telemetry::heard::heard,
 };
 
 const ADMINISTRATOR: &str = "root:correct horse battery";
@@ -236,44 +231,32 @@ async fn a_change_is_finished_though_its_client_has_left() {
     assert!(finished.load(Ordering::SeqCst));
 }
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn every_change_is_in_the_audit_log_once_with_who_asked_and_what_came_of_it() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber =
-        tracing_subscriber::fmt().json().with_writer(move || writer.clone()).with_ansi(false).finish();
-    let _default = tracing::subscriber::set_default(subscriber);
     let router = served(&settings());
     let (administrator, reader, wrong) = (basic(ADMINISTRATOR), basic(READER), basic("root:wrong"));
+    let audit = |text: &str| -> Vec<Value> {
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["target"] == "audit").collect()
+    };
 
-    for (method, credentials) in
-        [("POST", &administrator), ("GET", &administrator), ("POST", &reader), ("POST", &wrong)]
-    {
-        let mut request = request(method, "/connectors?scope=cluster", &[("authorization", credentials)]);
-        request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 4711))));
-        ask(&router, request).await;
-    }
+    let text = heard(
+        true,
+        |text| audit(text).len() == 3,
+        async || {
+            for (method, credentials) in
+                [("POST", &administrator), ("GET", &administrator), ("POST", &reader), ("POST", &wrong)]
+            {
+                let mut request =
+                    request(method, "/connectors?scope=cluster", &[("authorization", credentials)]);
+                request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 4711))));
+                ask(&router, request).await;
+            }
+        },
+    )
+    .await;
 
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    let audit: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .filter(|line| line["target"] == "audit")
-        .collect();
+    let audit = audit(&text);
     let shown: Vec<_> = audit
         .iter()
         .map(|line| (line["fields"]["who"].as_str().unwrap(), line["fields"]["status"].as_u64().unwrap()))

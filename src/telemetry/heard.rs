@@ -1,0 +1,55 @@
+//! What a test's own thread logs.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a thread may take that was stopped between two instructions.
+const LONGEST: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a scene logs, as text or a JSON object a line.
+///
+/// `tracing` decides once whether a line is shown, when it is first come to. A thread of another test that is just doing so may have
+/// asked before this one listens, and write its "no" after. So a scene that is not `whole` is played again, after every line was
+/// asked about anew.
+pub(crate) async fn heard(is_json: bool, whole: impl Fn(&str) -> bool, scene: impl AsyncFn()) -> String {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .with_ansi(false);
+    let _default = if is_json {
+        tracing::subscriber::set_default(builder.json().finish())
+    } else {
+        tracing::subscriber::set_default(builder.finish())
+    };
+    let end = Instant::now() + LONGEST;
+    loop {
+        tracing::callsite::rebuild_interest_cache();
+        scene().await;
+        let bytes = std::mem::take(&mut *lines.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if whole(&text) || Instant::now() >= end {
+            return text;
+        }
+        thread::yield_now();
+    }
+}
