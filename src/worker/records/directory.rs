@@ -89,11 +89,12 @@ impl Directory {
         Self { known: Arc::default(), asked: Arc::default(), every, page_size }
     }
 
-    /// Companies that are there, as a reading shows that began after this, and the one before it.
+    /// Companies that are there, as readings show that began after this: those of one from before may be gone.
     pub(super) fn listed_since(&self, since: i64) -> Listed {
         let known = self.lock();
         let mut shown = known.readings.iter();
-        let is_whole = known.readings.back().is_some_and(|last| last.begun_at >= since);
+        let is_whole =
+            !known.readings.is_empty() && known.readings.iter().all(|reading| reading.begun_at >= since);
         let odd = known.odd.as_ref().filter(|odd| odd.count >= ODD && odd.reading.begun_at >= since);
         let all = |readings: &mut dyn Iterator<Item = &Reading>| -> Vec<CompanyId> {
             let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| &reading.companies).collect();
@@ -299,7 +300,10 @@ mod tests {
 
         directory.took(Reading { begun_at: 9, companies: companies(&["d"]) });
         odd(&directory, 10, &["e"]);
-        assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["a", "d"])));
+        assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a", "d"])));
+        assert_eq!(directory.listed_since(6), Listed::Unread, "a may be gone since");
+        directory.took(Reading { begun_at: 11, companies: companies(&["d"]) });
+        assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["d"])));
         assert_eq!(directory.listed_since(10), Listed::Unread);
     }
 }
