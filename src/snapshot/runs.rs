@@ -188,8 +188,10 @@ impl Runs {
 
     /// What shards that there are say of a run.
     fn of(&self, id: &RunId, shards: i32) -> impl Iterator<Item = &Progress> {
+        let run = self.runs.get(id);
         let all = self.progress.range((id.clone(), 0)..(id.clone(), shards.max(0)));
-        all.map(|(_, progress)| progress)
+        let is_own = move |progress: &&Progress| run.is_none_or(|run| progress.is_of(run));
+        all.map(|(_, progress)| progress).filter(is_own)
     }
 }
 
@@ -260,6 +262,7 @@ mod tests {
             connector: "c".to_owned(),
             run: id("r"),
             shard,
+            requested_at: 0,
             state,
             reason: None,
             filter: None,
@@ -368,6 +371,19 @@ mod tests {
             Some("told to stop; not every shard has")
         );
         assert_eq!(done.standing(&id("r"), 2).reason, None);
+    }
+
+    #[test]
+    fn what_shards_said_of_an_earlier_run_of_that_name_does_not_count() {
+        let mut runs = runs(None, &[(0, ShardState::Ended), (1, ShardState::Ended)]);
+        for progress in runs.progress.values_mut() {
+            progress.requested_at = 4;
+        }
+
+        assert_eq!(runs.standing(&id("r"), 2).state, State::Waiting);
+        assert_eq!(runs.open(2).len(), 1);
+        runs.progress.get_mut(&(id("r"), 1)).unwrap().requested_at = 5;
+        assert_eq!(runs.standing(&id("r"), 2).state, State::Running);
     }
 
     #[test]

@@ -140,6 +140,9 @@ pub struct Progress {
     pub run: RunId,
     /// Which shard.
     pub shard: i32,
+    /// When the run was asked for: an id may be used again. 0 where an earlier worker has written it.
+    #[serde(default)]
+    pub requested_at: i64,
     /// How it stands.
     pub state: ShardState,
     /// Why it waits, has stopped or has ended without all it was to read, where that needs words.
@@ -235,6 +238,42 @@ impl Progress {
     /// The kind of its keys.
     pub const KIND: &'static str = "progress";
 
+    /// Of a run that begins now.
+    #[must_use]
+    pub fn new(run: &Run, shard: i32, state: ShardState, now: i64) -> Self {
+        Self {
+            connector: run.connector.clone(),
+            run: run.id.clone(),
+            shard,
+            requested_at: run.requested_at,
+            state,
+            reason: None,
+            filter: None,
+            lists: 0,
+            ended: 0,
+            certified: 0,
+            pages: 0,
+            rows: 0,
+            published: 0,
+            vanished: 0,
+            differences: BTreeMap::new(),
+            repaired: BTreeMap::new(),
+            contents: 0,
+            disabled: 0,
+            unread: 0,
+            current: Vec::new(),
+            started_at: now,
+            updated_at: now,
+            ended_at: None,
+        }
+    }
+
+    /// Whether it is of this run, and not of one that had its id before.
+    #[must_use]
+    pub fn is_of(&self, run: &Run) -> bool {
+        self.run == run.id && (self.requested_at == 0 || self.requested_at == run.requested_at)
+    }
+
     /// Its key, in the shard's partition of the state topic.
     #[must_use]
     pub fn key(&self) -> Key {
@@ -259,6 +298,22 @@ mod tests {
         assert_eq!(Run::key_of("c/d", &id).as_str(), "snapshot/c%2Fd/a%2Fb");
         assert_eq!(Order::key("c/d", &id).as_str(), "order/c%2Fd/a%2Fb");
         assert_eq!(Progress::key_of(3, "c/d", &id).as_str(), "progress/3/c%2Fd/a%2Fb");
+    }
+
+    #[test]
+    fn progress_is_of_the_run_that_was_asked_for_then() {
+        let run = |at: i64| -> Run {
+            let text = format!(
+                r#"{{"connector":"c","id":"r","lists":["customers"],"requestedBy":"rest","requestedAt":{at}}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let progress = Progress::new(&run(1), 0, ShardState::Ended, 5);
+
+        assert!(progress.is_of(&run(1)) && !progress.is_of(&run(2)));
+        let text = serde_json::to_string(&progress).unwrap().replace(r#""requestedAt":1,"#, "");
+        let earlier: Progress = serde_json::from_str(&text).unwrap();
+        assert!(earlier.is_of(&run(1)) && earlier.is_of(&run(2)), "nobody knows");
     }
 
     #[test]

@@ -111,6 +111,7 @@ fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
         connector: "records".to_owned(),
         run: id(run),
         shard,
+        requested_at: 0,
         state,
         reason: None,
         filter: None,

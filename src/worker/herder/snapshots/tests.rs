@@ -84,6 +84,7 @@ fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
         connector: "records".to_owned(),
         run: RunId::new(run).unwrap(),
         shard,
+        requested_at: 0,
         state,
         reason: None,
         filter: None,

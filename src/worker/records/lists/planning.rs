@@ -1,9 +1,6 @@
 //! Which runs are taken up, and which of their lists are this shard's.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     super::directory::Listed, Active, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, Stage, What, Written,
@@ -19,8 +16,8 @@ impl Lists {
     pub(in crate::worker::records) fn look(&mut self, now: i64) {
         let orders = Arc::clone(&*self.orders.borrow_and_update());
         for Ordered { run, wanted, at, filter } in &*orders {
-            let is_over = self.progress.get(&run.id).is_some_and(|progress| progress.state.is_over());
-            if is_over {
+            let is_over = |progress: &Progress| progress.is_of(run) && progress.state.is_over();
+            if self.progress.get(&run.id).is_some_and(is_over) {
                 continue;
             }
             if let Some(active) = self.runs.get_mut(&run.id) {
@@ -52,31 +49,10 @@ impl Lists {
     }
 
     fn begin_run(&mut self, run: &Arc<Run>, wanted: Wanted, filter: Option<String>, now: i64) {
-        let fresh = || Progress {
-            connector: self.shared.task.connector.to_string(),
-            run: run.id.clone(),
-            shard: self.shard,
-            state: standing(wanted),
-            reason: None,
-            filter: None,
-            lists: 0,
-            ended: 0,
-            certified: 0,
-            pages: 0,
-            rows: 0,
-            published: 0,
-            vanished: 0,
-            differences: BTreeMap::new(),
-            repaired: BTreeMap::new(),
-            contents: 0,
-            disabled: 0,
-            unread: 0,
-            current: Vec::new(),
-            started_at: now,
-            updated_at: now,
-            ended_at: None,
-        };
-        let mut progress = self.progress.get(&run.id).cloned().unwrap_or_else(fresh);
+        let fresh = || Progress::new(run, self.shard, standing(wanted), now);
+        let begun = self.progress.get(&run.id).filter(|progress| progress.is_of(run));
+        let is_begun = begun.is_some();
+        let mut progress = begun.cloned().unwrap_or_else(fresh);
         if run.kind == RunKind::Verify {
             // What was compared is not kept: it is compared anew.
             let (started_at, filter) = (progress.started_at, progress.filter.clone());
@@ -84,7 +60,6 @@ impl Lists {
         }
         (progress.state, progress.reason) = (standing(wanted), None);
         // What was begun with one filter is not gone on with another.
-        let is_begun = self.progress.contains_key(&run.id);
         let filter = if is_begun { progress.filter.clone() } else { filter };
         progress.filter.clone_from(&filter);
         // Lists are counted as they are planned, anew after a crash.
@@ -219,6 +194,8 @@ impl Lists {
         }
         (active.progress.state, active.progress.ended_at) = (ShardState::Stopped, Some(now));
         active.waiting.clear();
+        // Nothing more is planned.
+        active.plan.settle(None);
         let own = self.jobs.values().filter(|job| job.run.id == *run);
         let mut forgotten: Vec<Key> = own.flat_map(|job| job.kept(self.shard)).collect();
         forgotten.extend(kept_of(active, self.shard));

@@ -36,6 +36,7 @@ fn over(runs: &mut Runs, run: Run, certified: bool) {
             connector: run.connector.clone(),
             run: run.id.clone(),
             shard,
+            requested_at: run.requested_at,
             state: ShardState::Ended,
             reason: None,
             filter: None,
