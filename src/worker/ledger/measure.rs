@@ -2,7 +2,7 @@
 
 use crate::{
     metrics::live::{self, Page},
-    model::{Difference, GapCause, Phase, RunKind, Subscription},
+    model::{Difference, GapCause, Phase, Run, RunKind, Subscription},
     snapshot::{Runs, Standing, State},
     webhooks::subscriptions::Ledger,
 };
@@ -31,8 +31,8 @@ pub(super) fn subscriptions(page: &mut Page, connector: &str, ledger: &Ledger, n
 /// Every series is there from the first run on, those of a verification from the first that has ended, with 0 where there is
 /// nothing: an alert needs a series to look at.
 pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
-    let all: Vec<(RunKind, Standing)> =
-        runs.runs.values().map(|run| (run.kind, runs.standing(&run.id, shards))).collect();
+    let told = |run: &Run| ((run.kind, run.sample.is_some()), runs.standing(&run.id, shards));
+    let all: Vec<((RunKind, bool), Standing)> = runs.runs.values().map(told).collect();
     if all.is_empty() {
         return;
     }
@@ -45,16 +45,18 @@ pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
     let ended: u64 = open().map(|standing| standing.lists_ended).sum();
     page.put(&live::SNAPSHOT_COLLECTIONS, &[connector], lists as f64);
     page.put(&live::SNAPSHOT_COLLECTIONS_REMAINING, &[connector], lists.saturating_sub(ended) as f64);
-    let verified =
-        |(kind, standing): &&(RunKind, Standing)| *kind == RunKind::Verify && standing.state == State::Ended;
+    let verified = |((kind, _), standing): &&((RunKind, bool), Standing)| {
+        *kind == RunKind::Verify && standing.state == State::Ended
+    };
     let last = all.iter().filter(verified).max_by_key(|(_, standing)| standing.ended_at);
-    let Some((_, last)) = last else { return };
+    let Some(((_, is_sample), last)) = last else { return };
     for kind in Difference::ALL {
         let count = last.differences.get(kind.name()).copied().unwrap_or_default();
         page.put(&live::RECONCILE_MISMATCHES, &[connector, kind.name()], count as f64);
     }
     page.put(&live::RECONCILE_COMPARED, &[connector], last.rows as f64);
-    let unproved = last.lists.saturating_sub(last.lists_certified);
+    // A sample is there to prove nothing.
+    let unproved = if *is_sample { 0 } else { last.lists.saturating_sub(last.lists_certified) };
     page.put(&live::RECONCILE_UNPROVED, &[connector], unproved as f64);
     let ended = last.ended_at.unwrap_or_default();
     page.put(&live::RECONCILE_ENDED, &[connector], ended as f64 / 1e6);
@@ -65,7 +67,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::model::{List, Progress, Run, RunId, ShardState};
+    use crate::model::{List, Progress, RunId, ShardState};
 
     fn put(
         runs: &mut Runs,
@@ -95,6 +97,7 @@ mod tests {
             connector: "c".to_owned(),
             run: id.clone(),
             shard: 0,
+            requested_at: 0,
             state,
             reason: None,
             filter: None,
@@ -152,6 +155,18 @@ mod tests {
         ];
         let expected = expected.into_iter().chain(none.iter().map(String::as_str));
         assert_eq!(samples, expected.collect());
+    }
+
+    #[test]
+    fn a_sample_leaves_no_list_unproved() {
+        let mut all = Runs::default();
+        put(&mut all, "s", RunKind::Verify, Some(ShardState::Ended), 20, 0);
+        all.runs.values_mut().for_each(|run| run.sample = Some(100));
+        let mut page = Page::default();
+
+        runs(&mut page, "r", &all, 1);
+
+        assert!(page.to_string().contains(r#"tributary_reconcile_unproved_lists{connector="r"} 0"#));
     }
 
     #[test]

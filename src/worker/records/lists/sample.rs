@@ -83,11 +83,19 @@ impl Sample {
             return;
         }
         self.is_begun = true;
-        let is_short = page.rows.len() < self.size as usize;
-        match page.total {
-            _ if is_short => self.left = Some(VecDeque::new()),
-            Some(total) => self.spread(total),
-            None => {}
+        let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
+        let has_more = page.total.is_some_and(|total| total > rows.into());
+        if rows < self.size {
+            if rows == 0 || !has_more {
+                self.left = Some(VecDeque::new());
+                return;
+            }
+            // The provider gives no more at once: pages are as long as those that it gives.
+            let most = u64::from(self.most) * u64::from(self.size) / u64::from(rows);
+            (self.size, self.most) = (rows, u32::try_from(most).unwrap_or(u32::MAX));
+        }
+        if let Some(total) = page.total {
+            self.spread(total);
         }
     }
 
@@ -181,6 +189,16 @@ mod tests {
         assert_eq!(read(Sample::new(100, 1_000, 9), 7, false, 0), [1]);
         assert_eq!(read(Sample::new(100, 1_000, 9), 25, true, 0), [1, 2, 3]);
         assert_eq!(read(Sample::new(3, 1_000, 9), 0, false, 0), [1]);
+    }
+
+    #[test]
+    fn a_provider_that_gives_fewer_rows_at_once_is_asked_for_as_many_as_it_gives() {
+        let mut sample = Sample::new(100, 1_000, 0);
+        sample.look(&page(1, 4, Some(1_000)));
+
+        let left = sample.left.clone().unwrap();
+        assert_eq!((sample.want(), left.len()), (Some((2, 4)), 24), "25 pages of 4 are 100 rows");
+        assert!(left.iter().all(|number| *number <= 250), "{left:?}");
     }
 
     #[test]

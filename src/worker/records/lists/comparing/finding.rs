@@ -111,7 +111,11 @@ impl Compared {
         let stamp = Stamp { epoch, ..suspect.stamp.clone() };
         let comparison = stamp.against(before.as_ref());
         let is_caught_up = match suspect.written_at {
-            None => matches!(comparison, Comparison::Same | Comparison::HigherRank | Comparison::Older),
+            // Of two rows of payroll with one time and other contents each counts as newer: another run may have written since.
+            None => {
+                before != suspect.stored
+                    || matches!(comparison, Comparison::Same | Comparison::HigherRank | Comparison::Older)
+            }
             Some(_) => !stamp.is_of(before.as_ref()),
         };
         if kind.can_be_mended() && is_caught_up {
@@ -146,7 +150,12 @@ impl Looked<'_> {
         if matches!(self.holds, Holds::Record { is_new: true, .. }) {
             return Finding::Same;
         }
-        let is_behind = matches!(stamp.against(before), Comparison::First | Comparison::Newer);
+        let comparison = stamp.against(before);
+        if comparison == Comparison::BehindDelete {
+            // It was deleted since the fences were looked through, and a replica has not heard of it.
+            return Finding::Same;
+        }
+        let is_behind = matches!(comparison, Comparison::First | Comparison::Newer);
         match (is_disabled(value), is_behind) {
             // Its event may be on its way, and with it what explains that no page shows it.
             (_, true) if self.may_wait => Finding::Again,
@@ -171,7 +180,8 @@ impl Suspect {
             }
             Difference::Deleted => Finding::Same,
             _ if stamp.is_of(before) => {
-                let is_seen = self.written_at.is_some() && self.stamp.is_of(before);
+                // What was written since it was looked at, the topic was not read for.
+                let is_seen = self.written_at.is_some() && before == self.stored.as_ref();
                 let holds = if is_seen { holds } else { Holds::Unknown };
                 difference(stamp, Some(digest(value)), before, holds).map_or(Finding::Same, Finding::Differs)
             }
@@ -260,6 +270,7 @@ mod tests {
             (None, there("Enabled"), Some(&same), Some(&enabled), Finding::Differs(Unlisted)),
             (None, there("Disabled"), Some(&same), Some(&disabled), Finding::Disabled),
             (None, there("Disabled"), Some(&older), Some(&enabled), Finding::Mended(Behind)),
+            (None, there("Enabled"), Some(&dead), Some(&enabled), Finding::Same),
             (None, Answer::Gone, Some(&same), Some(&disabled), Finding::Disabled),
             (None, Answer::Gone, Some(&same), Some(&enabled), Finding::Differs(Vanished)),
             (None, Answer::Unreadable, Some(&same), Some(&enabled), Finding::Differs(Unlisted)),

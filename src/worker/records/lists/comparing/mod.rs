@@ -208,7 +208,9 @@ impl Lists {
             Stage::Pages => match &job.sample {
                 Some(sample) if sample.needs_count() => {
                     job.stage = Stage::Asking;
-                    getting.push(count(number, collection.list, collection.company.as_ref(), shelf));
+                    let shards =
+                        if collection.list.spans_companies() { shared.preparer.partitions() } else { 1 };
+                    getting.push(count(number, collection.list, collection.company.as_ref(), shelf, shards));
                     false
                 }
                 _ => true,
@@ -272,8 +274,15 @@ impl Lists {
     }
 }
 
-/// How many records of a list are known.
-fn count(number: u64, list: List, company: Option<&CompanyId>, shelf: &Shelf) -> BoxFuture<'static, Got> {
+/// How many records of a list are known, where each of so many shards knows its own part of it. Rounded up to a power of two then,
+/// so that shards look at the same pages although each of them knows another number.
+fn count(
+    number: u64,
+    list: List,
+    company: Option<&CompanyId>,
+    shelf: &Shelf,
+    shards: i32,
+) -> BoxFuture<'static, Got> {
     let counted = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&counted);
     // Counted, and none of them kept.
@@ -283,9 +292,19 @@ fn count(number: u64, list: List, company: Option<&CompanyId>, shelf: &Shelf) ->
     });
     async move {
         let known = known.await.map(|_| counted.load(Ordering::Relaxed));
-        Got::Counted(number, known)
+        Got::Counted(number, known.map(|own| of_all(own, shards)))
     }
     .boxed()
+}
+
+/// How many all shards know, as far as one can tell.
+fn of_all(own: u64, shards: i32) -> u64 {
+    match u64::try_from(shards) {
+        Ok(shards) if shards > 1 => {
+            own.saturating_mul(shards).checked_next_power_of_two().unwrap_or(u64::MAX)
+        }
+        _ => own,
+    }
 }
 
 #[cfg(test)]
@@ -294,6 +313,13 @@ mod tests {
 
     use super::{super::topic::digest, *};
     use crate::model::{AccountingResource, Epoch, Rank, RecordId, Value};
+
+    #[test]
+    fn shards_that_know_other_numbers_lay_a_sample_over_the_same_pages() {
+        assert_eq!(of_all(57, 1), 57);
+        assert_eq!([120, 128, 101].map(|own| of_all(own, 4)), [512; 3]);
+        assert_eq!((of_all(0, 4), of_all(u64::MAX, 4)), (1, u64::MAX));
+    }
 
     pub(super) fn subject() -> Subject {
         let (company, id) = (CompanyId::new("c").unwrap(), RecordId::new("a").unwrap());
