@@ -72,3 +72,19 @@ fn what_a_row_asks_for_while_less_is_committed_is_read_once_it_is_kept_again() {
     assert_eq!((reads, life.published.len()), (1, 2));
     assert!(life.parked.is_empty() && life.desk.counts() == (0, 0));
 }
+
+#[test]
+fn a_record_that_is_read_again_and_that_a_row_asks_for_meanwhile_counts_as_parked() {
+    let mut life = Life::new();
+    life.take(1, wanted(subject("r"), 5, false), "e");
+    let ask = life.ask().unwrap();
+    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    life.desk.adopt_row(row("r", 6, life.now), life.now);
+    while life.desk.has_batch() {
+        life.commit();
+    }
+    assert_eq!(life.desk.counts(), (0, 1));
+
+    life.until(life.now + 60 * SECOND, |_| Ok(json("r", 6)));
+    assert_eq!(life.desk.counts(), (0, 0));
+}
