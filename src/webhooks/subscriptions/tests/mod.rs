@@ -1,6 +1,7 @@
 //! Plans against a provider that is a few lines long and does what the document says, and what it leaves open.
 
 mod chaos;
+mod orders;
 mod provider;
 mod transitions;
 

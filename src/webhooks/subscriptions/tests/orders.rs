@@ -1,0 +1,58 @@
+//! What people order, and what streams begin and end with.
+
+use super::{transitions::settled, *};
+use crate::model::{GapCause, GapState};
+
+#[test]
+fn a_stop_that_was_ordered_after_the_task_began_is_not_over() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let gap = Gap {
+        connector: "hooks".into(),
+        cause: GapCause::Stopped,
+        target: None,
+        company: None,
+        from: scene.now,
+        to: None,
+        detail: "stopped".into(),
+        opened_at: scene.now,
+        worker: "worker:2".into(),
+        state: GapState::Open,
+    };
+    scene.ledger.gaps.insert(gap.id(), gap.clone());
+
+    scene.round(None);
+
+    assert_eq!(scene.ledger.gaps[&gap.id()].to, None);
+}
+
+#[test]
+fn a_stream_ends_when_everything_is_removed_and_begins_anew_afterwards() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let before = scene.ledger.start.clone().unwrap();
+    let all = std::mem::take(&mut scene.wanted);
+    scene.converge();
+    assert_eq!(scene.ledger.start, None);
+
+    scene.wanted = all;
+    scene.now += SECOND;
+    scene.converge();
+
+    assert!(scene.ledger.start.unwrap().at > before.at);
+}
+
+#[test]
+fn a_wish_is_done_only_after_a_look_at_everything() {
+    let mut scene = settled(&[CUSTOMERS]);
+    let id = scene.only(CUSTOMERS).id.clone();
+    scene.provider.set(&id, State::Disabled);
+    scene.now += SECOND;
+    scene.ledger.wish = Some(crate::model::Wish { number: 1, removed: false, at: scene.now });
+
+    for _ in 0..10 {
+        scene.now += 1;
+        scene.round(None);
+    }
+
+    assert_eq!(scene.only(CUSTOMERS).state, State::Active);
+    assert!(scene.ledger.is_done());
+}
