@@ -1,4 +1,4 @@
-//! Tells the compiler which commit a release is built from, for `tributary --version`.
+//! Tells the compiler which commit a release is built from, for `tributary --version` and REST.
 //!
 //! - A debug build does not say: everything would have to be built anew after every commit, whatever that changed.
 //! - `TRIBUTARY_COMMIT` says it where there is no repository, as in the build of an image.
@@ -8,6 +8,8 @@ use std::{env, path::Path, process::Command};
 
 /// What the commit is, where somebody says so.
 const GIVEN: &str = "TRIBUTARY_COMMIT";
+/// What a build says that does not tell its commit.
+const DEBUG: &str = "debug build";
 /// What the binary is made of.
 const SOURCES: [&str; 5] = ["src", "schemas", "Cargo.toml", "Cargo.lock", "build.rs"];
 
@@ -24,9 +26,13 @@ fn main() {
             watch(root);
             commit(root).map_or_else(String::new, |commit| format!(" ({commit})"))
         }
-        None => " (debug build)".to_owned(),
+        None => format!(" ({DEBUG})"),
     };
     println!("cargo::rustc-env=TRIBUTARY_BUILD={told}");
+    // For REST, where Kafka Connect tells a commit and nothing else.
+    let bare = told.trim_matches([' ', '(', ')']);
+    let revision = bare.split(',').next().filter(|_| bare != DEBUG).unwrap_or_default();
+    println!("cargo::rustc-env=TRIBUTARY_REVISION={revision}");
 }
 
 /// Asks again once another commit is checked out or a source has changed, in which case there is something to build anyway.

@@ -132,6 +132,12 @@ pub struct Herder {
     asking: Asking,
 }
 
+/// The commit that this was built from, where the build knows it; else the version.
+const REVISION: &str = {
+    let commit = env!("TRIBUTARY_REVISION");
+    if commit.is_empty() { env!("CARGO_PKG_VERSION") } else { commit }
+};
+
 impl Herder {
     /// Made of these parts.
     #[must_use]
@@ -150,7 +156,7 @@ impl Herder {
     pub fn server(&self) -> ServerInfo {
         ServerInfo {
             version: KAFKA_VERSION,
-            commit: env!("CARGO_PKG_VERSION"),
+            commit: REVISION,
             kafka_cluster_id: self.parts.cluster_id.clone(),
             tributary_version: env!("CARGO_PKG_VERSION"),
         }
