@@ -236,6 +236,11 @@ pub fn certificate_loaded(taken: bool) {
     counter!(CERTIFICATES_LOADED.name, "outcome" => outcome).increment(1);
 }
 
+/// Listeners, `rest` or `webhook`, serve a chain that ends then; seconds since 1970.
+pub fn certificate_expires(listener: &'static str, at: i64) {
+    gauge!(CERTIFICATE_EXPIRY.name, "listener" => listener).set(at as f64);
+}
+
 /// Kafka has a gap of this cause.
 pub fn gap_written(cause: &'static str) {
     counter!(GAPS_WRITTEN.name, "cause" => cause).increment(1);

@@ -328,6 +328,13 @@ pub(super) const CERTIFICATES_LOADED: Metric = Metric {
     help: "Changed certificates that a listener took up, or refused and went on with the one before.",
     labels: &[("outcome", &["taken", "refused"])],
 };
+pub(super) const CERTIFICATE_EXPIRY: Metric = Metric {
+    name: "tributary_certificate_expiry_timestamp_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    help: "When the first certificate of the chain ends that listeners serve, in seconds since 1970; 0 where they serve none.",
+    labels: &[("listener", &["rest", "webhook"])],
+};
 /// Every metric of the product that is kept, in the order the reference shows them.
 pub const ALL: &[Metric] = &[
     BUILD_INFO,
@@ -367,6 +374,7 @@ pub const ALL: &[Metric] = &[
     CONNECTIONS_REFUSED,
     CONNECTIONS_GAVE_WAY,
     CERTIFICATES_LOADED,
+    CERTIFICATE_EXPIRY,
     ENRICH_EVENTS,
     ENRICH_OPEN,
     ENRICH_PARKED,

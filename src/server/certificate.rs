@@ -57,6 +57,18 @@ pub fn tls(chain: &str, key: &str) -> Result<Arc<ServerConfig>, CertificateError
     configuration(provider, Arc::new(SingleCertAndKey::from(certified)))
 }
 
+/// When the first certificate of a chain ends, in seconds since 1970. `None` where that cannot be read.
+#[must_use]
+pub fn expiry(chain: &str) -> Option<i64> {
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
+    let ends = chain.map(|one| {
+        let one = one.ok()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(&one).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    });
+    ends.collect::<Option<Vec<i64>>>()?.into_iter().min()
+}
+
 /// A certificate and its key in two files, which may change while they are served. See the module's head.
 #[derive(Debug)]
 pub struct Certificates {
@@ -64,6 +76,7 @@ pub struct Certificates {
     key: PathBuf,
     provider: Arc<CryptoProvider>,
     current: Arc<Current>,
+    expiry: Option<i64>,
     /// Of the contents that were last looked at.
     seen: [u8; 32],
 }
@@ -78,7 +91,7 @@ impl Certificates {
         let pair = Pair::read(chain, key)?;
         let current = Current(RwLock::new(Arc::new(pair.certified(&provider)?)));
         let (chain, key, current) = (chain.to_owned(), key.to_owned(), Arc::new(current));
-        Ok(Self { chain, key, provider, current, seen: pair.digest() })
+        Ok(Self { chain, key, provider, current, expiry: expiry(&pair.chain), seen: pair.digest() })
     }
 
     /// TLS 1.2 and 1.3 with whatever was taken up last, for HTTP/2 and HTTP/1.1.
@@ -96,12 +109,14 @@ impl Certificates {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // One line for each failure, however often it is met.
         let mut failing = String::new();
+        self.tell_expiry();
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             match self.look().await {
                 Ok(changed) => {
                     failing.clear();
                     if changed {
                         metrics::certificate_loaded(true);
+                        self.tell_expiry();
                         tracing::info!(certificate = %self.chain.display(), "a changed certificate was taken up");
                     }
                 }
@@ -121,6 +136,12 @@ impl Certificates {
         }
     }
 
+    fn tell_expiry(&self) {
+        if let Some(at) = self.expiry {
+            metrics::certificate_expires("webhook", at);
+        }
+    }
+
     /// Takes up what is in the files. Whether that was new.
     async fn look(&mut self) -> Result<bool, CertificateError> {
         let (chain, key) = (self.chain.clone(), self.key.clone());
@@ -132,7 +153,7 @@ impl Certificates {
         }
         let certified = Arc::new(pair.certified(&self.provider)?);
         *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
-        self.seen = digest;
+        (self.seen, self.expiry) = (digest, expiry(&pair.chain));
         Ok(true)
     }
 }
@@ -247,6 +268,35 @@ mod tests {
         renew(directory.path(), true);
         assert!(certificates.look().await.unwrap());
         assert_ne!(served(&certificates), second);
+    }
+
+    #[tokio::test]
+    async fn a_chain_ends_with_the_first_of_its_certificates_and_with_the_one_that_is_taken_up() {
+        let ends = |year: i32| {
+            let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+            parameters.not_after = rcgen::date_time_ymd(year, 3, 1);
+            let key = rcgen::KeyPair::generate().unwrap();
+            (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
+        };
+        let ((early, key), (late, other)) = (ends(2031), ends(2061));
+        let (of_early, of_late) = (1_930_089_600, 2_876_860_800);
+
+        assert_eq!(expiry(&early), Some(of_early));
+        assert_eq!(expiry(&late), Some(of_late), "a year that needs another notation");
+        assert_eq!(expiry(&format!("{late}{early}")), Some(of_early));
+        assert_eq!((expiry(""), expiry("no certificate")), (None, None));
+        let directory = tempfile::tempdir().unwrap();
+        let (chain_file, key_file) = (directory.path().join("chain"), directory.path().join("key"));
+        fs::write(&chain_file, early).unwrap();
+        fs::write(&key_file, key).unwrap();
+        let mut certificates = Certificates::load(&chain_file, &key_file).unwrap();
+        assert_eq!(certificates.expiry, Some(of_early));
+        fs::write(&chain_file, late).unwrap();
+        assert!(certificates.look().await.is_err(), "the key does not fit");
+        assert_eq!(certificates.expiry, Some(of_early));
+        fs::write(&key_file, other).unwrap();
+        assert!(certificates.look().await.unwrap());
+        assert_eq!(certificates.expiry, Some(of_late));
     }
 
     #[test]

@@ -40,7 +40,7 @@ use crate::metrics;
 
 use activity::{Activity, Answer, End, Moving};
 use addresses::Addresses;
-pub use certificate::{CertificateError, Certificates, tls};
+pub use certificate::{CertificateError, Certificates, expiry, tls};
 use slots::Slots;
 
 mod activity;

@@ -12,6 +12,7 @@ use tower_service::Service as _;
 use super::Error;
 use crate::{
     config::{self, Listener, worker::Tls},
+    metrics,
     server::{self, Certificates, Options, Server},
     worker::{
         health::Health,
@@ -31,6 +32,11 @@ const HEAD: Duration = Duration::from_secs(15);
 /// Binds and serves all of them.
 pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Result<Vec<Server>, Error> {
     let tls = worker.rest.tls.as_ref().map(certificate).transpose()?;
+    if let Some(at) =
+        worker.rest.tls.as_ref().filter(|_| worker.listeners.iter().any(|one| one.tls)).and_then(expiry)
+    {
+        metrics::certificate_expires("rest", at);
+    }
     let security = Security::new(&worker.rest)?;
     let router = rest::protect(health.router().fallback(api).with_state(Arc::clone(health)), security);
     let mut servers = Vec::new();
@@ -96,6 +102,11 @@ pub(crate) fn certificate(files: &Tls) -> Result<Arc<rustls::ServerConfig>, Erro
         fs::read_to_string(path).map_err(|source| Error::File { path: path.clone(), source })
     };
     Ok(server::tls(&read(&files.certificate)?, &read(&files.key)?)?)
+}
+
+/// When what they serve ends, where that can be read.
+fn expiry(files: &Tls) -> Option<i64> {
+    fs::read_to_string(&files.certificate).ok().and_then(|chain| server::expiry(&chain))
 }
 
 async fn bind_one(listener: &Listener) -> io::Result<TcpListener> {
