@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
-use super::{Error, Shared, breakable, jars, process, run_directory, shared, traced};
+use super::{Error, Shared, breakable, jars, lost, process, run_directory, shared, traced};
 
 /// For tests that name no other limit: many times what they take, since a busy machine is no fault of theirs.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -223,6 +223,7 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
         tests.into_iter().partition(|test| test.kind == Kind::Disturbing);
     let trials = beside.into_iter().chain(disturbing).map(Test::into_trial).collect();
 
+    lost::watch();
     if let Err(error) = traced::begin() {
         eprintln!("{error}");
         return ExitCode::FAILURE;

@@ -20,6 +20,7 @@ pub(crate) mod gate;
 pub(crate) mod harness;
 pub(crate) mod jars;
 pub(crate) mod login;
+pub(crate) mod lost;
 pub(crate) mod place;
 pub(crate) mod ports;
 pub(crate) mod process;
