@@ -34,7 +34,7 @@ pub(crate) fn watch() {
                 book().due = Some(Instant::now() + TICK);
                 thread::sleep(TICK);
                 let mut book = book();
-                let span = book.due.and_then(|due| late(due, Instant::now()));
+                let span = book.due.take().and_then(|due| late(due, Instant::now()));
                 if book.spans.len() == MOST {
                     book.spans.pop_front();
                 }
