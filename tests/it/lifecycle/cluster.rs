@@ -155,9 +155,13 @@ impl Cluster {
 
     /// Waits until a task has counted so many more, and says how long that took.
     pub(super) async fn until_counted(&self, name: &str, task: u32, more: u64) -> std::time::Duration {
+        self.until_counted_to(name, task, self.count(name, task) + more).await
+    }
+
+    /// The same, to this number.
+    pub(super) async fn until_counted_to(&self, name: &str, task: u32, wanted: u64) -> std::time::Duration {
         let begun = Instant::now();
         let mut changes = self.state.offsets.changes();
-        let wanted = self.count(name, task) + more;
         let looking = async {
             while self.count(name, task) < wanted {
                 changes.changed().await.unwrap();

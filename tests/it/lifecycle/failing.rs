@@ -52,10 +52,10 @@ async fn a_failure_for_good_shows_why_and_what_to_do_and_waits_for_somebody(shar
     let words = ["TestFailure: the test source fails on request", "\nRemedy: remove fail.after"];
     cluster.until("it has failed", says("fails", RunState::Failed, &words)).await;
     assert_eq!(cluster.state.statuses.read(|all| all.connector("fails").unwrap().state), RunState::Running);
+    // Each run writes seven, and fails.
+    cluster.until_counted_to("fails", 0, 7).await;
     cluster.restart("fails", true, true, None).await;
-
-    // Each run writes seven more, and fails again.
-    cluster.until_counted("fails", 0, 7 - cluster.count("fails", 0) % 7).await;
+    cluster.until_counted_to("fails", 0, 14).await;
     cluster.until("it has failed again", says("fails", RunState::Failed, &words)).await;
     worker.stop().await;
     assert_eq!(cluster.check_numbers("fails").await["fails/0"] % 7, 0);

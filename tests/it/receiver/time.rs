@@ -45,11 +45,21 @@ async fn drip(mut stream: TcpStream) -> Vec<u8> {
 
 async fn a_head_that_comes_byte_by_byte_is_cut_off() {
     let rig = Rig::with(|setup| setup.server.head = SHORT).await;
+    let (began, delivery) = (Instant::now(), signed(&event("1")));
     let mut stream = TcpStream::connect(rig.address).await.unwrap();
     stream.write_all(format!("POST {ACCOUNTING} HTTP/1.1\r\nhost: a\r\nx: ").as_bytes()).await.unwrap();
-    let (began, delivery) = (Instant::now(), signed(&event("1")));
+    let good = async {
+        loop {
+            // A busy machine may be too late with this one as well.
+            match rig.send(&delivery).await.pop() {
+                Some(answer) if answer.status != 408 => break answer,
+                _ => {}
+            }
+        }
+    };
 
-    let (read, good) = tokio::join!(drip(stream), rig.ask(&delivery));
+    let (read, good) = tokio::join!(drip(stream), timeout(PATIENCE, good));
+    let good = good.expect("nobody else is answered");
 
     assert!(began.elapsed() >= SHORT);
     assert!(read.is_empty() || read.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&read));
@@ -62,20 +72,20 @@ async fn a_body_that_comes_byte_by_byte_is_answered_408_and_cut_off() {
     for length in ["content-length: 60000", "transfer-encoding: chunked"] {
         // Whether it has a signature, or waits to be refused for having none, it gets no more time.
         for signature in [&sign(SECRET, b""), "none"] {
+            let began = Instant::now();
             let mut stream = TcpStream::connect(rig.address).await.unwrap();
             stream.write_all(head(signature, length).as_bytes()).await.unwrap();
             // One long chunk, of which no more than a few bytes come.
             if length.starts_with('t') {
                 stream.write_all(b"eeee\r\n").await.unwrap();
             }
-            let began = Instant::now();
 
             let read = String::from_utf8(drip(stream).await).unwrap();
 
             let status = if signature == "none" { "401" } else { "408" };
             assert!(read.starts_with(&format!("HTTP/1.1 {status}")), "{length}: {read}");
             assert!(read.contains("connection: close") && read.ends_with("\r\n\r\n"), "{length}: {read}");
-            assert!(began.elapsed() + Duration::from_millis(50) >= SHORT, "{:?}", began.elapsed());
+            assert!(began.elapsed() >= SHORT, "{:?}", began.elapsed());
         }
     }
     assert_eq!(rig.taken.drain().len(), 0);

@@ -59,10 +59,16 @@ async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothi
     let entities: BTreeSet<String> = made.iter().map(|hook| format!("{:?}", hook.entity)).collect();
     assert_eq!(entities.len(), 18, "{entities:?}");
 
-    let shown = scene.stage.metric(0, "tributary_subscriptions").await?;
-    let active = shown.iter().filter(|(labels, _)| labels.contains("phase=\"active\""));
-    assert_eq!(active.map(|(_, count)| count).sum::<f64>(), (19 + hooks) as f64, "{shown:?}");
-    Ok(())
+    // The worker may read its ledger a little later than we do.
+    let end = Instant::now() + LIMIT;
+    loop {
+        let shown = scene.stage.metric(0, "tributary_subscriptions").await?;
+        let active = shown.iter().filter(|(labels, _)| labels.contains("phase=\"active\""));
+        if active.map(|(_, count)| count).sum::<f64>() == (19 + hooks) as f64 {
+            return Ok(());
+        }
+        assert!(Instant::now() < end, "{shown:?}");
+    }
 }
 
 /// A webhook of somebody else, at an address of theirs.
@@ -128,20 +134,24 @@ async fn one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_
 
     println!("noticed after {noticed:?}, enabled and repair asked for after {:?}", disabled.elapsed());
     let gap = opened.gaps.values().next().unwrap();
-    assert_eq!((gap.cause, gap.state, gap.to), (GapCause::Disabled, GapState::Open, None));
+    assert_eq!((gap.cause, gap.state), (GapCause::Disabled, GapState::Open));
     let target = gap.target.unwrap();
     assert_eq!(target.to_string(), "accounting/customers");
     let repair = &repaired.repairs[&gap.id()];
     assert_eq!((repair.state, repair.target), (RepairState::Requested, Some(target)));
     assert_eq!(repair.from, gap.from);
+    assert!(
+        gap.to.is_none_or(|to| to == repair.to),
+        "its end may be read together with its beginning: {gap:?}"
+    );
     let closed = &repaired.gaps[&gap.id()];
     assert_eq!(
         (closed.state, closed.to),
         (GapState::Open, Some(repair.to)),
         "only a certified read closes it"
     );
-    // A poll, and what a busy machine takes for the call and the write.
-    assert!(noticed < POLL + Duration::from_secs(2), "{noticed:?}");
+    // A poll as it is set here, and what a busy machine takes for the call and the write.
+    assert!(noticed < POLL + Duration::from_secs(15), "{noticed:?}");
     // It is the same one, and the other was left alone.
     let after = scene.webhooks();
     assert!(after.iter().all(|one| one.state == WebhookState::Active), "{after:?}");

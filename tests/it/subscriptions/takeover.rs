@@ -8,7 +8,7 @@ use tributary::simulator::accounting::WebhookState;
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{Scene, active};
-use crate::support::{Result, Shared};
+use crate::support::{Result, Shared, lost};
 
 crate::tests! {
     real another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twice within 240;
@@ -39,7 +39,7 @@ async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twic
     );
     let gap = |ledger: &Ledger| ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled);
     ledger.until(&scene, "noticed by the other", gap).await?;
-    let took = killed.elapsed();
+    let took = lost::fair(killed.into_std());
     let after = ledger
         .until(&scene, "enabled by the other", |ledger| gap(ledger) && active(ledger).len() == 3)
         .await?;

@@ -38,8 +38,8 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
     let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         resources: &LISTED,
-        // As short as the broker allows, so that the next life soon has its tasks.
-        properties: &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")],
+        // Short, so that the next life soon has its tasks; and no machine stalls for so long that one ends without a kill.
+        properties: &[("session.timeout.ms", "5000"), ("heartbeat.interval.ms", "500")],
         settings: &[("snapshot.lists", "companies,customers,accounts"), ("page.size", "5")],
         ..Options::default()
     };
