@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn time_goes_on_and_never_back() {
         let first = now();
-        let end = std::time::Instant::now() + Duration::from_secs(5);
+        let end = std::time::Instant::now() + Duration::from_secs(60);
 
         let mut last = first;
         while last < first + Duration::from_millis(2) {

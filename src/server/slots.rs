@@ -183,7 +183,9 @@ mod tests {
         let slots = Slots::new(1);
         let held = filled(&slots, 1);
 
-        let (early, again) = room_in(&slots, &held, GRACE / 2);
+        let half = held[0].activity.born() + GRACE / 2;
+        let again = slots.make_room(half).saturating_duration_since(half);
+        let early = told(&held);
         assert!(early.is_empty() && again <= GRACE / 2, "{early:?} {again:?}");
         drop(held[0].activity.work());
         // Due by when it began, and not by when its request ended.

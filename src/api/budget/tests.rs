@@ -263,9 +263,12 @@ async fn who_waited_for_the_company_is_told_so_and_who_for_a_pause_that() {
     let soon = || Instant::now() + Duration::from_millis(50);
     let far = Instant::now() + FAR;
     let first = budget.admit(Lane::Webhook, Some("whale"), far).await.unwrap();
+    // So that only the company holds anybody up, and is found to at once.
+    budget.shared.lock().bucket = Bucket::new(1.0, Instant::now());
 
     let company = budget.admit(Lane::Webhook, Some("whale"), soon()).await.unwrap_err();
-    let other = budget.admit(Lane::Webhook, Some("other"), soon()).await;
+    // Well before the company has another token.
+    let other = budget.admit(Lane::Webhook, Some("other"), Instant::now() + Duration::from_secs(10)).await;
     first.refused(Some(FAR));
     let paused = budget.admit(Lane::Webhook, Some("whale"), soon()).await.unwrap_err();
 

@@ -154,14 +154,22 @@ async fn closing_reports_every_record_even_when_it_gives_them_up() {
 
 #[tokio::test]
 async fn dropping_a_producer_in_trouble_does_not_hold_up_the_thread() {
-    let (cluster, producer) = cluster();
-    cluster.set_reachable(false).unwrap();
-    let delivery = producer.send(record(0, "lost")).unwrap();
+    let mut tries = Vec::new();
+    // Others may take the processor away now and then; a wait for the client would be in every try.
+    for _ in 0..5 {
+        let (cluster, producer) = cluster();
+        cluster.set_reachable(false).unwrap();
+        let delivery = producer.send(record(0, "lost")).unwrap();
 
-    let started = std::time::Instant::now();
-    drop(producer);
-    let held = started.elapsed();
+        let started = std::time::Instant::now();
+        drop(producer);
+        let held = started.elapsed();
 
-    assert!(held < Duration::from_millis(50), "dropping took {held:?}");
-    assert!(delivery.await.is_err());
+        assert!(delivery.await.is_err());
+        if held < Duration::from_millis(50) {
+            return;
+        }
+        tries.push(held);
+    }
+    panic!("dropping took {tries:?}");
 }

@@ -32,9 +32,7 @@ async fn ids(worker: &config::Worker) -> avro::Ids {
 }
 
 async fn stop(ingest: Ingest) {
-    timeout(LIMIT, ingest.stop(Duration::from_secs(1), Instant::now() + Duration::from_secs(3)))
-        .await
-        .unwrap();
+    timeout(LIMIT, ingest.stop(Duration::from_secs(1), Instant::now() + LIMIT / 2)).await.unwrap();
 }
 
 #[tokio::test]

@@ -299,7 +299,8 @@ async fn a_rule_set_again_after_it_was_taken_away_hits_again() {
 
 /// A request that is still held up by latency when the knobs are turned.
 async fn held_up(rig: &Rig, turn: impl FnOnce(&mut Knobs)) -> u16 {
-    rig.provider.turn(|knobs| knobs.gateway.latency = Latency::Fixed(100.0));
+    // Long enough for all that is to happen meanwhile, also on a busy machine.
+    rig.provider.turn(|knobs| knobs.gateway.latency = Latency::Fixed(3_000.0));
     let (mut turn, before) = (Some(turn), rig.provider.gateway.request_count());
     let seen = async {
         while rig.provider.gateway.request_count() == before {

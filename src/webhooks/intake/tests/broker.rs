@@ -134,6 +134,11 @@ impl Broker {
         self.until(|inner| inner.tries >= count).await;
     }
 
+    /// How many records wait for an answer.
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     /// Waits until so many records wait for an answer.
     pub(super) async fn waits_for(&self, count: usize) {
         self.until(|inner| inner.waiting.len() >= count).await;
