@@ -82,12 +82,12 @@ async fn connectors_with_one_key_are_one_caller_to_the_provider() {
     let provider = provider(&simulator);
     let mut slower = provider.clone();
     slower.transport.read = Duration::from_secs(20);
-    // The first request is free, and every other waits for ten seconds.
-    let rates = Some(Rates { application: 0.1, company: 100.0, ..Rates::default() });
+    // The first request is free, and every other waits for fifty seconds.
+    let rates = Some(Rates { application: 0.02, company: 100.0, ..Rates::default() });
     let login = login(&simulator, None);
     let first = access.invoicing(&Party { rates, ..Party::new("books", &provider) }, &login).unwrap();
     let other = access.invoicing(&Party { rates, ..Party::new("shop", &slower) }, &login).unwrap();
-    let brief = || Ask::within(Lane::Webhook, Duration::from_secs(2));
+    let brief = || Ask::within(Lane::Webhook, Duration::from_secs(5));
 
     first.hooks(&brief()).await.unwrap_err();
     let sent = simulator.provider().gateway.request_count();

@@ -104,7 +104,7 @@ impl Tokens for Ending {
 }
 
 async fn a_post_that_failed_while_its_token_ended_is_not_sent_again() {
-    let late = Duration::from_secs(4);
+    let late = Duration::from_secs(12);
     let provider = Canned::start(move |_| Reply::After(late, answer(500, "", ""))).await;
     let tokens = Ending::new(late / 2);
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::clone(&tokens) as _);
@@ -119,8 +119,8 @@ async fn a_post_that_failed_while_its_token_ended_is_not_sent_again() {
 
 async fn nobody_waits_for_a_token_with_a_turn_in_hand() {
     let provider = Canned::start(|_| json(200, "[]")).await;
-    // The second turn comes after two seconds, and the token has ended by then.
-    let rates = Rates { application: 0.5, company: 0.5, in_flight: 1 };
+    // The second turn comes after five seconds, and the token has ended by then.
+    let rates = Rates { application: 0.2, company: 0.2, in_flight: 1 };
     let budget = Budget::new(rates);
     let clock = ProviderClock::new(Duration::from_secs(300));
     let client = Client::new(&provider.options(), budget.clone(), clock).unwrap();
@@ -212,12 +212,18 @@ async fn a_host_that_never_answers_is_left_alone_however_short_the_calls_are() {
     let accounting = client_of(&options, FREELY).accounting(Arc::new(Stale::default()));
     let short = || Ask::within(Lane::Webhook, Duration::from_millis(300));
 
-    for _ in 0..5 {
-        accounting.companies(page(1, 10), &short()).await.unwrap_err();
+    let mut calls = 0;
+    loop {
+        calls += 1;
+        let error = accounting.companies(page(1, 10), &short()).await.unwrap_err();
+        if matches!(error.cause, Cause::Waited { what: ApiWait::Circuit, .. }) {
+            break;
+        }
+        // A loaded machine may not get to send some, which says nothing about the host, or be away while it rests.
+        assert!(calls < 20, "{error:?}");
     }
-    let sixth = accounting.companies(page(1, 10), &short()).await.unwrap_err();
 
-    assert!(matches!(sixth.cause, Cause::Waited { what: ApiWait::Circuit, .. }), "{sixth:?}");
+    assert!(calls > 5, "it was left alone after {} calls", calls - 1);
 }
 
 async fn a_host_that_cannot_be_connected_to_is_told_by_that_limit() {

@@ -50,8 +50,10 @@ impl Place {
         self.directory.join(file)
     }
 
+    /// In one step: a worker that looks meanwhile finds what was there. What has no ending declares nothing.
     pub(super) fn write(&self, file: &str, text: impl AsRef<[u8]>) {
-        fs::write(self.path(file), text).unwrap();
+        fs::write(self.path("next"), text).unwrap();
+        fs::rename(self.path("next"), self.path(file)).unwrap();
     }
 
     /// A file `{name}.json` that declares a connector with this client id.

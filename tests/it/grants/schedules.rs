@@ -137,7 +137,8 @@ async fn an_answer_that_cannot_be_written_here_keeps_no_other_waiting(shared: &'
     let stopping = Instant::now();
     worker.stop().await;
 
-    assert!(stopping.elapsed() < Duration::from_secs(10), "one that cannot be written holds up the end");
+    // A stop gives what is under way 20 seconds.
+    assert!(stopping.elapsed() < Duration::from_secs(18), "one that cannot be written holds up the end");
     let left = std::fs::read_dir(ground.state_dir("one").join("grants")).unwrap();
     let left: Vec<_> = left.map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
     let is_kept = |name: &&String| name.starts_with("accounting.") && name.ends_with(".pending");

@@ -169,16 +169,11 @@ async fn an_answer_on_the_disk_of_a_dead_process_is_salvaged(shared: &'static Sh
     files.pend(&Pending { name: "accounting".into(), base, issued }).await.unwrap();
     drop(held);
 
-    let started = Instant::now();
     let worker = ground.worker("one").await;
     let given = worker.serial(2).await;
 
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "it was not salvaged before anybody might try again"
-    );
     assert_eq!(given.header.reveal(), "Bearer access-2");
-    assert!(ground.bank.presented().is_empty());
+    assert!(ground.bank.presented().is_empty(), "somebody has tried again before it was salvaged");
     worker.stop().await;
     let left: Vec<_> = std::fs::read_dir(ground.state_dir("one").join("grants")).unwrap().collect();
     assert_eq!(left.len(), 1, "only the copy of the grant is left: {left:?}");

@@ -32,17 +32,9 @@ async fn a_login_that_ends_within_a_week_is_told_in_log_metric_and_status(
     assert_eq!(code, Some(1), "{table}");
     let line = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
     assert!(table.contains("log in again") && !line("long").contains("log in again"), "{table}");
-    let metrics = metrics(&scene).await?;
+    let ends = [until_measured(&scene, "long").await?, until_measured(&scene, "short").await?];
     let now = f64::from(u32::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap());
-    for (name, days) in [("long", 8.0), ("short", 6.0)] {
-        let start = "tributary_token_expiry_timestamp_seconds{";
-        let is_wanted = |line: &&str| {
-            line.starts_with(start)
-                && line.contains(&format!("grant=\"{name}\""))
-                && line.contains("token=\"login\"")
-        };
-        let line = metrics.lines().find(is_wanted).unwrap_or_else(|| panic!("{name}: {metrics}"));
-        let end: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    for ((name, days), end) in [("long", 8.0), ("short", 6.0)].into_iter().zip(ends) {
         let left = (end - now) / DAY;
         // The provider tells its time in whole seconds.
         assert!((days - 0.01..=days + 0.001).contains(&left), "{name} ends in {left} days");
@@ -68,6 +60,26 @@ async fn until_said(scene: &Scene, what: &str) -> Result<Vec<String>> {
         }
         if Instant::now() > end {
             return Err(scene.stage.workers[0].error(&format!("it does not say that {what}")));
+        }
+        sleep(STEP).await;
+    }
+}
+
+/// Waits until the metrics show when a login ends, in seconds since 1970.
+async fn until_measured(scene: &Scene, name: &str) -> Result<f64> {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let metrics = metrics(scene).await?;
+        let line = metrics.lines().find(|line| {
+            line.starts_with("tributary_token_expiry_timestamp_seconds{")
+                && line.contains(&format!("grant=\"{name}\""))
+                && line.contains("token=\"login\"")
+        });
+        if let Some(line) = line {
+            return Ok(line.rsplit(' ').next().unwrap().parse().unwrap());
+        }
+        if Instant::now() > end {
+            return Err(scene.stage.workers[0].error(&format!("no end of {name} in {metrics}")));
         }
         sleep(STEP).await;
     }

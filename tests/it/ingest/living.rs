@@ -1,6 +1,7 @@
 //! Connectors that come, change and go while deliveries come in.
 
 use std::fs;
+use std::path::Path;
 
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
@@ -25,6 +26,13 @@ crate::tests! {
 }
 
 const COMPANY: &str = "company:1:CM:a";
+
+/// Writes a file in one step: whoever looks meanwhile finds it as it was.
+fn replace(file: &Path, text: &str) {
+    let next = file.with_extension("next");
+    fs::write(&next, text).unwrap();
+    fs::rename(&next, file).unwrap();
+}
 
 async fn a_delivery_over_https_is_in_its_topic_as_it_was_sent(shared: &'static Shared) -> Result<()> {
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-basic")?;
@@ -146,7 +154,7 @@ async fn a_secret_that_changes_in_its_file_counts_and_a_file_that_is_gone_change
     let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-file")?;
     let worker = place.start().await?;
     let file = worker.directory.join("secrets.properties");
-    let write = |secret: &str| fs::write(&file, format!("other=1\nhooks={secret}\n")).unwrap();
+    let write = |secret: &str| replace(&file, &format!("other=1\nhooks={secret}\n"));
     let (second, third) = ("0123456789abcdef-second", "0123456789abcdef-third");
     write(SECRET);
     let mut config = place.connector();
@@ -199,7 +207,7 @@ async fn a_connector_whose_secret_is_not_there_at_a_start_is_to_be_tried_again_l
     let worker = place.start().await?;
     let directory = worker.directory.clone();
     let file = directory.join("secrets.properties");
-    let write = || fs::write(&file, format!("hooks={SECRET}\n")).unwrap();
+    let write = || replace(&file, &format!("hooks={SECRET}\n"));
     write();
     let mut config = place.connector();
     config["accounting.secret"] = format!("${{file:{}:hooks}}", file.display()).into();
@@ -277,8 +285,8 @@ async fn a_paused_connector_holds_up_no_other_of_the_same_prefix(shared: &'stati
     });
     assert!(published.await, "{found:?}");
     assert_eq!(found, of("other"));
-    let (_, health) = worker.health().await;
-    assert_eq!(health["ingest"]["spool"]["entries"], 10, "{health}");
+    let kept = async || worker.health().await.1["ingest"]["spool"]["entries"] == 10;
+    assert!(until(kept).await, "{}", worker.health().await.1);
     worker.change("PUT", "/resume", None).await;
     assert!(until(async || place.published().await.len() >= 20).await, "{:?}", place.published().await);
     assert_eq!(place.published().await[10..], of(CONNECTOR));

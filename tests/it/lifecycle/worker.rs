@@ -134,11 +134,7 @@ impl Local {
     /// Ends it in order, within its grace.
     pub(super) async fn stop(self) {
         self.cancel.cancel();
-        tokio::time::timeout(GRACE + Duration::from_secs(2), self.running)
-            .await
-            .expect("it stops")
-            .unwrap()
-            .unwrap();
+        tokio::time::timeout(GRACE + LIMIT, self.running).await.expect("it stops").unwrap().unwrap();
         self.membership.leave().await;
     }
 }

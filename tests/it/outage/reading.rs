@@ -20,7 +20,7 @@ use crate::support::{Result, Shared, prefix, run_directory};
 crate::tests! {
     real a_start_outside_the_log_is_an_error_and_other_partitions_go_on;
     real a_consumer_whose_next_records_are_deleted_says_so_and_never_jumps;
-    real reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_last_value_of_each_key;
+    real reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_last_value_of_each_key within 180;
 }
 
 async fn a_start_outside_the_log_is_an_error_and_other_partitions_go_on(
@@ -110,7 +110,7 @@ async fn reading_a_compacted_topic_with_holes_and_an_aborted_end_ends_with_the_l
     let started = Instant::now();
     let mut rounds = 0;
     while topics::content(&kafka, &topic).await[&0].len() == rounds * 5 {
-        assert!(started.elapsed() < LIMIT, "nothing was compacted");
+        assert!(started.elapsed() < 3 * LIMIT, "nothing was compacted");
         producer.commit(batch(rounds)).await.unwrap();
         rounds += 1;
     }

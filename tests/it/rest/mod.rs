@@ -65,14 +65,7 @@ mod own {
         echoed["name"] = json!("t 1");
         assert_eq!(created.body, json!({"name": "t 1", "config": echoed, "tasks": [], "type": "source"}));
 
-        let running = worker
-            .until("/connectors/t%201/status", |answer| {
-                let body = &answer.body;
-                [&body["connector"], &body["tasks"][0], &body["tasks"][1]]
-                    .iter()
-                    .all(|one| one["state"] == "RUNNING")
-            })
-            .await;
+        let running = worker.until("/connectors/t%201/status", all_run).await;
         let id = worker.url.trim_start_matches("http://");
         let state = |number: u32| json!({"id": number, "state": "RUNNING", "worker_id": id});
         assert_eq!(
@@ -242,7 +235,7 @@ mod own {
         let worker = Group::new(shared.bootstrap(), "failed").worker().await;
         worker.ask("PUT", "/connectors/f/config", Some(config("failed"))).await;
         let supervised = worker.supervise();
-        worker.until("/connectors/f/status", |answer| answer.body["tasks"][1]["state"] == "RUNNING").await;
+        worker.until("/connectors/f/status", all_run).await;
         drop(supervised);
         let failed = Status {
             state: RunState::Failed,
@@ -282,6 +275,12 @@ mod own {
         assert_eq!((last.task, last.include_tasks), (Some(1), false));
         Ok(())
     }
+}
+
+/// Whether a status shows a connector and two tasks that run.
+fn all_run(answer: &worker::Answer) -> bool {
+    let body = &answer.body;
+    [&body["connector"], &body["tasks"][0], &body["tasks"][1]].iter().all(|one| one["state"] == "RUNNING")
 }
 
 /// No answer of these tests may show it, other than the echo of a configuration.

@@ -133,7 +133,8 @@ impl Group {
             ..Options::default()
         };
         let server = Server::start(listener, protect(router(herder.clone()), security), options).unwrap();
-        let client = Client::builder().timeout(Duration::from_secs(10)).build().unwrap();
+        // What a change may take is for those to say who measure it.
+        let client = Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
         Worker {
             herder,
             state,

@@ -9,7 +9,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 
 /// What a busy machine may need for one call; nothing waits this long when all is well.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn config(bootstrap: &str) -> ClientConfig {
     let mut config = ClientConfig::new();

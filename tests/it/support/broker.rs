@@ -22,7 +22,7 @@ use super::{Error, Proxy, Result, ports, run_directory};
 
 /// A machine in a busy CI takes ten times what an idle one does.
 const START_LIMIT: Duration = Duration::from_secs(180);
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+const STOP_LIMIT: Duration = Duration::from_secs(90);
 const TOOL_LIMIT: Duration = Duration::from_secs(60);
 /// New ports are tried this often when somebody else takes one between our look and the broker's bind.
 const PORT_TRIES: u32 = 3;

@@ -22,9 +22,10 @@ use super::{Result, prefix, run_directory};
 /// Set for the copy: the visit as JSON.
 pub(crate) const VISIT: &str = "TRIBUTARY_TEST_VISIT";
 /// The most one client may take to say what is wrong.
-const CLIENT_LIMIT: Duration = Duration::from_secs(10);
+const CLIENT_LIMIT: Duration = Duration::from_secs(20);
 /// The same for the transactional one, which takes all of it.
-const INIT_LIMIT: Duration = Duration::from_secs(5);
+const INIT_LIMIT: Duration = Duration::from_secs(20);
+/// More than all of them in sum.
 const VISIT_LIMIT: Duration = Duration::from_secs(100);
 /// How often the metrics are looked at.
 const STEP: Duration = Duration::from_millis(25);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 use tributary::model::{AccountingResource, Difference, Topic};
 use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::knobs::DisabledShows;
@@ -10,6 +11,7 @@ use tributary::simulator::knobs::DisabledShows;
 use super::super::evidence;
 use super::super::scene::{Options, RECORDS, Scene};
 use super::{LISTED, sum};
+use crate::support::stage::{LIMIT, STEP};
 use crate::support::{Error, Result, Shared};
 
 crate::tests! {
@@ -119,16 +121,19 @@ async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_req
 }
 
 impl Scene {
-    /// A verification of all that is configured, asked for by REST, to its end.
+    /// A verification of all that is configured, asked for by REST as soon as the worker takes it, to its end.
     async fn verify(&self, id: &str, more: Value) -> Result<Vec<Value>> {
         let mut body = json!({ "id": id, "kind": "verify" });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let path = format!("/connectors/{RECORDS}/snapshots");
-        let (status, answer) = self.stage.ask(0, "POST", &path, Some(&body)).await?;
-        if status != 202 {
-            return Err(Error(format!("verify: {status} {answer}")));
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.stage.ask(0, "POST", &path, Some(&body)).await? {
+                (202, _) => return self.until_over(id).await,
+                (503, _) if Instant::now() < end => sleep(STEP).await,
+                (status, answer) => return Err(Error(format!("verify: {status} {answer}"))),
+            }
         }
-        self.until_over(id).await
     }
 
     /// Puts one customer's record under the key of another.
