@@ -16,7 +16,7 @@ use crate::support::visit::{CLIENTS, Fared, Visit};
 use crate::support::{Broker, Options, Result, run_directory};
 
 crate::tests! {
-    disturbing every_client_comes_in_by_every_mechanism_and_no_secret_is_told within 180;
+    disturbing every_client_comes_in_by_every_mechanism_and_no_secret_is_told within 240;
 }
 
 const PASSWORD: &str = "open-sesame-73";
