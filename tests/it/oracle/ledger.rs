@@ -10,7 +10,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::delivery::Id;
-use crate::support::lost;
 
 /// The provider takes later answers for none.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
@@ -89,15 +88,6 @@ impl Ledger {
     /// A sending of the delivery at this place has ended; whether that counts as delivered.
     pub(crate) fn answered(&self, place: usize, answer: Answer) -> bool {
         let now = self.began.elapsed();
-        let answer = match answer {
-            // In no time that a busy machine gave to others could anybody have answered.
-            Answer::Status { status, took, proper } => {
-                let end = Instant::now();
-                let lost = end.checked_sub(took).map_or(Duration::ZERO, |begun| lost::between(begun, end));
-                Answer::Status { status, took: took.saturating_sub(lost), proper }
-            }
-            answer => answer,
-        };
         let mut pages = self.pages();
         let done = pages.figures.count(answer);
         if let Answer::Refused(took) | Answer::Broken(took) = answer {
