@@ -47,7 +47,9 @@ pub(crate) fn follow(command: &mut Command, log: &Path) {
     let program = Path::new(command.get_program());
     let is_ours = program == Path::new(env!("CARGO_BIN_EXE_tributary"))
         || std::env::current_exe().is_ok_and(|this| program == this);
-    if is_on() && is_ours {
+    // What is given out by a simulated provider it has to tell those who are to use it.
+    let is_provider = command.get_args().any(|argument| argument == "simulate");
+    if is_on() && is_ours && !is_provider {
         command.env("RUST_LOG", "trace");
         kept().logs.push(log.to_owned());
     }
