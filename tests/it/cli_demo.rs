@@ -71,8 +71,11 @@ async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outag
 
 async fn a_demo_that_is_kept_serves_where_it_says_and_ends_in_order() -> Result<()> {
     let demo = Demo::start("demo-kept", &["--keep", "--seconds", "9", "--rate", "20"])?;
+    // The last of what it tells; a log may go on below it.
     let is_up = |said: &str| {
-        said.split_once("staying up until Ctrl-C").is_some_and(|(_, after)| after.ends_with("(embedded)\n"))
+        let told =
+            said.split_once("staying up until Ctrl-C").and_then(|(_, after)| after.split_once("\nregistry "));
+        told.is_some_and(|(_, registry)| registry.contains('\n'))
     };
     demo.process.ready(limit(), async || is_up(&demo.process.said())).await?;
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
