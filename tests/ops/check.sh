@@ -73,7 +73,7 @@ demo=$!
 children+=("$demo")
 address=
 for _ in $(seq 600); do
-  address=$(sed -n 's#^REST API *http://\([^/]*\)/.*#\1#p' "$work/demo.log")
+  address=$(sed -n 's#^REST API *http://\([^/ ]*\).*#\1#p' "$work/demo.log")
   [ -z "$address" ] || break
   kill -0 "$demo" 2>/dev/null || break
   sleep 0.1
