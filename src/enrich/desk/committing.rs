@@ -47,17 +47,19 @@ impl Desk {
                     for (wanted, event, settle) in later {
                         work.join(wanted, event, settle, now);
                     }
-                    let mut is_parked_now = false;
                     if let Some(row) = work.row.take() {
-                        is_parked_now = work.parked.is_none();
+                        let was_parked = work.parked.is_some();
                         work.join_row(*row, now);
+                        if !was_parked {
+                            self.count_parked(&subject.company, true);
+                        }
+                        // What was committed may be less, in the place of what the row asks for: that is written again.
+                        self.park(&subject, Cause::Listed, now, Vec::new());
+                        continue;
                     }
                     let is_fresh = work.oldest().is_some() && work.below_since.is_none();
                     let soon = now.saturating_add(self.rules.retry_first);
                     self.wait_until(&subject, if is_fresh { at.min(soon) } else { at });
-                    if is_parked_now {
-                        self.count_parked(&subject.company, true);
-                    }
                 }
                 After::Due(_) | After::End => {
                     let Some(mut work) = self.works.remove(&subject) else { continue };

@@ -138,10 +138,16 @@ impl Desk {
             work.row = Some(Box::new(parked));
             return;
         }
-        let company = (work.parked.is_none()).then(|| parked.subject.company.clone());
+        let (subject, was_parked, was_suspected) =
+            (parked.subject.clone(), work.parked.is_some(), work.below_since.is_some());
         work.join_row(parked, now);
-        if let Some(company) = company {
-            self.count_parked(&company, true);
+        // It was to be looked at again much later.
+        if let (State::Due(at, number), true) = (work.state, was_suspected) {
+            self.due.remove(&(at, number));
+            self.wait_until(&subject, at.min(now.saturating_add(self.rules.retry_first)));
+        }
+        if !was_parked {
+            self.count_parked(&subject.company, true);
         }
     }
 
@@ -191,7 +197,8 @@ impl Desk {
     /// much as the row shows was, and whether the provider went back is found out without it, which may take hours.
     #[must_use]
     pub fn owes(&self, subject: &Subject) -> bool {
-        self.works.get(subject).is_some_and(|work| work.below_since.is_none())
+        // A row that came while something else was being committed may ask for more than that was.
+        self.works.get(subject).is_some_and(|work| work.below_since.is_none() || work.row.is_some())
     }
 
     /// Records that rows of a list have asked for, and that wait in the state topic since.

@@ -88,3 +88,41 @@ fn a_record_that_is_read_again_and_that_a_row_asks_for_meanwhile_counts_as_parke
     life.until(life.now + 60 * SECOND, |_| Ok(json("r", 6)));
     assert_eq!(life.desk.counts(), (0, 0));
 }
+
+#[test]
+fn a_list_waits_for_a_row_that_is_above_what_is_being_committed_as_suspected_also_after_a_crash() {
+    let mut life = Life::new();
+    life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
+    let wanted = Wanted { subject: subject("r"), floor: Some(version(3)), is_delete: false };
+    life.desk.look_back(wanted, by_a_list(), life.now);
+    let ask = life.ask().unwrap();
+    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    // The page that shows more was committed meanwhile.
+    life.parked.insert(subject("r"), row("r", 10, life.now));
+    life.desk.adopt_row(row("r", 10, life.now), life.now);
+    assert!(life.desk.owes(&subject("r")));
+
+    while life.desk.has_batch() {
+        life.commit();
+        assert!(life.desk.owes(&subject("r")));
+    }
+    life.crash();
+    assert_eq!(asked(&life), [subject("r")], "what was committed has not taken its place");
+    life.until(life.now + SECOND, |_| Ok(json("r", 10)));
+    assert_eq!(life.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
+}
+
+#[test]
+fn a_suspected_record_that_a_row_shows_more_of_is_read_soon() {
+    let mut life = Life::new();
+    life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
+    life.take(1, wanted(subject("r"), 3, false), "e");
+    life.until(life.now + SECOND, |_| Ok(json("r", 3)));
+    assert!(life.desk.is_suspected(&subject("r")));
+
+    life.desk.adopt_row(row("r", 10, life.now), life.now);
+    life.until(life.now + SECOND, |_| Ok(json("r", 10)));
+
+    assert_eq!(life.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
+    assert!(life.parked.is_empty() && life.desk.counts() == (0, 0));
+}
