@@ -137,9 +137,7 @@ impl Certificates {
     }
 
     fn tell_expiry(&self) {
-        if let Some(at) = self.expiry {
-            metrics::certificate_expires("webhook", at);
-        }
+        metrics::certificate_expires("webhook", self.expiry.unwrap_or_default());
     }
 
     /// Takes up what is in the files. Whether that was new.

@@ -93,8 +93,8 @@ impl Directory {
     pub(super) fn listed_since(&self, since: i64) -> Listed {
         let known = self.lock();
         let mut shown = known.readings.iter();
-        let is_whole =
-            !known.readings.is_empty() && known.readings.iter().all(|reading| reading.begun_at >= since);
+        let is_after = |reading: &Reading| reading.begun_at >= since;
+        let is_whole = !known.readings.is_empty() && known.readings.iter().all(is_after);
         let odd = known.odd.as_ref().filter(|odd| odd.count >= ODD && odd.reading.begun_at >= since);
         let all = |readings: &mut dyn Iterator<Item = &Reading>| -> Vec<CompanyId> {
             let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| &reading.companies).collect();
@@ -102,6 +102,8 @@ impl Directory {
         };
         match odd {
             _ if is_whole => Listed::Whole(all(&mut shown)),
+            // No better one may come for long: with the one before, this has every company that there is.
+            Some(_) if known.readings.back().is_some_and(is_after) => Listed::Whole(all(&mut shown)),
             Some(odd) => Listed::Part(all(&mut shown.chain([&odd.reading])), odd.why.clone()),
             None => Listed::Unread,
         }
@@ -302,6 +304,12 @@ mod tests {
         odd(&directory, 10, &["e"]);
         assert_eq!(directory.listed_since(5), Listed::Whole(listed(&["a", "d"])));
         assert_eq!(directory.listed_since(6), Listed::Unread, "a may be gone since");
+        odd(&directory, 10, &["e"]);
+        assert_eq!(
+            directory.listed_since(6),
+            Listed::Whole(listed(&["a", "d"])),
+            "nobody knows when it is said"
+        );
         directory.took(Reading { begun_at: 11, companies: companies(&["d"]) });
         assert_eq!(directory.listed_since(6), Listed::Whole(listed(&["d"])));
         assert_eq!(directory.listed_since(10), Listed::Unread);

@@ -59,7 +59,7 @@ pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Resul
 pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Result<(), Error> {
     let webhook = &worker.webhook;
     let certificates = webhook.tls.as_ref().map(|files| Certificates::load(&files.certificate, &files.key));
-    let certificates = certificates.transpose()?.filter(|_| !webhook.listeners.is_empty());
+    let certificates = certificates.transpose()?.filter(|_| webhook.listeners.iter().any(|one| one.tls));
     let tls = certificates.as_ref().map(Certificates::tls).transpose()?;
     let mut servers = Vec::new();
     for listener in &webhook.listeners {

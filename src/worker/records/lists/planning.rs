@@ -59,6 +59,7 @@ impl Lists {
             progress = Progress { started_at, filter, ..fresh() };
         }
         (progress.state, progress.reason) = (standing(wanted), None);
+        progress.requested_at = run.requested_at;
         // What was begun with one filter is not gone on with another.
         let filter = if is_begun { progress.filter.clone() } else { filter };
         progress.filter.clone_from(&filter);

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     enrich::{Batch, Change, Entry, Subject},
-    model::{Comparison, Difference, Epoch, Key, Progress, Rank, Run, Stamp, Value},
+    model::{Comparison, Difference, Epoch, Key, Progress, Rank, Run, Stamp, Value, Version},
     worker::plugins::Failure,
 };
 
@@ -111,9 +111,8 @@ impl Compared {
         let stamp = Stamp { epoch, ..suspect.stamp.clone() };
         let comparison = stamp.against(before.as_ref());
         let is_caught_up = match suspect.written_at {
-            // Of two rows of payroll with one time and other contents each counts as newer: another run may have written since.
             None => {
-                before != suspect.stored
+                is_tied(&stamp, before.as_ref()) && before != suspect.stored
                     || matches!(comparison, Comparison::Same | Comparison::HigherRank | Comparison::Older)
             }
             Some(_) => !stamp.is_of(before.as_ref()),
@@ -128,6 +127,15 @@ impl Compared {
         batch.entries.push(rows::entry_of_row(context, row, stamp.clone()));
         self.put(key, stamp);
         Ok(Finding::Mended(kind))
+    }
+}
+
+/// Whether both are payroll of one moment: of two such with other contents each counts as newer, so that nobody can tell a row from
+/// what another run has written since.
+fn is_tied(stamp: &Stamp, before: Option<&Stamp>) -> bool {
+    match (&stamp.version, before.map(|before| &before.version)) {
+        (Version::Payroll { at, .. }, Some(Version::Payroll { at: before, .. })) => at == before,
+        _ => false,
     }
 }
 
@@ -294,6 +302,20 @@ mod tests {
                 assert!(epochs.into_iter().all(|epoch| epoch == stands));
             }
         }
+    }
+
+    #[test]
+    fn only_payroll_of_one_moment_is_tied() {
+        let payroll = |time: &str, content: &str| Stamp {
+            version: Version::payroll(time, content.as_bytes()).unwrap(),
+            ..stamp("9", Rank::List, false)
+        };
+        let (early, other) = (payroll("2026-11-15T09:00:00Z", "a"), payroll("2026-11-15T09:00:00Z", "b"));
+        let late = payroll("2026-11-15T09:00:01Z", "b");
+
+        assert!(is_tied(&early, Some(&other)));
+        assert!(!is_tied(&late, Some(&other)) && !is_tied(&early, None));
+        assert!(!is_tied(&stamp("9", Rank::List, false), newer("9").as_ref()));
     }
 
     #[test]
