@@ -1,10 +1,13 @@
 //! A copy of this binary that visits a broker with every Kafka client the product has, with the product's own logs and
 //! metrics, and says how each fared. In a process of its own, because logs and metrics are the process's.
 
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 use tributary::config::Kafka;
 use tributary::config::worker::LogFormat;
@@ -25,6 +28,8 @@ pub(crate) const VISIT: &str = "TRIBUTARY_TEST_VISIT";
 const CLIENT_LIMIT: Duration = Duration::from_secs(20);
 /// The same for the transactional one, which takes all of it.
 const INIT_LIMIT: Duration = Duration::from_secs(20);
+/// The last that a visit says.
+const OVER: &str = "the visit is over";
 /// More than all of them in sum.
 const VISIT_LIMIT: Duration = Duration::from_secs(100);
 /// How often the metrics are looked at.
@@ -57,10 +62,11 @@ impl Visit {
         let log = run_directory::create("visit")?.join("log");
         let process = Process::spawn("visit", command, &log)?;
         let status = process.wait(VISIT_LIMIT).await?;
-        if !status.success() {
+        let said = process.said();
+        if status.signal() != Some(Signal::KILL.as_raw()) || !said.contains(OVER) {
             return Err(process.error(&format!("visit {}: {status}", self.bootstrap)));
         }
-        Ok(Report(process.said()))
+        Ok(Report(said))
     }
 
     fn kafka(&self) -> Kafka {
@@ -124,8 +130,10 @@ pub(crate) fn visit() -> ExitCode {
         // While the producer is there: once it is gone its brokers are not counted any more.
         metrics.render()
     });
-    println!("{rendered}");
-    ExitCode::SUCCESS
+    println!("{rendered}\n{OVER}");
+    // Not by returning: what OpenSSL takes down at the end of a process, a client that is just shaking hands falls over.
+    let ended = std::io::stdout().flush().is_ok() && kill_process(getpid(), Signal::KILL).is_ok();
+    ExitCode::from(u8::from(!ended))
 }
 
 /// Whether librdkafka has counted all that the producer has sent.
