@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::producer::FutureRecord;
 use serde_json::{Value, json};
 use tributary::kafka::Admin;
 use tributary::model::{
@@ -186,6 +188,17 @@ async fn limit(scene: &Scene, topic: &str, bytes: &str) -> Result<()> {
     let altered = admin.alter_configs(&[config], &AdminOptions::new()).await;
     for one in altered.map_err(|error| failed(error.to_string()))? {
         one.map_err(|(_, code)| failed(code.to_string()))?;
+    }
+    // The broker follows what was decided when it comes to it. Without a key nothing is ever taken into such a topic, but
+    // sizes are looked at first.
+    let large = vec![0; 1_000];
+    for partition in 0..PARTITIONS {
+        let held = async || {
+            let refused =
+                scene.send(FutureRecord::<[u8], _>::to(topic).partition(partition).payload(&large)).await;
+            Ok(refused == Err(RDKafkaErrorCode::MessageSizeTooLarge))
+        };
+        scene.until("within the limit", held).await?;
     }
     Ok(())
 }

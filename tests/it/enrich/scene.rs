@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
@@ -390,9 +391,18 @@ impl Scene {
     /// Puts a record straight into a topic; its offset.
     pub(super) async fn produce(&self, topic: &str, partition: i32, key: &[u8], value: &[u8]) -> Result<i64> {
         let record = FutureRecord::to(topic).partition(partition).key(key).payload(value);
+        self.send(record).await.map_err(|code| Error(format!("write to {topic}: {code}")))
+    }
+
+    /// Its offset, or why Kafka does not take it.
+    pub(super) async fn send(
+        &self,
+        record: FutureRecord<'_, [u8], [u8]>,
+    ) -> std::result::Result<i64, RDKafkaErrorCode> {
         let delivered = self.producer.send(record, LIMIT).await;
-        let delivered = delivered.map_err(|(error, _)| Error(format!("write to {topic}: {error}")))?;
-        Ok(delivered.offset)
+        delivered
+            .map(|delivered| delivered.offset)
+            .map_err(|(error, _)| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown))
     }
 
     /// Every event there is, put into its topic once more, as it stands there.

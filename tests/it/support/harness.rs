@@ -17,6 +17,9 @@ use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
 use super::{Error, Shared, breakable, jars, lost, process, run_directory, shared, traced};
 
+/// So many characters of why a test failed are told at once, beside its name: what is told in the end is often cut off.
+const TOLD: usize = 2_000;
+
 /// For tests that name no other limit: many times what they take, since a busy machine is no fault of theirs.
 const LIMIT: Duration = Duration::from_secs(120);
 /// What a test gets beyond its limit to notice it; after that its thread is left behind.
@@ -153,6 +156,9 @@ impl Test {
         }
         let begun = Instant::now();
         let result = run_limited(&self.name, self.limit, self.body);
+        if let Err(why) = &result {
+            println!("{} failed: {}", self.name, why.chars().take(TOLD).collect::<String>());
+        }
         TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((begun.elapsed(), self.name));
         result.map(|()| Completion::Completed).map_err(Failed::from)
     }
