@@ -15,7 +15,7 @@ use rdkafka::{
     producer::{BaseProducer, DefaultProducerContext, Producer as _},
 };
 
-use super::{Error, sys};
+use super::{Error, client, sys};
 use crate::config::Kafka;
 
 /// How long the cluster's thread waits for a command before it serves its client's queue.
@@ -124,6 +124,7 @@ struct Command {
 }
 
 fn run(brokers: u16, started: &mpsc::Sender<Result<String, KafkaError>>, inbox: &mpsc::Receiver<Command>) {
+    client::prepare_tls();
     let mut config = ClientConfig::new();
     config.set("test.mock.num.brokers", brokers.to_string()).set("client.id", "tributary-embedded");
     let owner: BaseProducer = match config.create() {

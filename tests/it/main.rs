@@ -98,6 +98,9 @@ fn main() -> ExitCode {
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
     }
+    if std::env::var_os(support::visit::HURRY).is_some() {
+        return support::visit::hurry();
+    }
     let tests = [
         #[cfg(feature = "simulator")]
         access::tests(),

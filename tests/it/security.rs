@@ -11,11 +11,13 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use futures::future::try_join_all;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tokio::net::TcpListener;
 
 use crate::support::visit::{CLIENTS, Fared, Visit};
 use crate::support::{Broker, Options, Result, run_directory};
 
 crate::tests! {
+    plain a_process_that_ends_while_its_clients_shake_hands_ends_well;
     disturbing every_client_comes_in_by_every_mechanism_and_no_secret_is_told within 240;
 }
 
@@ -23,6 +25,27 @@ const PASSWORD: &str = "open-sesame-73";
 const WRONG: &str = "open-barley-74";
 /// librdkafka tells most with this: what stays hidden here stays hidden.
 const ALL: (&str, &str) = ("debug", "all");
+
+async fn a_process_that_ends_while_its_clients_shake_hands_ends_well() -> Result<()> {
+    // Each of them is a broker to librdkafka, with a thread that tries again and again.
+    let mut doors = Vec::new();
+    for host in 1..=30 {
+        let door = TcpListener::bind(format!("127.0.0.{host}:0")).await.unwrap();
+        doors.push(door.local_addr().unwrap().to_string());
+        tokio::spawn(async move {
+            while let Ok((visitor, _)) = door.accept().await {
+                drop(visitor);
+            }
+        });
+    }
+    let at_once = [("reconnect.backoff.ms", "1"), ("reconnect.backoff.max.ms", "2")];
+    let all = [("security.protocol", "SSL"), ("enable.sparse.connections", "false")];
+    let visit = Visit::new(&doors.join(","), &[at_once, all].concat());
+    for _ in 0..6 {
+        visit.hurry().await?;
+    }
+    Ok(())
+}
 
 async fn every_client_comes_in_by_every_mechanism_and_no_secret_is_told() -> Result<()> {
     let directory = run_directory::create("security")?;

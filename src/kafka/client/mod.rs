@@ -247,6 +247,7 @@ impl Settings {
         C: ClientContext,
         T: FromClientConfigAndContext<C> + Handle + 'static,
     {
+        prepare_tls();
         let link = Link::default();
         let tokens = self.token.clone().map(|source| Arc::new(oauth::Tokens::new(source)));
         let context = wrap(Context::new(self.client, tokens, Arc::clone(&link)));
@@ -266,6 +267,12 @@ impl Settings {
         let handed = sys::set_token(client, token?);
         handed.map_err(|reason| Error::Create { client: self.client.label(), reason })
     }
+}
+
+/// Before the first client: OpenSSL stays usable until the process is gone. Otherwise it takes itself down when `main`
+/// returns, and a client that is then still shaking hands, in threads of librdkafka that nobody waits for, falls over it.
+pub(super) fn prepare_tls() {
+    openssl_sys::init();
 }
 
 /// The user's settings for a role: librdkafka's name to the user's name and value.

@@ -1,13 +1,10 @@
 //! A copy of this binary that visits a broker with every Kafka client the product has, with the product's own logs and
 //! metrics, and says how each fared. In a process of its own, because logs and metrics are the process's.
 
-use std::io::Write as _;
-use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 use tributary::config::Kafka;
 use tributary::config::worker::LogFormat;
@@ -24,12 +21,14 @@ use super::{Result, prefix, run_directory};
 
 /// Set for the copy: the visit as JSON.
 pub(crate) const VISIT: &str = "TRIBUTARY_TEST_VISIT";
+/// Set for a copy that is in a hurry: the visit as JSON.
+pub(crate) const HURRY: &str = "TRIBUTARY_TEST_HURRY";
+/// What such a visit takes: its client is at its first connections.
+const HURRY_TIME: Duration = Duration::from_millis(300);
 /// The most one client may take to say what is wrong.
 const CLIENT_LIMIT: Duration = Duration::from_secs(20);
 /// The same for the transactional one, which takes all of it.
 const INIT_LIMIT: Duration = Duration::from_secs(20);
-/// The last that a visit says.
-const OVER: &str = "the visit is over";
 /// More than all of them in sum.
 const VISIT_LIMIT: Duration = Duration::from_secs(100);
 /// How often the metrics are looked at.
@@ -57,16 +56,27 @@ impl Visit {
 
     /// Goes there and comes back.
     pub(crate) async fn run(&self) -> Result<Report> {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.env(VISIT, serde_json::to_string(self).unwrap());
-        let log = run_directory::create("visit")?.join("log");
-        let process = Process::spawn("visit", command, &log)?;
+        let process = self.spawn(VISIT)?;
         let status = process.wait(VISIT_LIMIT).await?;
         let said = process.said();
-        if status.signal() != Some(Signal::KILL.as_raw()) || !said.contains(OVER) {
+        if !status.success() {
             return Err(process.error(&format!("visit {}: {status}", self.bootstrap)));
         }
         Ok(Report(said))
+    }
+
+    /// Goes there and leaves before anybody has answered.
+    pub(crate) async fn hurry(&self) -> Result<()> {
+        let process = self.spawn(HURRY)?;
+        let status = process.wait(VISIT_LIMIT).await?;
+        let ended = status.success().then_some(());
+        ended.ok_or_else(|| process.error(&format!("a visit in a hurry: {status}")))
+    }
+
+    fn spawn(&self, how: &str) -> Result<Process> {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(how, serde_json::to_string(self).unwrap());
+        Process::spawn("visit", command, &run_directory::create("visit")?.join("log"))
     }
 
     fn kafka(&self) -> Kafka {
@@ -130,10 +140,17 @@ pub(crate) fn visit() -> ExitCode {
         // While the producer is there: once it is gone its brokers are not counted any more.
         metrics.render()
     });
-    println!("{rendered}\n{OVER}");
-    // Not by returning: what OpenSSL takes down at the end of a process, a client that is just shaking hands falls over.
-    let ended = std::io::stdout().flush().is_ok() && kill_process(getpid(), Signal::KILL).is_ok();
-    ExitCode::from(u8::from(!ended))
+    println!("{rendered}");
+    ExitCode::SUCCESS
+}
+
+/// The copy's life if it is in a hurry: it leaves while its client still tries to come in.
+pub(crate) fn hurry() -> ExitCode {
+    let visit: Visit = serde_json::from_str(&std::env::var(HURRY).unwrap()).unwrap();
+    let producer = Producer::new(&visit.kafka(), &ProducerOptions::default()).unwrap();
+    std::thread::sleep(HURRY_TIME);
+    std::mem::forget(producer);
+    ExitCode::SUCCESS
 }
 
 /// Whether librdkafka has counted all that the producer has sent.
