@@ -259,13 +259,6 @@ mod tests {
 
     fn progress(shard: i32, state: ShardState) -> Progress {
         Progress {
-            connector: "c".to_owned(),
-            run: id("r"),
-            shard,
-            requested_at: 0,
-            state,
-            reason: None,
-            filter: None,
             lists: 3,
             ended: if state.is_over() { 3 } else { 1 },
             certified: if state.is_over() { 3 } else { 1 },
@@ -274,10 +267,6 @@ mod tests {
             published: 50,
             vanished: 1,
             differences: BTreeMap::from([("missing".to_owned(), 2)]),
-            repaired: BTreeMap::new(),
-            contents: 0,
-            disabled: 0,
-            unread: 0,
             current: vec![ListProgress {
                 company: None,
                 list: List::Customers,
@@ -289,6 +278,7 @@ mod tests {
             started_at: 100 - i64::from(shard),
             updated_at: 200 + i64::from(shard),
             ended_at: state.is_over().then_some(300 + i64::from(shard)),
+            ..Progress::new(&run("r", 0), shard, state, 0)
         }
     }
 

@@ -91,32 +91,17 @@ mod tests {
             requested_by: "rest".to_owned(),
             requested_at: 1,
         };
-        runs.runs.insert(id.clone(), run);
+        runs.runs.insert(id.clone(), run.clone());
         let Some(state) = state else { return };
         let progress = Progress {
-            connector: "c".to_owned(),
-            run: id.clone(),
-            shard: 0,
-            requested_at: 0,
-            state,
-            reason: None,
-            filter: None,
             lists: 5,
             ended: 2,
             certified: 2,
-            pages: 0,
             rows: 40,
-            published: 0,
-            vanished: 0,
             differences: BTreeMap::from([("missing".to_owned(), missing)]),
-            repaired: BTreeMap::new(),
-            contents: 0,
-            disabled: 0,
-            unread: 0,
-            current: Vec::new(),
-            started_at: 1,
             updated_at: ended_at,
             ended_at: state.is_over().then_some(ended_at),
+            ..Progress::new(&run, 0, state, 1)
         };
         runs.progress.insert((id, 0), progress);
     }

@@ -100,10 +100,10 @@ impl Directory {
             let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| &reading.companies).collect();
             all.into_iter().cloned().collect()
         };
+        // Where the list is odd no better one may come for long: with the one before, the last has all that there are.
+        let is_whole = is_whole || odd.is_some() && known.readings.back().is_some_and(is_after);
         match odd {
             _ if is_whole => Listed::Whole(all(&mut shown)),
-            // No better one may come for long: with the one before, this has every company that there is.
-            Some(_) if known.readings.back().is_some_and(is_after) => Listed::Whole(all(&mut shown)),
             Some(odd) => Listed::Part(all(&mut shown.chain([&odd.reading])), odd.why.clone()),
             None => Listed::Unread,
         }

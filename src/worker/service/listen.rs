@@ -32,9 +32,8 @@ const HEAD: Duration = Duration::from_secs(15);
 /// Binds and serves all of them.
 pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Result<Vec<Server>, Error> {
     let tls = worker.rest.tls.as_ref().map(certificate).transpose()?;
-    if let Some(at) =
-        worker.rest.tls.as_ref().filter(|_| worker.listeners.iter().any(|one| one.tls)).and_then(expiry)
-    {
+    let (tls, ends_at) = tls.unzip();
+    if let Some(at) = ends_at.flatten().filter(|_| worker.listeners.iter().any(|one| one.tls)) {
         metrics::certificate_expires("rest", at);
     }
     let security = Security::new(&worker.rest)?;
@@ -93,20 +92,16 @@ async fn api(Shared(health): Shared<Arc<Health>>, request: Request) -> Response 
     }
 }
 
-/// What listeners with these files serve.
+/// What listeners with these files serve, and when it ends where that can be read.
 ///
 /// # Errors
 /// A file cannot be read, or the two do not fit.
-pub(crate) fn certificate(files: &Tls) -> Result<Arc<rustls::ServerConfig>, Error> {
+pub(crate) fn certificate(files: &Tls) -> Result<(Arc<rustls::ServerConfig>, Option<i64>), Error> {
     let read = |path: &PathBuf| {
         fs::read_to_string(path).map_err(|source| Error::File { path: path.clone(), source })
     };
-    Ok(server::tls(&read(&files.certificate)?, &read(&files.key)?)?)
-}
-
-/// When what they serve ends, where that can be read.
-fn expiry(files: &Tls) -> Option<i64> {
-    fs::read_to_string(&files.certificate).ok().and_then(|chain| server::expiry(&chain))
+    let chain = read(&files.certificate)?;
+    Ok((server::tls(&chain, &read(&files.key)?)?, server::expiry(&chain)))
 }
 
 async fn bind_one(listener: &Listener) -> io::Result<TcpListener> {

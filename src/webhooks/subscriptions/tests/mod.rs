@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::provider::{Provider, State};
 use super::{Change, Ledger, Memory, Rules, Situation, Wanted, plan, settle};
 use crate::model::{
-    AccountingResource, Acknowledge, Fingerprint, Gap, Heard, InvoicingAction, InvoicingEntity,
-    InvoicingHook, Nonce, Phase, Target, Traffic,
+    AccountingResource, Acknowledge, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
+    InvoicingEntity, InvoicingHook, Nonce, Phase, Target, Traffic,
 };
 
 const SECOND: i64 = 1_000_000;
@@ -71,6 +71,25 @@ enum End {
 }
 
 impl Scene {
+    /// Deliveries were stopped then, and the gap of it is open.
+    fn stopped_since(&mut self, from: i64) -> String {
+        let gap = Gap {
+            connector: "hooks".into(),
+            cause: GapCause::Stopped,
+            target: None,
+            company: None,
+            from,
+            to: None,
+            detail: "stopped".into(),
+            opened_at: from,
+            worker: "worker:2".into(),
+            state: GapState::Open,
+        };
+        let id = gap.id();
+        self.ledger.gaps.insert(id.clone(), gap);
+        id
+    }
+
     fn new(targets: &[Target]) -> Self {
         let wanted = targets.iter().map(|target| (*target, wanted("secret-1"))).collect();
         let mut scene = Self {

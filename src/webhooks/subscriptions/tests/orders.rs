@@ -1,28 +1,15 @@
 //! What people order, and what streams begin and end with.
 
 use super::{transitions::settled, *};
-use crate::model::{GapCause, GapState};
 
 #[test]
 fn a_stop_that_was_ordered_after_the_task_began_is_not_over() {
     let mut scene = settled(&[CUSTOMERS]);
-    let gap = Gap {
-        connector: "hooks".into(),
-        cause: GapCause::Stopped,
-        target: None,
-        company: None,
-        from: scene.now,
-        to: None,
-        detail: "stopped".into(),
-        opened_at: scene.now,
-        worker: "worker:2".into(),
-        state: GapState::Open,
-    };
-    scene.ledger.gaps.insert(gap.id(), gap.clone());
+    let gap = scene.stopped_since(scene.now);
 
     scene.round(None);
 
-    assert_eq!(scene.ledger.gaps[&gap.id()].to, None);
+    assert_eq!(scene.ledger.gaps[&gap].to, None);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! One sentence for each thing that may happen to a subscription.
 
 use super::{provider::Fault, *};
-use crate::model::{GapCause, GapState};
 
 pub(super) fn settled(targets: &[Target]) -> Scene {
     let mut scene = Scene::new(targets);
@@ -364,24 +363,12 @@ fn a_silence_is_a_gap_only_beyond_what_was_heard_before_makes_plausible() {
 #[test]
 fn a_stop_is_over_once_somebody_plans_who_began_after_it_and_its_repair_is_asked_for() {
     let mut scene = settled(&[CUSTOMERS]);
-    let gap = Gap {
-        connector: "hooks".into(),
-        cause: GapCause::Stopped,
-        target: None,
-        company: None,
-        from: 5,
-        to: None,
-        detail: "stopped".into(),
-        opened_at: 5,
-        worker: "worker:2".into(),
-        state: GapState::Open,
-    };
-    scene.ledger.gaps.insert(gap.id(), gap.clone());
+    let gap = scene.stopped_since(5);
 
     scene.round(None);
 
-    assert!(scene.ledger.gaps[&gap.id()].to.is_some());
-    assert_eq!(scene.ledger.repairs[&gap.id()].from, 5);
+    assert!(scene.ledger.gaps[&gap].to.is_some());
+    assert_eq!(scene.ledger.repairs[&gap].from, 5);
 }
 
 #[test]

@@ -33,29 +33,13 @@ fn gap(target: Target) -> (Gap, Repair) {
 fn over(runs: &mut Runs, run: Run, certified: bool) {
     for shard in 0..2 {
         let progress = Progress {
-            connector: run.connector.clone(),
-            run: run.id.clone(),
-            shard,
-            requested_at: run.requested_at,
-            state: ShardState::Ended,
-            reason: None,
-            filter: None,
             lists: 1,
             ended: 1,
             certified: u64::from(certified),
             pages: 1,
             rows: 1,
-            published: 0,
-            vanished: 0,
-            differences: BTreeMap::new(),
-            repaired: BTreeMap::new(),
-            contents: 0,
-            disabled: 0,
-            unread: 0,
-            current: Vec::new(),
-            started_at: run.requested_at,
-            updated_at: run.requested_at,
             ended_at: Some(run.requested_at),
+            ..Progress::new(&run, shard, ShardState::Ended, run.requested_at)
         };
         runs.progress.insert((run.id.clone(), shard), progress);
     }
