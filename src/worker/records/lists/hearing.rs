@@ -16,7 +16,7 @@ use crate::{
     api,
     enrich::Subject,
     metrics,
-    model::{RunKind, ShardState},
+    model::{List, RunKind, ShardState},
     retry::{Chain, Retry},
     snapshot::Reading,
     worker::{plugins::Failure, records::taking::unreadable},
@@ -265,6 +265,10 @@ impl Lists {
         // A sample proves nothing of the list.
         let certified = u64::from(is_proved && job.sample.is_none());
         let unread = job.sample.as_ref().map_or(0, |sample| sample.unread);
+        // Where what is known of it is read again beside it, that counts them: all of them, and each once.
+        let is_read_again =
+            job.list().and_then(List::resource).is_some_and(|one| job.run.known.contains(&one));
+        let vanished = if is_read_again { 0 } else { vanished };
         let ended = Ended { lists: 1, certified, vanished, unread };
         if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
             metrics::list_ended(collection.list.name(), certificate.method.name());

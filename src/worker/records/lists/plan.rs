@@ -30,8 +30,6 @@ pub(super) struct Plan {
     is_settled: bool,
     /// Why there may be companies that it does not know of.
     unknown: Option<String>,
-    /// The run's own list has shown every company there is.
-    is_proved: bool,
 }
 
 impl Plan {
@@ -47,7 +45,6 @@ impl Plan {
             planned: HashSet::new(),
             shown: HashSet::new(),
             unknown: None,
-            is_proved: false,
         }
     }
 
@@ -95,18 +92,13 @@ impl Plan {
         (self.is_settled, self.unknown) = (true, unknown);
     }
 
-    /// The run's own list is proved complete: it has shown every company there is.
-    pub(super) fn prove(&mut self) {
-        self.is_proved = true;
-    }
-
     pub(super) fn is_settled(&self) -> bool {
         self.is_settled
     }
 
-    /// Why there may be companies whose lists were not read.
-    pub(super) fn unknown(&self) -> Option<&str> {
-        self.unknown.as_deref().filter(|_| !self.is_proved)
+    /// Why there may be companies whose lists were not read; there are none where the run's own list of companies is proved.
+    pub(super) fn unknown(&self, is_proved: bool) -> Option<&str> {
+        self.unknown.as_deref().filter(|_| !is_proved)
     }
 
     pub(super) fn collection(&self, list: List, company: Option<CompanyId>) -> Collection {
@@ -155,17 +147,18 @@ mod tests {
         let mut plan = plan(&List::ALL);
         assert!(!plan.is_settled());
         plan.settle(Some("it is empty".to_owned()));
-        assert_eq!((plan.is_settled(), plan.unknown()), (true, Some("it is empty")));
+        assert_eq!((plan.is_settled(), plan.unknown(false)), (true, Some("it is empty")));
     }
 
     #[test]
     fn a_proved_list_of_companies_leaves_nothing_unknown_and_ends_no_waiting() {
         let mut plan = plan(&List::ALL);
-        plan.prove();
+        assert_eq!(plan.unknown(true), None);
         assert!(!plan.is_settled(), "the directory may know of companies that an empty list does not show");
 
         plan.settle(Some("it repeats itself".to_owned()));
-        assert_eq!((plan.is_settled(), plan.unknown()), (true, None));
+        assert_eq!((plan.is_settled(), plan.unknown(true)), (true, None));
+        assert_eq!(plan.unknown(false), Some("it repeats itself"));
     }
 
     #[test]

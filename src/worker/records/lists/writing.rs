@@ -108,6 +108,8 @@ impl Lists {
                 active.progress.certified += certified;
                 active.progress.vanished += vanished;
                 active.progress.unread += unread;
+                let list = part.job.and_then(|number| self.jobs.get(&number)?.list());
+                active.progress.companies_proved |= list == Some(List::Companies) && certified > 0;
                 if run.kind == RunKind::Verify {
                     Difference::Vanished.count(&mut active.progress.differences, vanished);
                 }
@@ -215,15 +217,11 @@ impl Lists {
             };
             let Some(job) = self.jobs.get_mut(&number) else { continue };
             job.unwritten = job.unwritten.saturating_sub(1);
-            if let Written::End { ended, .. } = part.what {
+            if let Written::End { .. } = part.what {
                 let collection = job.collection().cloned();
                 self.jobs.remove(&number);
                 if let Some(active) = self.runs.get_mut(&part.run) {
                     active.open = active.open.saturating_sub(1);
-                    let is_companies = collection.as_ref().is_some_and(|one| one.list == List::Companies);
-                    if is_companies && ended.certified > 0 {
-                        active.plan.prove();
-                    }
                 }
                 self.done.extend(collection);
                 self.end_if_done(&part.run, now);
@@ -245,7 +243,7 @@ impl Lists {
         }
         if active.plan.is_settled() && active.waiting.is_empty() && active.open == 0 {
             (active.progress.state, active.progress.ended_at) = (ShardState::Ended, Some(now));
-            if let Some(why) = active.plan.unknown() {
+            if let Some(why) = active.plan.unknown(active.progress.companies_proved) {
                 // As one list that is not proved: nobody knows how many there are.
                 active.progress.lists += 1;
                 active.progress.ended += 1;
