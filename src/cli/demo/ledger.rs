@@ -75,6 +75,8 @@ pub(super) struct Verdict {
     pub(super) repeated: usize,
     /// Dead letters; the provider's deliveries are none.
     pub(super) dead_letters: usize,
+    /// Beside these, such of companies that are deleted: what was told of their records cannot be read any more.
+    pub(super) unreadable: usize,
 }
 
 impl Verdict {

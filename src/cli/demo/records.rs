@@ -16,6 +16,8 @@ pub(super) struct Enriched {
     pub(super) events: usize,
     /// Records that are older than what was told of them, or not there.
     pub(super) behind: usize,
+    /// The same of companies that are deleted: of those nobody can read a record any more.
+    pub(super) unreadable: usize,
     /// Of all, those that are deleted.
     pub(super) deleted: usize,
     /// Values that came after a newer one of the same record.
@@ -26,8 +28,12 @@ pub(super) struct Enriched {
 type Told = (String, SequenceVersion);
 
 impl Enriched {
-    /// By what is in the event topics and what is in the record topics. `told` says which record an event is about.
-    pub(super) fn of(events: &[(Topic, String, SequenceVersion)], published: &[(Topic, Received)]) -> Self {
+    /// By what is in the event topics and what is in the record topics. Records of companies that are deleted are `gone`.
+    pub(super) fn of(
+        events: &[(Topic, String, SequenceVersion)],
+        published: &[(Topic, Received)],
+        gone: &BTreeSet<String>,
+    ) -> Self {
         let mut wanted: BTreeMap<(Topic, &str), &SequenceVersion> = BTreeMap::new();
         for (topic, key, version) in events {
             let known = wanted.entry((*topic, key)).or_insert(version);
@@ -47,10 +53,13 @@ impl Enriched {
         let is_behind = |((topic, key), version): (&(Topic, &str), &&SequenceVersion)| {
             found.get(&(*topic, (*key).to_owned())).is_none_or(|found| found < *version)
         };
+        let behind = wanted.iter().filter(|one| is_behind(*one));
+        let (unreadable, behind): (Vec<_>, Vec<_>) = behind.partition(|((_, key), _)| gone.contains(*key));
         Self {
             records: wanted.len(),
             events: events.len(),
-            behind: wanted.iter().filter(|one| is_behind(*one)).count(),
+            behind: behind.len(),
+            unreadable: unreadable.len(),
             deleted: ended.len(),
             back,
         }
@@ -101,14 +110,27 @@ mod tests {
         let a = record("c/a", "9", Some(b"x"));
         let both = [a.clone(), record("c/b", "3", None)];
 
-        let part = Enriched::of(&events, &both);
+        let none = BTreeSet::new();
+        let part = Enriched::of(&events, &both, &none);
         assert_eq!((part.records, part.events, part.behind, part.deleted, part.back), (3, 4, 2, 1, 0));
         assert!(!part.is_current());
 
         let more =
             [record("c/a", "10", Some(b"x")), record("c/b", "3", None), record("c/d", "2", Some(b"x"))];
-        assert!(Enriched::of(&events, &more).is_current());
+        assert!(Enriched::of(&events, &more, &none).is_current());
         let back = [more.to_vec(), vec![a]].concat();
-        assert_eq!(Enriched::of(&events, &back).back, 1);
+        assert_eq!(Enriched::of(&events, &back, &none).back, 1);
+    }
+
+    #[test]
+    fn nobody_waits_for_records_of_a_company_that_is_deleted() {
+        let events = [event("c/a", "9"), event("d/b", "3"), event("d/c", "3")];
+        let published = [record("c/a", "9", Some(b"x")), record("d/c", "3", Some(b"x"))];
+        let gone = BTreeSet::from(["d/b".to_owned(), "d/c".to_owned()]);
+
+        let enriched = Enriched::of(&events, &published, &gone);
+
+        assert_eq!((enriched.behind, enriched.unreadable), (0, 1));
+        assert!(enriched.is_current());
     }
 }

@@ -1,6 +1,6 @@
 //! The demo while it runs: what can be asked of it and done to it.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::Value;
 use tokio::{
@@ -20,12 +20,13 @@ use crate::{
     cli::{Failure, outside},
     config,
     enrich::{Asked, asked},
-    kafka,
+    kafka::{self, Received},
     model::{AccountingResource, SchemaKind, Topic, TopicPrefix},
     simulator::{
         accounting::{WebhookState, WebhookTruth},
         catalog::Resource,
         deliveries::Entry,
+        world::RecordState,
     },
     telemetry::{Filters, Metrics},
     worker::service,
@@ -252,7 +253,21 @@ impl Stage {
             .await
             .map_err(outside)?;
         }
-        Ok(Verdict::of(entries, &records, letters.len()))
+        let gone = self.gone();
+        let is_of_gone = |letter: &Received| {
+            let company = letter.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
+            company.is_some_and(|company| gone.contains(company))
+        };
+        let of_gone = letters.iter().filter(|letter| is_of_gone(letter)).count();
+        Ok(Verdict { unreadable: of_gone, ..Verdict::of(entries, &records, letters.len() - of_gone) })
+    }
+
+    /// Companies that the provider has deleted. With their records, of which nobody can be told anything any more.
+    fn gone(&self) -> BTreeSet<String> {
+        let world = self.ground.simulator.provider().world();
+        let companies = world.records(Resource::Companies);
+        let gone = companies.filter(|(_, row)| row.state == RecordState::Deleted);
+        gone.map(|(place, _)| world.id(place)).collect()
     }
 
     /// Waits until every record is as new as the last event of it, or the time is up. How they compare.
@@ -273,6 +288,7 @@ impl Stage {
         let registry = config::Registry::open(self.ground.registry.url().clone());
         let decoder = avro::Decoder::new(avro::Registry::new(&registry).map_err(outside)?);
         let (mut events, mut published) = (Vec::new(), Vec::new());
+        let (companies, mut gone) = (self.gone(), BTreeSet::new());
         for resource in RESOURCES {
             let mut read = Vec::new();
             for (topic, into) in [
@@ -299,11 +315,15 @@ impl Stage {
                 if let Asked::Wanted(wanted) = asked(event)
                     && let Some(version) = wanted.floor
                 {
-                    events.push((topic, wanted.subject.key().as_str().to_owned(), version));
+                    let key = wanted.subject.key().as_str().to_owned();
+                    if companies.contains(wanted.subject.company.as_str()) {
+                        gone.insert(key.clone());
+                    }
+                    events.push((topic, key, version));
                 }
             }
         }
-        Ok(Enriched::of(&events, &published))
+        Ok(Enriched::of(&events, &published, &gone))
     }
 
     pub(super) async fn stop(self) -> Result<(), Failure> {

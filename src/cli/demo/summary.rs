@@ -36,6 +36,10 @@ impl Counted {
         let row = |promise, holds, counted| Row { promise, counted, holds };
         let Self { figures, verdict, enriched, listed, compared, .. } = self;
         let Verdict { accepted, missing, out_of_order, repeated, dead_letters, .. } = verdict;
+        let of_deleted = |count: usize| match count {
+            0 => String::new(),
+            count => format!(", {count} of deleted companies"),
+        };
         let (runs, state) = &self.standing;
         let enabled =
             self.enabled_after.map_or("not in time".to_owned(), |after| format!("after {after:.1} s"));
@@ -61,7 +65,11 @@ impl Counted {
                 ),
             ),
             row("order per company", *out_of_order == 0, format!("{out_of_order} out of order")),
-            row("nothing is given up", *dead_letters == 0, format!("{dead_letters} dead letters")),
+            row(
+                "nothing is given up",
+                *dead_letters == 0,
+                format!("{dead_letters} dead letters{}", of_deleted(verdict.unreadable)),
+            ),
             row(
                 "without Kafka deliveries wait on disk",
                 self.most_spooled > 0 && figures.spooled == 0,
@@ -71,8 +79,11 @@ impl Counted {
                 "a record behind every event",
                 enriched.is_current(),
                 format!(
-                    "{} records behind {} events, {} not there or too old",
-                    enriched.records, enriched.events, enriched.behind
+                    "{} records behind {} events, {} not there or too old{}",
+                    enriched.records,
+                    enriched.events,
+                    enriched.behind,
+                    of_deleted(enriched.unreadable)
                 ),
             ),
             row("versions never go back", enriched.back == 0, format!("{} went back", enriched.back)),
@@ -154,6 +165,21 @@ mod tests {
             told.ends_with("verified: the topics hold what the source holds, and all 12 promises hold"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn what_nobody_can_read_any_more_is_told_and_breaks_no_promise() {
+        let mut counted = counted();
+        (counted.verdict.unreadable, counted.enriched.unreadable) = (2, 1);
+
+        let told = counted.told(Paint { is_on: false }).ok().unwrap();
+
+        assert_eq!(counted.broken(), 0, "{told}");
+        for words in
+            ["0 dead letters, 2 of deleted companies", "0 not there or too old, 1 of deleted companies"]
+        {
+            assert!(told.contains(words), "{told}");
+        }
     }
 
     #[test]
