@@ -10,12 +10,21 @@ use crate::support::command::{stdout, tributary};
 
 crate::tests! {
     plain every_link_of_the_documents_leads_somewhere;
-    plain every_command_in_the_readme_can_be_typed;
+    plain every_command_in_the_documents_can_be_typed;
     plain every_key_in_the_readme_is_one;
     plain what_is_wrong_in_a_document_is_found;
 }
 
 const DOCUMENTS: [&str; 3] = ["README.md", "CHANGELOG.md", "config/REFERENCE.md"];
+
+/// Files whose comments say what to type, in backticks.
+const COMMENTED: [&str; 5] = [
+    "config/worker.properties",
+    "config/kubernetes/kustomization.yaml",
+    "config/kubernetes/statefulset.yaml",
+    "config/systemd/tributary.service",
+    "docker-compose.yml",
+];
 
 /// Names with dots in the README that are no keys of ours: settings of Kafka's, files, hosts, and members of answers.
 const FOREIGN: [&str; 8] = [
@@ -155,27 +164,34 @@ impl Helps {
     }
 }
 
-async fn every_command_in_the_readme_can_be_typed() {
-    let (_, lines) = divided(&read("README.md"), "sh");
+async fn every_command_in_the_documents_can_be_typed() {
+    let (outside, mut lines) = divided(&read("README.md"), "sh");
+    let in_comments = COMMENTED.map(read);
+    for text in in_comments.iter().chain([&outside]) {
+        lines.extend(text.split('`').skip(1).step_by(2).map(|quoted| quoted.replace('\n', " ")));
+    }
     let (calls, mut helps) = (calls(&lines), Helps::default());
     for call in &calls {
         let wrong = helps.wrong(call).await;
         assert_eq!(wrong, None, "tributary {}", call.join(" "));
     }
-    assert!(calls.len() > 40, "{} calls found", calls.len());
+    assert!(calls.len() > 60, "{} calls found", calls.len());
 }
 
-/// Names in backticks that look like keys of a configuration.
+/// Names that look like keys of a configuration: in backticks, in properties, and members of JSON.
 fn named_keys(text: &str) -> BTreeSet<String> {
     let (outside, properties) = divided(text, "properties");
+    let (_, json) = divided(text, "json");
     let quoted = outside.split('`').skip(1).step_by(2).map(str::to_owned);
+    let members = json.iter().flat_map(|line| line.split('"').skip(1).step_by(2)).map(str::to_owned);
     let lines = properties.into_iter().filter(|line| !line.starts_with('#'));
     let is_key = |name: &str| {
         let parts: Vec<&str> = name.split('.').collect();
         let is_word = |part: &&str| !part.is_empty() && part.chars().all(|one| one.is_ascii_lowercase());
         parts.len() > 1 && parts.iter().all(is_word)
     };
-    let names = quoted.chain(lines).map(|text| text.split('=').next().unwrap_or_default().to_owned());
+    let names =
+        quoted.chain(members).chain(lines).map(|text| text.split('=').next().unwrap_or_default().to_owned());
     names.filter(|name| is_key(name)).collect()
 }
 

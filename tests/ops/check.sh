@@ -3,6 +3,7 @@
 #
 #   tests/ops/check.sh                                  # target/release/tributary, or target/debug
 #   tests/ops/check.sh path/to/tributary [SECONDS]      # the demo runs for so long; 30 unless told
+#   PICTURE=board.svg tests/ops/check.sh …              # draws what the board shows of it, as the README has it
 #
 # Needs promtool and prometheus (Debian: apt-get install prometheus), Python 3.9 and curl, and says so where they are missing. docker
 # compose, hadolint, kubectl, kubernetes-validate (PyPI) and systemd-analyze are used where they are found; what was left out is told at
@@ -61,14 +62,16 @@ step "Prometheus' configuration" promtool check config config/prometheus/prometh
 step "unit tests of alerts" promtool test rules tests/ops/alerts_test.yml
 optional "docker compose" "docker-compose.yml" docker compose -f docker-compose.yml config --quiet
 optional hadolint "Dockerfile" hadolint Dockerfile
-optional kubectl "Kubernetes, put together" sh -c "kubectl kustomize config/kubernetes >'$work/kubernetes.yaml'"
-[ ! -s "$work/kubernetes.yaml" ] || optional kubernetes-validate "Kubernetes, by its schemas" kubernetes-validate --strict --quiet "$work/kubernetes.yaml"
+optional kubectl "Kubernetes, put together" sh -c "kubectl kustomize config/kubernetes >/dev/null"
+# What puts them together is no object of Kubernetes, and has no schema there.
+mapfile -t objects < <(ls config/kubernetes/*.yaml | grep -v /kustomization)
+optional kubernetes-validate "Kubernetes, by its schemas" kubernetes-validate --strict --quiet "${objects[@]}"
 # The binary, user and group of the service are not on every machine.
 sed -E 's#^(ExecStart=)\S+#\1/bin/true#; s/^(User|Group)=.*/\1=root/' config/systemd/tributary.service >"$work/tributary.service"
 optional systemd-analyze "systemd's service" systemd-analyze verify "$work/tributary.service"
 
 # --- A worker that runs -----------------------------------------------------------------------------------------------------------
-"$binary" demo --seconds "$seconds" >"$work/demo.log" 2>&1 &
+"$binary" demo --seconds "$seconds" --keep >"$work/demo.log" 2>&1 &
 demo=$!
 children+=("$demo")
 address=
@@ -87,19 +90,21 @@ prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data"
   --log.level=warn >"$work/prometheus.log" 2>&1 &
 children+=($!)
 
-# The last page before the demo ends is the fullest one.
-while kill -0 "$demo" 2>/dev/null; do
-  if curl -sf -m 5 "http://$address/metrics" >"$work/page"; then mv "$work/page" "$work/metrics.txt"; fi
-  sleep 1
-done
+while kill -0 "$demo" 2>/dev/null && ! grep -q '^\(NOT \)\?verified: ' "$work/demo.log"; do sleep 0.5; done
+# What it has found in the end is on the page that Prometheus asks for next.
+sleep 3
+curl -sf -m 5 "http://$address/metrics" >"$work/metrics.txt" || true
+kill -INT "$demo" 2>/dev/null || true
 step "the demo" wait "$demo"
-tail -n 9 "$work/demo.log" | sed 's/^/        /'
+sed -n '/^PROMISED/,/verified: /p' "$work/demo.log" | sed 's/^/        /'
 
 # Names of Kafka Connect's metrics, and their milliseconds, are as its dashboards know them.
 lint() { grep -v '^\(# [A-Z]* \)\?kafka_connect_' "$work/metrics.txt" | promtool check metrics; }
 step "/metrics, $(grep -vc '^#\|^$' "$work/metrics.txt") series" lint
 told=yes step "every panel, on Prometheus" \
   python3 tests/ops/panels.py "http://127.0.0.1:$port" config/grafana/dashboards/tributary.json
+[ -z "${PICTURE:-}" ] || told=yes step "the board, as a picture" \
+  env PYTHONDONTWRITEBYTECODE=1 python3 tests/ops/picture.py "http://127.0.0.1:$port" config/grafana/dashboards/tributary.json "$PICTURE"
 
 for what in "${left_out[@]}"; do echo "left out, for want of its tool: $what"; done
 exit "$failed"

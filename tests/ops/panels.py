@@ -4,8 +4,8 @@
     panels.py http://127.0.0.1:9090 config/grafana/dashboards/tributary.json [RATE_INTERVAL]
 
 The last is four times the scrape interval, 10s unless told.
-Prints the panels whose queries bring nothing, how many bring something, and the alerts that fired. Exit code 1 if a panel has no data, a
-query is refused or a rule fails. Standard library only.
+Prints the queries that bring nothing, how many bring something, and the alerts that fired. Exit code 1 if one brings nothing or is
+refused, or a rule fails. Standard library only.
 """
 
 import json
@@ -30,8 +30,8 @@ def ask(base, path, **parameters):
 
 
 def has_data(base, expression, interval):
-    """Whether any series has a number at any time. Fills in what Grafana does."""
-    expression = expression.replace("$__rate_interval", interval).replace("$instance", ".*")
+    """Whether any series has a number at any time. Fills in what Grafana does, and lets no zero stand in for what is not there."""
+    expression = expression.replace("$__rate_interval", interval).replace("$instance", ".*").removesuffix(" or vector(0)")
     now = time.time()
     found = ask(base, "query_range", query=expression, start=now - SPAN_SECONDS, end=now, step="1s")
     return any(math.isfinite(float(value)) for series in found["result"] for _, value in series["values"])
@@ -40,14 +40,17 @@ def has_data(base, expression, interval):
 def main(base, board, interval="10s"):
     with open(board, encoding="utf-8") as file:
         panels = [panel for panel in json.load(file)["panels"] if panel["type"] != "row"]
-    empty, queries, silent = [], 0, 0
+    empty, queries, silent = [], 0, []
     for panel in panels:
         answers = [has_data(base, target["expr"], interval) for target in panel["targets"]]
-        queries, silent = queries + len(answers), silent + answers.count(False)
+        queries += len(answers)
+        silent += [target["expr"] for target, answer in zip(panel["targets"], answers) if not answer]
         if not any(answers):
             empty.append(panel["title"])
     for title in empty:
         print(f"no data: {title}")
+    for expression in silent:
+        print(f"nothing for: {expression}")
     rules = [rule for group in ask(base, "rules")["groups"] for rule in group["rules"]]
     broken = [f"{rule['name']}: {rule.get('lastError')}" for rule in rules if rule["health"] != "ok"]
     for rule in broken:
@@ -56,9 +59,9 @@ def main(base, board, interval="10s"):
     fired = ask(base, "query_range", query='count by (alertname) (ALERTS{alertstate="firing"})', start=now - SPAN_SECONDS, end=now, step="1s")
     names = sorted(series["metric"]["alertname"] for series in fired["result"])
     print(f"{len(rules) - len(broken)} of {len(rules)} rules evaluate; fired: {', '.join(names) or 'none'}")
-    print(f"{queries - silent} of {queries} queries have data")
+    print(f"{queries - len(silent)} of {queries} queries have data")
     print(f"{len(panels) - len(empty)} of {len(panels)} panels have data")
-    return 1 if empty or broken else 0
+    return 1 if silent or broken else 0
 
 
 if __name__ == "__main__":

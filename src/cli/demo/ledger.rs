@@ -73,16 +73,12 @@ pub(super) struct Verdict {
     pub(super) out_of_order: usize,
     /// Records of an id that was there already.
     pub(super) repeated: usize,
-    /// Dead letters; the provider's deliveries are none.
-    pub(super) dead_letters: usize,
-    /// Beside these, such of companies that are deleted: what was told of their records cannot be read any more.
-    pub(super) unreadable: usize,
 }
 
 impl Verdict {
     /// Compares deliveries that have an id of their own; the order is that of their acceptance, company by company.
-    pub(super) fn of(entries: &[Entry], records: &[Received], dead_letters: usize) -> Self {
-        let mut verdict = Self { dead_letters, ..Self::default() };
+    pub(super) fn of(entries: &[Entry], records: &[Received]) -> Self {
+        let mut verdict = Self::default();
         let mut places: HashMap<String, usize> = HashMap::new();
         for (place, record) in records.iter().enumerate() {
             *verdict.topics.entry(record.topic.to_string()).or_default() += 1;
@@ -178,7 +174,7 @@ mod tests {
     fn verdict(entries: &[(u128, End)], records: &[u128]) -> (usize, usize, usize, usize, bool) {
         let entries: Vec<_> = entries.iter().map(|(id, end)| entry(*id, *end)).collect();
         let records: Vec<_> = records.iter().enumerate().map(|(at, id)| record(*id, at as i64)).collect();
-        let verdict = Verdict::of(&entries, &records, 0);
+        let verdict = Verdict::of(&entries, &records);
         (verdict.accepted, verdict.missing, verdict.out_of_order, verdict.repeated, verdict.is_complete())
     }
 

@@ -71,10 +71,13 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         self.now("verifying: every list against the topics");
         let compared = self.during(stage.compared(PATIENCE)).await?;
         self.screen.tell(&format!("verified, source against topics: {} rows compared", compared.rows))?;
+        // Last: whatever came before may have given something up.
+        let letters = self.during(stage.letters()).await??;
         let (most_spooled, refreshes) = (self.most_spooled, stage.refreshes());
         Ok(Counted {
             figures,
             verdict,
+            letters,
             most_spooled,
             enriched,
             listed,

@@ -24,6 +24,14 @@ pub(super) struct Enriched {
     pub(super) back: usize,
 }
 
+/// Dead letters; the provider's deliveries are none by themselves.
+#[derive(Debug, Default)]
+pub(super) struct Letters {
+    pub(super) given_up: usize,
+    /// Beside these, such of companies that are deleted: what was told of their records cannot be read any more.
+    pub(super) of_deleted: usize,
+}
+
 /// Key and version of what was published or told of.
 type Told = (String, SequenceVersion);
 

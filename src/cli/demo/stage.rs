@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access::Access,
     ledger::{Figures, Verdict},
-    records::Enriched,
+    records::{Enriched, Letters},
     start::{Ground, Started},
 };
 use crate::{
@@ -242,24 +242,34 @@ impl Stage {
     pub(super) async fn verdict(&self, entries: &[Entry]) -> Result<Verdict, Failure> {
         let prefix = TopicPrefix::new(PREFIX).map_err(outside)?;
         let partitions: Vec<i32> = (0..PARTITIONS).collect();
-        let (mut records, mut letters) = (Vec::new(), Vec::new());
-        let events = RESOURCES.map(Topic::AccountingEvents);
-        for topic in events.into_iter().chain([Topic::DeadLetters]) {
-            let into = if topic == Topic::DeadLetters { &mut letters } else { &mut records };
+        let mut records = Vec::new();
+        for topic in RESOURCES.map(Topic::AccountingEvents) {
             let name = topic.name(&prefix);
             kafka::read_to_end(&self.ground.cluster.settings(), &name, &partitions, LIMIT, |record| {
-                into.push(record)
+                records.push(record)
             })
             .await
             .map_err(outside)?;
         }
+        Ok(Verdict::of(entries, &records))
+    }
+
+    /// What was given up until now.
+    pub(super) async fn letters(&self) -> Result<Letters, Failure> {
+        let name = Topic::DeadLetters.name(&TopicPrefix::new(PREFIX).map_err(outside)?);
+        let (partitions, mut letters): (Vec<i32>, _) = ((0..PARTITIONS).collect(), Vec::new());
+        kafka::read_to_end(&self.ground.cluster.settings(), &name, &partitions, LIMIT, |letter| {
+            letters.push(letter)
+        })
+        .await
+        .map_err(outside)?;
         let gone = self.gone();
         let is_of_gone = |letter: &Received| {
             let company = letter.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
             company.is_some_and(|company| gone.contains(company))
         };
-        let of_gone = letters.iter().filter(|letter| is_of_gone(letter)).count();
-        Ok(Verdict { unreadable: of_gone, ..Verdict::of(entries, &records, letters.len() - of_gone) })
+        let of_deleted = letters.iter().filter(|letter| is_of_gone(letter)).count();
+        Ok(Letters { given_up: letters.len() - of_deleted, of_deleted })
     }
 
     /// Companies that the provider has deleted. With their records, of which nobody can be told anything any more.

@@ -3,7 +3,7 @@
 use super::{
     ledger::{Figures, Verdict},
     lists::{Compared, Listed},
-    records::Enriched,
+    records::{Enriched, Letters},
 };
 use crate::cli::{Failure, live::Paint, outside, table::columns};
 
@@ -11,6 +11,7 @@ use crate::cli::{Failure, live::Paint, outside, table::columns};
 pub(super) struct Counted {
     pub(super) figures: Figures,
     pub(super) verdict: Verdict,
+    pub(super) letters: Letters,
     /// Most deliveries that were in the spool at a time.
     pub(super) most_spooled: u64,
     pub(super) enriched: Enriched,
@@ -35,7 +36,8 @@ impl Counted {
     fn rows(&self) -> Vec<Row> {
         let row = |promise, holds, counted| Row { promise, counted, holds };
         let Self { figures, verdict, enriched, listed, compared, .. } = self;
-        let Verdict { accepted, missing, out_of_order, repeated, dead_letters, .. } = verdict;
+        let Verdict { accepted, missing, out_of_order, repeated, .. } = verdict;
+        let Letters { given_up, of_deleted: unreadable } = self.letters;
         let of_deleted = |count: usize| match count {
             0 => String::new(),
             count => format!(", {count} of deleted companies"),
@@ -67,8 +69,8 @@ impl Counted {
             row("order per company", *out_of_order == 0, format!("{out_of_order} out of order")),
             row(
                 "nothing is given up",
-                *dead_letters == 0,
-                format!("{dead_letters} dead letters{}", of_deleted(verdict.unreadable)),
+                given_up == 0,
+                format!("{given_up} dead letters{}", of_deleted(unreadable)),
             ),
             row(
                 "without Kafka deliveries wait on disk",
@@ -141,6 +143,7 @@ mod tests {
         Counted {
             figures: Figures { accepted: 9, slowest: 40, published: 8, ..Figures::default() },
             verdict: Verdict { accepted: 8, ..Verdict::default() },
+            letters: Letters::default(),
             most_spooled: 3,
             enriched: Enriched { records: 5, events: 8, ..Enriched::default() },
             listed: Listed { is_certified: true, lists: 2, certified: 2, pages: 2, rows: 40, published: 40 },
@@ -170,7 +173,7 @@ mod tests {
     #[test]
     fn what_nobody_can_read_any_more_is_told_and_breaks_no_promise() {
         let mut counted = counted();
-        (counted.verdict.unreadable, counted.enriched.unreadable) = (2, 1);
+        (counted.letters.of_deleted, counted.enriched.unreadable) = (2, 1);
 
         let told = counted.told(Paint { is_on: false }).ok().unwrap();
 
@@ -191,7 +194,7 @@ mod tests {
             ("one lost", |counted| counted.verdict.missing = 1),
             ("nothing sent", |counted| counted.verdict.accepted = 0),
             ("out of order", |counted| counted.verdict.out_of_order = 1),
-            ("a dead letter", |counted| counted.verdict.dead_letters = 1),
+            ("a dead letter", |counted| counted.letters.given_up = 1),
             ("no spool", |counted| counted.most_spooled = 0),
             ("a record behind", |counted| counted.enriched.behind = 1),
             ("a version back", |counted| counted.enriched.back = 1),
