@@ -29,9 +29,14 @@ def ask(base, path, **parameters):
         raise SystemExit(f"{path} {parameters}: {error.code} {error.read().decode(errors='replace')}")
 
 
+def filled(expression, interval):
+    """As Grafana sends it, with all instances chosen."""
+    return expression.replace("$__rate_interval", interval).replace("$instance", ".*")
+
+
 def has_data(base, expression, interval):
-    """Whether any series has a number at any time. Fills in what Grafana does, and lets no zero stand in for what is not there."""
-    expression = expression.replace("$__rate_interval", interval).replace("$instance", ".*").removesuffix(" or vector(0)")
+    """Whether any series has a number at any time. No zero stands in for what is not there, and none that is there is hidden."""
+    expression = filled(expression, interval).removesuffix(" or vector(0)").removesuffix(" > 0")
     now = time.time()
     found = ask(base, "query_range", query=expression, start=now - SPAN_SECONDS, end=now, step="1s")
     return any(math.isfinite(float(value)) for series in found["result"] for _, value in series["values"])

@@ -14,7 +14,7 @@ import re
 import sys
 import time
 
-from panels import SPAN_SECONDS, ask
+from panels import SPAN_SECONDS, ask, filled
 
 ROWS = ["At a glance", "Ingest", "Spool", "Enrichment", "Snapshot", "Subscriptions and gaps", "API budget"]
 COLUMN, LINE, MARGIN, POINTS, MOST_SERIES, MOST_NAMED = 50, 20, 4, 60, 10, 3
@@ -54,8 +54,7 @@ def series_of(base, panel, span, interval):
     step = step_of(span)
     found = []
     for target in panel["targets"]:
-        expression = target["expr"].replace("$__rate_interval", interval).replace("$instance", ".*")
-        answer = ask(base, "query_range", query=expression, start=start, end=end, step=f"{step}s")
+        answer = ask(base, "query_range", query=filled(target["expr"], interval), start=start, end=end, step=f"{step}s")
         for series in answer["result"]:
             points = [(float(at), float(value)) for at, value in series["values"]]
             points = [(at, value) for at, value in points if math.isfinite(value)]
