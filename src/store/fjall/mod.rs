@@ -17,6 +17,9 @@
 //! - A journal of more than 64 MB is succeeded by a new one when tables are switched, and removed once its entries are in
 //!   tables; until then every open reads it again.
 //! - With two or more background threads one of them spins while another merges. Hence one.
+//! - A table has one filter, and above the third level one index, of up to a megabyte each. Neither is kept at hand below the
+//!   first levels, and a cache of a few megabytes is cut into shards that are smaller than either: so a look at one key read
+//!   both from the disk, every time. Hence filters are kept in memory (ten bits a key), and the index is cut into blocks.
 //! - Removed keys take disk until a merge meets them, and merged tables until the next switch of tables, which forgets
 //!   who might still read them; [`Database::compact`] does both.
 
@@ -32,7 +35,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fjall::{KeyspaceCreateOptions, PersistMode};
+use fjall::{
+    KeyspaceCreateOptions, PersistMode,
+    config::{PartitioningPolicy, PinningPolicy},
+};
 
 use super::{Change, Database, Error, Storage, Visitor};
 
@@ -53,9 +59,9 @@ const MOST_UNMERGED: usize = 20;
 /// How long a commit waits for the background thread before the database counts as broken.
 const LONGEST_STALL: Duration = Duration::from_secs(20);
 const STALL_STEP: Duration = Duration::from_millis(2);
-/// Blocks kept in memory, all databases each. Draining reads everything once, and single entries are looked up behind
-/// filters and the system's own cache, so more is of little use.
-const CACHE_BYTES: u64 = 4 * 1024 * 1024;
+/// Blocks kept in memory, all databases each: those of the index for some millions of keys. Draining reads everything once, and
+/// single entries are looked up behind filters and the system's own cache, so more is of little use.
+const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 /// Bytes of journal above which the store begins a new one, if asked after a write.
 const LONG_JOURNAL: u64 = 64_000_000;
 /// Below all keys there are, so that it can be deleted when something has to be written.
@@ -118,8 +124,13 @@ fn recover(directory: &Path) -> Result<Open, Error> {
             .max_cached_files(Some(64))
             .max_journaling_size(JOURNAL_BYTES)
             .open()?;
-        // Never reached: tables are switched by `Open::switch_tables`.
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX);
+        // The size is never reached: tables are switched by `Open::switch_tables`.
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(u64::MAX)
+                .filter_block_pinning_policy(PinningPolicy::all(true))
+                .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
+        };
         let entries = database.keyspace(ENTRIES, options)?;
         Ok((database, entries))
     }));
@@ -255,4 +266,46 @@ fn translate(action: &'static str, error: fjall::Error) -> Error {
 fn told(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// So many that neither their filter nor their index fits a shard of the cache.
+    const KEYS: u32 = 500_000;
+    const LOOKED_UP: u32 = 500;
+
+    fn key(number: u32) -> Vec<u8> {
+        // One behind the other as they are drawn, none beside the other.
+        format!("{:08x}", number.wrapping_mul(0x9e37_79b1)).into_bytes()
+    }
+
+    /// What this thread has read of files, as the kernel counts it, if it does.
+    fn bytes_read() -> Option<u64> {
+        let told = fs::read_to_string("/proc/thread-self/io").ok()?;
+        told.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+    }
+
+    #[test]
+    fn a_look_at_one_key_reads_a_few_blocks_however_many_keys_there_are() {
+        let home = tempfile::tempdir().unwrap();
+        let open = open(home.path()).unwrap();
+        for first in (0..KEYS).step_by(10_000) {
+            let changes = (first..first + 10_000).map(|number| Change::Put(key(number), vec![7; 8]));
+            open.commit(changes.collect(), false).unwrap();
+        }
+        open.compact().unwrap();
+
+        let before = bytes_read();
+        for number in 0..LOOKED_UP {
+            assert_eq!(open.get(&key(number)).unwrap(), Some(vec![7; 8]));
+        }
+
+        let (Some(before), Some(after)) = (before, bytes_read()) else { return };
+        let each = (after - before) / u64::from(LOOKED_UP);
+        assert!(each < 32 * 1024, "{each} bytes a key");
+    }
 }
