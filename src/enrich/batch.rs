@@ -206,14 +206,23 @@ impl Entry {
         })
     }
 
+    /// Whether what it publishes is older than what stood there: the provider went back.
+    #[must_use]
+    pub fn goes_back(&self) -> bool {
+        self.changes.iter().any(|change| matches!(change, Change::Publish { over: Some(_), .. }))
+    }
+
     /// The same record refused: its event goes to the dead letters instead of what was to be written, and a gap tells of it.
     #[must_use]
     pub fn refused(mut self, failure: Failure) -> Self {
+        let was_parked = self.changes.iter().any(|change| matches!(change, Change::Unpark));
         self.changes.retain(|change| !is_large(change) && !matches!(change, Change::Unpark));
         // A list shows it again; whoever repairs a gap must not open the next by it.
         let is_event = self.event.origin == Origin::Enrichment;
-        if let Some(subject) = self.subject.as_ref().filter(|_| is_event) {
+        if self.subject.is_some() && (is_event || was_parked) {
             self.changes.push(Change::Unpark);
+        }
+        if let Some(subject) = self.subject.as_ref().filter(|_| is_event) {
             self.changes.push(Change::Gap(GapFound {
                 cause: GapCause::Unreadable,
                 resource: subject.resource,
@@ -245,6 +254,8 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// The next offset of each event topic that has moved.
     pub offsets: Vec<(AccountingResource, i64)>,
+    /// State that must not come after any of them: lists of which nothing can be proved any more.
+    pub first: Vec<(Key, Bytes)>,
     /// State that belongs to them: what was read of lists.
     pub state: Vec<(Key, Option<Bytes>)>,
     /// What was proved of lists, each with when its run was asked for.
@@ -257,6 +268,7 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
             && self.offsets.is_empty()
+            && self.first.is_empty()
             && self.state.is_empty()
             && self.certificates.is_empty()
     }

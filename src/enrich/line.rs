@@ -110,7 +110,7 @@ impl Line {
     }
 
     /// Takes those out of the line of which this is so.
-    pub(super) fn take_out(&mut self, is_one: impl Fn(&Subject) -> bool) -> Vec<Subject> {
+    pub(super) fn take_out(&mut self, mut is_one: impl FnMut(&Subject) -> bool) -> Vec<Subject> {
         let found: HashSet<Subject> = self
             .queues
             .values()

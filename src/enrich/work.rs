@@ -41,6 +41,8 @@ pub(super) struct Work {
     pub(super) tries: u32,
     /// Whether the state topic has it, and for which floor.
     pub(super) parked: Option<Cause>,
+    /// It is one of those that events have parked.
+    pub(super) is_counted: bool,
     parked_floor: Option<SequenceVersion>,
     pub(super) gone_since: Option<i64>,
     pub(super) below_since: Option<i64>,
@@ -77,6 +79,7 @@ impl Work {
             since: now,
             tries: 0,
             parked: None,
+            is_counted: false,
             parked_floor: None,
             gone_since: None,
             below_since: None,
@@ -102,6 +105,7 @@ impl Work {
             since,
             tries: 0,
             parked: Some(cause),
+            is_counted: false,
             gone_since,
             below_since,
             below_reads: 0,

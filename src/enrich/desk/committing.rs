@@ -2,15 +2,15 @@
 
 use super::{After, Desk};
 use crate::{
-    enrich::{Batch, Cause, Event, Outcome, Subject, judge},
+    enrich::{Batch, Cause, Change, Entry, Event, Outcome, Subject, judge},
     model::Stamp,
 };
 
 impl Desk {
-    /// Whether there is anything to commit.
+    /// How many entries can be committed.
     #[must_use]
-    pub fn has_batch(&self) -> bool {
-        !self.ready.is_empty()
+    pub fn ready(&self) -> usize {
+        self.ready.len()
     }
 
     /// What can be committed now, at most of this weight; one batch at a time.
@@ -45,38 +45,58 @@ impl Desk {
             match after {
                 After::Due(at) if !refused.contains(&subject) => {
                     for (wanted, event, settle) in later {
+                        if judge::is_above(wanted.floor.as_ref(), stored(&subject).as_ref()) {
+                            // The provider goes on beyond what was published: it did not go back.
+                            work.below_since = None;
+                        }
                         work.join(wanted, event, settle, now);
                     }
                     if let Some(row) = work.row.take() {
                         let was_parked = work.parked.is_some();
                         work.join_row(*row, now);
                         if !was_parked {
-                            self.count_parked(&subject.company, true);
+                            self.count_parked(&subject);
                         }
                         // What was committed may be less, in the place of what the row asks for: that is written again.
                         self.park(&subject, Cause::Listed, now, Vec::new());
                         continue;
                     }
-                    let is_fresh = work.oldest().is_some() && work.below_since.is_none();
+                    let (is_held, cause) = (work.oldest().is_some(), work.parked);
                     let soon = now.saturating_add(self.rules.retry_first);
-                    self.wait_until(&subject, if is_fresh { at.min(soon) } else { at });
+                    match cause.filter(|_| work.below_since.is_some() && is_held && at > soon) {
+                        // Whether the provider went back takes its time: the offset does not wait for it.
+                        Some(cause) => self.park(&subject, cause, at, Vec::new()),
+                        None => self.wait_until(&subject, if is_held { at.min(soon) } else { at }),
+                    }
                 }
                 After::Due(_) | After::End => {
                     let Some(mut work) = self.works.remove(&subject) else { continue };
                     if work.parked.is_some() {
-                        self.count_parked(&subject.company, false);
+                        self.forget_parked(&subject.company, work.is_counted);
                     }
                     // Those of a record that was refused are settled with it.
                     for settle in work.take_tickets() {
                         let event = Event::clone(&work.event);
                         self.settle_event(event, settle, Vec::new(), Outcome::Coalesced);
                     }
-                    let (stored, row) = (stored(&subject), work.row.take());
-                    if let Some(row) = row.filter(|row| judge::is_above(row.floor.as_ref(), stored.as_ref()))
-                    {
-                        // What was settled meanwhile is less; that it waits is written again.
-                        let subject = self.take_up(*row);
-                        self.park(&subject, Cause::Listed, now, Vec::new());
+                    let stored = stored(&subject);
+                    match work.row.take() {
+                        Some(row) if judge::is_above(row.floor.as_ref(), stored.as_ref()) => {
+                            // What was settled meanwhile is less; that it waits is written again.
+                            let subject = self.take_up(*row);
+                            self.park(&subject, Cause::Listed, now, Vec::new());
+                        }
+                        // It is there already; that it waits may have been written after what has settled it.
+                        Some(row) => {
+                            let entry = Entry::new(
+                                Some(subject.clone()),
+                                row.event,
+                                vec![Change::Unpark],
+                                Vec::new(),
+                            );
+                            self.ready.push_back((entry, Vec::new(), None));
+                        }
+                        None => {}
                     }
                     for (wanted, event, settle) in later {
                         self.want(wanted, event, settle, stored.as_ref(), now);

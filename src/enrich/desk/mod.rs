@@ -64,8 +64,10 @@ pub struct Desk {
     holds: u32,
     /// Reads that were answered, whatever the answer was: who fails while others are answered fails alone.
     answers: u64,
-    /// Parked records, by company.
+    /// Records that events have parked, by company: what rows of lists ask for is bounded by who reads the lists.
     parked: HashMap<CompanyId, usize>,
+    parked_by_events: usize,
+    /// All that are.
     parked_count: usize,
     /// When records were read last, for the window; when they were looked back at.
     recent: Remembered,
@@ -105,6 +107,7 @@ impl Desk {
             holds: 0,
             answers: 0,
             parked: HashMap::new(),
+            parked_by_events: 0,
             parked_count: 0,
             recent: Remembered::default(),
             looked: Remembered::default(),
@@ -125,8 +128,8 @@ impl Desk {
     /// What becomes of it is the caller's to say.
     fn take_up(&mut self, parked: Parked) -> Subject {
         let (subject, work) = Work::adopted(parked);
-        self.count_parked(&subject.company, true);
         self.works.insert(subject.clone(), work);
+        self.count_parked(&subject);
         subject
     }
 
@@ -147,7 +150,7 @@ impl Desk {
             self.wait_until(&subject, at.min(now.saturating_add(self.rules.retry_first)));
         }
         if !was_parked {
-            self.count_parked(&subject.company, true);
+            self.count_parked(&subject);
         }
     }
 
@@ -241,9 +244,9 @@ impl Desk {
     /// Whether no more events should be handed over.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let (open, parked) = self.counts();
+        let (open, _) = self.counts();
         open + self.ready.len() >= self.rules.most_open
-            || parked >= self.rules.most_parked
+            || self.parked_by_events >= self.rules.most_parked
             || self.progress.open_positions() >= POSITIONS * self.rules.most_open
     }
 
@@ -327,11 +330,15 @@ impl Desk {
                 // What waits because a read was not enough need not wait that long: something has happened.
                 let soon = now.saturating_add(self.rules.retry_first);
                 if let State::Due(at, number) = work.state
-                    && work.below_since.is_none()
                     && at > soon
                 {
+                    let cause = work.parked.filter(|_| work.below_since.is_some());
                     self.due.remove(&(at, number));
-                    self.wait_until(&subject, soon);
+                    match cause {
+                        // Whether the provider went back takes its time: the offset does not wait for it.
+                        Some(cause) => self.park(&subject, cause, at, Vec::new()),
+                        None => self.wait_until(&subject, soon),
+                    }
                 }
             }
             hash_map::Entry::Vacant(place) => {
@@ -427,10 +434,15 @@ impl Desk {
                     "the list of companies, read twice after the event came, does not show its company";
                 self.give_up(subject, "enrich::Foreign", what, Outcome::Foreign, None, Vec::new());
             }
-            // The list is being read: nothing else is waited for.
+            // The list is being read, and mostly soon: nothing else is waited for. Where it is not, the offset moves on.
             Standing::Unread => {
                 companies.ask();
-                self.wait_until(subject, now.saturating_add(self.rules.retry_first));
+                if work.is_late(now, self.rules.park_after) {
+                    let due = now.saturating_add(self.rules.parked_first);
+                    self.park(subject, Cause::Company, due, Vec::new());
+                } else {
+                    self.wait_until(subject, now.saturating_add(self.rules.retry_first));
+                }
             }
             Standing::Absent { .. } | Standing::Known => {
                 companies.ask();
@@ -439,17 +451,28 @@ impl Desk {
         }
     }
 
-    fn count_parked(&mut self, company: &CompanyId, comes: bool) {
-        if comes {
-            self.parked_count += 1;
-            *self.parked.entry(company.clone()).or_default() += 1;
-        } else {
-            self.parked_count = self.parked_count.saturating_sub(1);
-            if let hash_map::Entry::Occupied(mut count) = self.parked.entry(company.clone()) {
-                *count.get_mut() -= 1;
-                if *count.get() == 0 {
-                    count.remove();
-                }
+    /// A record is parked from now on.
+    fn count_parked(&mut self, subject: &Subject) {
+        self.parked_count += 1;
+        let Some(work) = self.works.get_mut(subject) else { return };
+        work.is_counted = work.event.origin == Origin::Enrichment;
+        if work.is_counted {
+            self.parked_by_events += 1;
+            *self.parked.entry(subject.company.clone()).or_default() += 1;
+        }
+    }
+
+    /// A record that was parked is no more.
+    fn forget_parked(&mut self, company: &CompanyId, was_counted: bool) {
+        self.parked_count = self.parked_count.saturating_sub(1);
+        if !was_counted {
+            return;
+        }
+        self.parked_by_events = self.parked_by_events.saturating_sub(1);
+        if let hash_map::Entry::Occupied(mut count) = self.parked.entry(company.clone()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
     }

@@ -1,5 +1,7 @@
 //! What follows from a read: something is published, it is read again, it waits in the state topic, or it is given up.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 
 use super::{After, Desk, Stop};
@@ -10,12 +12,15 @@ use crate::{
         judge::{self, Verdict},
         work::State,
     },
-    model::{GapCause, Origin, Stamp},
+    model::{CompanyId, GapCause, Origin, Stamp},
     pipeline::{Failure, Stage},
 };
 
 /// A brake counts what was deleted in this time.
 const DAY: i64 = 86_400_000_000;
+/// One in so many of those that may be parked may be of one company; and of those that only wait for their turn.
+const SHARE: usize = 8;
+const BUSY_SHARE: usize = 2;
 
 impl Desk {
     /// What a read has brought, and what the fence has of the record by now; `entries` are the records of its resource.
@@ -173,9 +178,10 @@ impl Desk {
             return self.park(subject, cause, due, changes);
         }
         work.tries = work.tries.saturating_add(1);
-        let wait = match work.parked {
-            Some(_) => grown(rules.parked_first, rules.parked_longest, work.tries),
-            None => grown(rules.retry_first, rules.retry_longest, work.tries),
+        let wait = match (work.parked, work.oldest()) {
+            (Some(_), None) => grown(rules.parked_first, rules.parked_longest, work.tries),
+            // An event holds back its offset, also one of a record that was parked before.
+            _ => grown(rules.retry_first, rules.retry_longest, work.tries),
         };
         let at = now.saturating_add(wait.max(1));
         if changes.is_empty() {
@@ -189,11 +195,11 @@ impl Desk {
 
     /// Makes it wait in the state topic, so that its offsets move on.
     pub(super) fn park(&mut self, subject: &Subject, cause: Cause, due: i64, mut changes: Vec<Change>) {
-        // One company must not take all the room there is.
-        let share = self.rules.most_parked.div_ceil(2);
-        let has_too_much = self.parked.get(&subject.company).is_some_and(|count| *count >= share);
+        // One company must not take all the room there is, nor some of them.
+        let share = self.rules.most_parked.div_ceil(SHARE);
+        let has_too_much = cause != Cause::Busy && self.parked_of(&subject.company) >= share;
         let Some(work) = self.works.get_mut(subject) else { return };
-        if work.parked.is_none() && has_too_much {
+        if work.parked.is_none() && work.event.origin == Origin::Enrichment && has_too_much {
             let why = format!("{share} records of its company wait already; this one because of {cause}");
             let gap = Some(GapCause::Unreadable);
             return self.give_up(subject, "enrich::Unreadable", &why, Outcome::Unreadable, gap, changes);
@@ -207,8 +213,13 @@ impl Desk {
         let entry = Entry::new(Some(subject.clone()), event, changes, outcomes);
         self.ready.push_back((entry, settled, Some(After::Due(due))));
         if !was_parked {
-            self.count_parked(&subject.company, true);
+            self.count_parked(subject);
         }
+    }
+
+    /// How many records of a company events have parked.
+    fn parked_of(&self, company: &CompanyId) -> usize {
+        self.parked.get(company).copied().unwrap_or_default()
     }
 
     /// Gives its event to the dead letters.
@@ -243,21 +254,22 @@ impl Desk {
     fn delete(&mut self, subject: &Subject, stamp: Stamp, entries: u64, now: i64) {
         let resource = subject.resource;
         let allowed = self.rules.brake_count.max((entries as f64 * self.rules.brake_share) as u64);
-        let (since, count) = self.brakes.get(&resource).copied().unwrap_or((now, 0));
-        if count >= allowed {
+        let known = self.brakes.get(&resource).copied();
+        // A day on which as many were deleted as may be held nothing back; the next begins anew.
+        let known = known.filter(|(since, count)| *count > allowed || since.saturating_add(DAY) > now);
+        let (since, count) = known.unwrap_or((now, 0));
+        let is_braked = count >= allowed;
+        let count = if is_braked { count.max(allowed.saturating_add(1)) } else { count + 1 };
+        let is_news = self.brakes.insert(resource, (since, count)) != Some((since, count));
+        let brake = is_news.then_some(Change::Brake { resource, since, count });
+        if is_braked {
             // It does not let go by itself: a person has to look, and to allow more.
             *self.told.braked.entry(resource).or_default() += 1;
-            return self.park(
-                subject,
-                Cause::Braked,
-                now.saturating_add(self.rules.parked_longest),
-                Vec::new(),
-            );
+            let due = now.saturating_add(self.rules.parked_longest);
+            return self.park(subject, Cause::Braked, due, brake.into_iter().collect());
         }
-        let (since, count) = if since.saturating_add(DAY) <= now { (now, 1) } else { (since, count + 1) };
-        self.brakes.insert(resource, (since, count));
-        let brake = Change::Brake { resource, since, count };
-        self.settle(subject, vec![Change::Tombstone { stamp }, brake], Outcome::Deleted);
+        let changes = [Change::Tombstone { stamp }].into_iter().chain(brake).collect();
+        self.settle(subject, changes, Outcome::Deleted);
     }
 
     /// Events that have held their offsets back for too long while their company had other things to read are parked.
@@ -265,8 +277,20 @@ impl Desk {
         if now < self.held_until {
             return;
         }
-        let (works, park_after) = (&self.works, self.rules.park_after);
-        let late = |subject: &Subject| works.get(subject).is_some_and(|work| work.is_late(now, park_after));
+        let (works, parked, park_after) = (&self.works, &self.parked, self.rules.park_after);
+        // What only waits for its turn can be read: where there is no room for it, it stays in line, and its offset with it.
+        let most = self.rules.most_parked.div_ceil(BUSY_SHARE);
+        let mut taken: HashMap<CompanyId, usize> = HashMap::new();
+        let late = |subject: &Subject| {
+            let Some(work) = works.get(subject).filter(|work| work.is_late(now, park_after)) else {
+                return false;
+            };
+            let known = parked.get(&subject.company).copied().unwrap_or_default();
+            let taken = taken.entry(subject.company.clone()).or_default();
+            let has_room = work.parked.is_some() || known + *taken < most;
+            *taken += usize::from(has_room && work.parked.is_none());
+            has_room
+        };
         for subject in self.line.take_out(late) {
             let due = now.saturating_add(self.rules.retry_longest);
             self.park(&subject, Cause::Busy, due, Vec::new());

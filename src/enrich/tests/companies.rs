@@ -22,7 +22,7 @@ fn a_company_that_is_not_listed_is_asked_for_and_foreign_only_after_a_later_list
         let nobody = Nobody(Cell::new(0), standing);
         assert!(life.desk.next_read(&nobody, life.now).is_none());
         assert_eq!(nobody.0.get(), 1);
-        assert!(!life.desk.has_batch());
+        assert!(life.desk.ready() == 0);
         life.now += SECOND;
     }
 
@@ -90,7 +90,47 @@ fn one_company_leaves_room_for_what_others_park() {
 
     life.until(end, |_| Err(error(400, api::Cause::Refused)));
 
-    assert_eq!((life.parked.len(), life.letters.len(), life.gaps.len()), (500, 100, 100));
+    assert_eq!((life.parked.len(), life.letters.len(), life.gaps.len()), (125, 475, 475));
     assert_eq!(life.offset, 600);
     assert!(!life.desk.is_full());
+}
+
+#[test]
+fn what_only_waits_for_its_turn_is_never_given_up() {
+    let mut life = Life::new();
+    for number in 0..600 {
+        life.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
+    }
+    let under_way = std::iter::from_fn(|| life.ask()).count();
+    for _ in 0..3 {
+        life.now += 11 * SECOND;
+        life.desk.park_late(life.now);
+        while life.desk.ready() > 0 {
+            life.commit();
+        }
+        // Those that are due stand in line again.
+        assert!(life.ask().is_none());
+    }
+
+    assert_eq!((under_way, life.parked.len(), life.letters.len()), (4, 500, 0));
+    assert_eq!(life.desk.counts(), (100, 500), "the others hold back their offsets");
+}
+
+#[test]
+fn events_of_companies_that_nobody_can_tell_of_do_not_hold_back_their_offsets_for_ever() {
+    let mut life = Life::new();
+    life.take(1, wanted(subject("r"), 1, false), "e");
+    let nobody = Nobody(Cell::new(0), Standing::Unread);
+    let end = life.now + 12 * SECOND;
+    while life.now < end {
+        assert!(life.desk.next_read(&nobody, life.now).is_none());
+        if life.desk.ready() > 0 {
+            life.commit();
+        }
+        life.now += SECOND / 5;
+    }
+
+    assert_eq!((life.offset, life.letters.len()), (1, 0));
+    assert_eq!(life.parked[&subject("r")].cause, Cause::Company);
+    assert!(nobody.0.get() > 10, "the list is asked for");
 }

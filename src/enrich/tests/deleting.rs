@@ -79,6 +79,38 @@ fn too_many_deletes_in_a_day_wait_for_a_person() {
 }
 
 #[test]
+fn a_day_with_as_many_deletes_as_may_be_holds_back_none_of_another_day() {
+    let mut life = Life::new();
+    life.paths.insert(LANE);
+    life.crash();
+    for number in 0..50 {
+        life.take(number + 1, wanted(subject(&format!("r{number}")), 5, true), "e");
+    }
+    life.until(life.now + 3 * rules().tombstone_confirm, |_| Err(gone()));
+    assert_eq!((life.published.len(), life.parked.len()), (50, 0));
+
+    life.now += 2 * 86_400 * SECOND;
+    life.take(51, wanted(subject("later"), 5, true), "e");
+    life.until(life.now + 3 * rules().tombstone_confirm, |_| Err(gone()));
+
+    assert_eq!((life.published.len(), life.parked.len()), (51, 0));
+}
+
+#[test]
+fn deletes_that_were_held_back_stay_so_on_another_day() {
+    let mut life = Life::new();
+    life.paths.insert(LANE);
+    life.crash();
+    for number in 0..51 {
+        life.take(number + 1, wanted(subject(&format!("r{number}")), 5, true), "e");
+    }
+    life.until(life.now + 3 * rules().tombstone_confirm, |_| Err(gone()));
+    life.until(life.now + 2 * 86_400 * SECOND, |_| Err(gone()));
+
+    assert_eq!((life.published.len(), life.parked.len()), (50, 1));
+}
+
+#[test]
 fn what_is_told_after_a_delete_is_waited_for_and_no_delete_stands_for_it() {
     let mut life = Life::new();
     life.paths.insert(LANE);

@@ -171,7 +171,7 @@ impl Stage {
             while !self.reading.is_empty() {
                 self.end(0, Answer::True);
             }
-            while self.life.desk.has_batch() {
+            while self.life.desk.ready() > 0 {
                 self.life.commit();
             }
             if self.fed == self.events.len() && !self.life.desk.has_reads(self.life.now) {

@@ -192,7 +192,7 @@ impl Life {
                 assert!(reads < 10_000, "it reads all the time");
                 self.read(&ask.subject, answer(self.now)).unwrap();
             }
-            while self.desk.has_batch() {
+            while self.desk.ready() > 0 {
                 self.commit();
             }
             match self.desk.wake_at().filter(|at| *at <= end) {
@@ -342,10 +342,10 @@ fn what_is_to_be_published_under_the_next_epoch_is_not_once_a_row_shows_what_was
     life.now = begun + 2 * confirm;
     let ask = life.ask().unwrap();
     life.read(&ask.subject, Ok(json("r", 51))).unwrap();
-    assert!(life.desk.has_batch());
+    assert!(life.desk.ready() > 0);
 
     life.desk.not_below(&subject("r"));
-    while life.desk.has_batch() {
+    while life.desk.ready() > 0 {
         life.commit();
     }
 
@@ -400,7 +400,7 @@ fn what_needs_a_person_stops_the_shard_and_loses_nothing() {
 
     let stopped = life.read(&ask.subject, Err(error(401, api::Cause::Key)));
 
-    assert!(stopped.is_err() && !life.desk.has_batch());
+    assert!(stopped.is_err() && life.desk.ready() == 0);
     assert!(life.ask().is_some(), "it is there for whoever goes on");
 }
 
@@ -422,7 +422,7 @@ fn a_record_that_alone_fails_as_if_all_did_holds_up_no_other_and_is_given_up_at_
                 if is_bad { Err(error(504, api::Cause::Server { again: None })) } else { Ok(json(&id, 1)) };
             life.read(&ask.subject, answer).unwrap();
         }
-        while life.desk.has_batch() {
+        while life.desk.ready() > 0 {
             life.commit();
         }
         // Others go on being answered.
@@ -450,10 +450,33 @@ fn an_event_of_a_record_that_is_parked_holds_back_its_offset_no_longer_than_any_
     life.commit();
     assert_eq!((life.offset, life.outcomes.last()), (2, Some(&Outcome::Coalesced)));
     life.take(3, wanted(subject("r"), 6, false), "more");
-    life.until(life.now + 60 * SECOND, refused);
-
+    life.until(life.now + 16 * SECOND, refused);
     assert_eq!(life.offset, 3);
     assert_eq!(life.parked[&subject("r")].floor, Some(version(6)));
+
+    // Also where it has been tried so often that it waits for long.
+    life.until(life.now + 7_200 * SECOND, refused);
+    life.take(4, wanted(subject("r"), 7, false), "most");
+    life.until(life.now + 16 * SECOND, refused);
+    assert_eq!((life.offset, life.parked[&subject("r")].floor.clone()), (4, Some(version(7))));
+}
+
+#[test]
+fn whether_the_provider_went_back_holds_back_no_offset() {
+    let mut life = Life::new();
+    life.take(1, wanted(subject("r"), 9, false), "first");
+    life.until(life.now + SECOND, |_| Ok(json("r", 9)));
+    life.take(2, wanted(subject("r"), 4, false), "before");
+    life.until(life.now + SECOND, |_| Ok(json("r", 4)));
+    assert_eq!((life.offset, life.parked.len()), (2, 1), "it is suspected");
+
+    life.take(3, wanted(subject("r"), 5, false), "again");
+    while life.desk.ready() > 0 {
+        life.commit();
+    }
+
+    assert_eq!(life.offset, 3);
+    assert_eq!(life.published.len(), 1);
 }
 
 #[test]
@@ -466,7 +489,7 @@ fn events_that_wait_for_their_turn_too_long_are_parked() {
     life.now += 11 * SECOND;
 
     life.desk.park_late(life.now);
-    while life.desk.has_batch() {
+    while life.desk.ready() > 0 {
         life.commit();
     }
 

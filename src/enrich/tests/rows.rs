@@ -1,6 +1,7 @@
 //! What rows of lists ask for.
 
 use super::*;
+use crate::pipeline::{Failure, Stage};
 
 fn by_a_list() -> Event {
     Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() })
@@ -65,12 +66,55 @@ fn what_a_row_asks_for_while_less_is_committed_is_read_once_it_is_kept_again() {
     life.desk.adopt_row(row("r", 4, life.now), life.now);
 
     life.commit();
-    assert!(life.desk.has_batch() && life.ask().is_none(), "it is not kept yet");
+    assert!(life.desk.ready() > 0 && life.ask().is_none(), "it is not kept yet");
     life.commit();
     let reads = life.until(life.now + SECOND, |_| Ok(json("r", 4)));
 
     assert_eq!((reads, life.published.len()), (1, 2));
     assert!(life.parked.is_empty() && life.desk.counts() == (0, 0));
+}
+
+#[test]
+fn what_a_row_asks_for_and_is_published_meanwhile_waits_no_more() {
+    let mut life = Life::new();
+    life.take(1, wanted(subject("r"), 3, false), "e");
+    let ask = life.ask().unwrap();
+    // The page is committed first, and so is that its row waits.
+    life.parked.insert(subject("r"), row("r", 3, life.now));
+    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
+    life.desk.adopt_row(row("r", 3, life.now), life.now);
+
+    while life.desk.ready() > 0 {
+        life.commit();
+    }
+
+    assert_eq!((life.published.len(), life.parked.len(), life.desk.counts()), (1, 0, (0, 0)));
+}
+
+#[test]
+fn what_rows_ask_for_leaves_room_for_events() {
+    let mut life = Life::new();
+    for number in 0..2_000 {
+        life.desk.adopt_row(row(&format!("r{number}"), 1, life.now), life.now);
+    }
+
+    assert!(!life.desk.is_full());
+    life.take(1, wanted(subject("e"), 1, false), "e");
+    life.until(life.now + 30 * SECOND, |_| Err(error(400, api::Cause::Refused)));
+    assert!(life.parked.contains_key(&subject("e")) && life.letters.is_empty());
+}
+
+#[test]
+fn a_record_that_is_not_taken_waits_no_more_whoever_asked_for_it() {
+    let failure =
+        || Failure { stage: Stage::Produce, class: "refused", message: String::new(), causes: Vec::new() };
+    for event in [by_a_list(), event("e")] {
+        let changes = vec![Change::Tombstone { stamp: stamp(0, 1, Rank::ById, false) }, Change::Unpark];
+        let entry = Entry::new(Some(subject("r")), event, changes, Vec::new()).refused(failure());
+
+        assert!(entry.changes.iter().any(|change| matches!(change, Change::Unpark)), "{entry:?}");
+        assert!(entry.changes.iter().any(|change| matches!(change, Change::DeadLetter(_))));
+    }
 }
 
 #[test]
@@ -80,7 +124,7 @@ fn a_record_that_is_read_again_and_that_a_row_asks_for_meanwhile_counts_as_parke
     let ask = life.ask().unwrap();
     life.read(&ask.subject, Ok(json("r", 3))).unwrap();
     life.desk.adopt_row(row("r", 6, life.now), life.now);
-    while life.desk.has_batch() {
+    while life.desk.ready() > 0 {
         life.commit();
     }
     assert_eq!(life.desk.counts(), (0, 1));
@@ -102,7 +146,7 @@ fn a_list_waits_for_a_row_that_is_above_what_is_being_committed_as_suspected_als
     life.desk.adopt_row(row("r", 10, life.now), life.now);
     assert!(life.desk.owes(&subject("r")));
 
-    while life.desk.has_batch() {
+    while life.desk.ready() > 0 {
         life.commit();
         assert!(life.desk.owes(&subject("r")));
     }

@@ -60,6 +60,8 @@ use crate::{api::Next, model::Method};
 
 /// A list that goes on beyond this does not end.
 const MOST_PAGES: u64 = 1_000_000;
+/// The same in rows, of which each is remembered.
+const MOST_ROWS: u64 = 10_000_000;
 /// Restarts that do not count as passes.
 const MOST_RESTARTS: u32 = 3;
 /// So many pages in a row that show nothing new: their numbers are not heeded.
@@ -162,6 +164,10 @@ impl Reading {
     /// # Errors
     /// It is not the page that is wanted, or was sent too early. Nothing has changed then.
     pub fn look(&mut self, seen: &Seen) -> Result<(), Unfit> {
+        if seen.ends {
+            self.end(seen.problem.as_deref().unwrap_or_default());
+            return Ok(());
+        }
         if self.verdict.is_some() {
             return Err(Unfit::Over);
         }
@@ -212,6 +218,10 @@ impl Reading {
         }
         self.current.looked.push(Looked { turn, seen: seen.clone() });
         if let Some(problem) = problem {
+            // A filter by key may be one that the provider does not take: without it there are pages.
+            if let Step::Key(Some(_), _) = self.current.step {
+                return self.by_page(self.current.looked.len(), &problem);
+            }
             return self.give_up_pass(seen.number, problem);
         }
         self.prove();
@@ -223,9 +233,13 @@ impl Reading {
             Step::Behind(rows) => self.behind(rows, seen),
             Step::Key(after, empty) => self.key(after.as_deref(), empty, seen),
         }
-        if self.verdict.is_none() && self.current.looked.len() as u64 > self.most_pages {
-            let most = self.most_pages;
-            self.void = Some((seen.number, format!("it does not end within {most} pages")));
+        let too_many = if self.current.looked.len() as u64 > self.most_pages {
+            Some(format!("{} pages", self.most_pages))
+        } else {
+            (self.current.rows > MOST_ROWS).then(|| format!("{MOST_ROWS} rows"))
+        };
+        if let Some(most) = too_many.filter(|_| self.verdict.is_none()) {
+            self.void = Some((seen.number, format!("it does not end within {most}")));
             self.conclude(None);
         }
     }
@@ -348,6 +362,12 @@ impl Reading {
     fn keyset(&mut self) {
         let skew = self.settings.clock_skew;
         let cut = |looked: &Looked| interval(&looked.seen, skew);
+        // Of all rows only the first page tells how many there are; the others are filtered.
+        let (read, told) =
+            (self.current.ids.len() as u64, self.current.looked.first().and_then(|one| one.seen.total));
+        if let Some(total) = told.filter(|total| *total > read) {
+            return self.give_up_pass(1, format!("the provider counts {total} rows, its pages have {read}"));
+        }
         let verdict = Verdict {
             certified: true,
             method: Method::Keyset,

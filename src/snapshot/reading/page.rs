@@ -65,6 +65,9 @@ pub struct Seen {
     /// Whether it lay in a cache on the way.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
+    /// No page: with its `problem` the reading is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends: bool,
 }
 
 impl Seen {
@@ -83,7 +86,14 @@ impl Seen {
             answered: at,
             date: None,
             cached: false,
+            ends: false,
         }
+    }
+
+    /// The mark of a reading that is over, for a reason that no page shows. Replayed, it is over again.
+    #[must_use]
+    pub fn end(why: &str, at: i64) -> Self {
+        Self { ends: true, ..Self::unreadable(0, 0, why, at) }
     }
 
     /// As JSON, with 43 characters for each row.
@@ -176,12 +186,13 @@ mod tests {
             (number, asked, content) in (any::<u32>(), any::<u32>(), any::<u128>()),
             rows in proptest::collection::vec(any_row(), 0..20),
             (problem, keys) in (proptest::option::of(".*"), proptest::option::of(any_keys())),
-            (total, date, cached) in (any::<Option<u64>>(), any::<Option<i64>>(), any::<bool>()),
+            (total, date) in (any::<Option<u64>>(), any::<Option<i64>>()),
+            (cached, ends) in (any::<bool>(), any::<bool>()),
             (sent, answered) in (any::<i64>(), any::<i64>()),
         ) {
             let rows = rows.into();
             let seen =
-                Seen { number, asked, rows, problem, keys, total, content, sent, answered, date, cached };
+                Seen { number, asked, rows, problem, keys, total, content, sent, answered, date, cached, ends };
 
             prop_assert_eq!(Seen::parse(&seen.to_json()), Ok(seen));
         }

@@ -145,12 +145,16 @@ fn apart(mut batch: Batch, failure: pipeline::Failure) -> Vec<Batch> {
         batch.entries = batch.entries.into_iter().map(|entry| entry.refused(failure.clone())).collect();
         return vec![batch];
     }
-    let entries = std::mem::take(&mut batch.entries);
+    let (entries, first) = (std::mem::take(&mut batch.entries), std::mem::take(&mut batch.first));
     let mut parts: Vec<Batch> =
         entries.into_iter().map(|entry| Batch { entries: vec![entry], ..Batch::default() }).collect();
+    if let Some(part) = parts.first_mut() {
+        part.first = first;
+    }
     // Offsets and pages move once all that follows from them is there.
     if let Some(last) = parts.last_mut() {
-        *last = Batch { entries: std::mem::take(&mut last.entries), ..batch };
+        let (entries, first) = (std::mem::take(&mut last.entries), std::mem::take(&mut last.first));
+        *last = Batch { entries, first, ..batch };
     }
     parts
 }

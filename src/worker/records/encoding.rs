@@ -82,6 +82,9 @@ impl Shared {
             let offset = Map::from_iter([("offset".to_owned(), Json::from(*next))]);
             encoded.batch.add(self.task.offset_record(&partition, &offset));
         }
+        for (key, value) in &batch.first {
+            encoded.batch.add(self.preparer.state(key, Some(value.clone())));
+        }
         for (key, value) in &batch.state {
             encoded.batch.add(self.preparer.state(key, value.clone()));
         }

@@ -116,6 +116,11 @@ impl Collection {
         Some(Self { run, asked_at, list: list.parse().ok()?, company })
     }
 
+    /// Whether records of this resource and company are in it.
+    pub(super) fn has(&self, resource: AccountingResource, company: &CompanyId) -> bool {
+        self.list.resource() == Some(resource) && self.company.as_ref().is_none_or(|own| own == company)
+    }
+
     /// The key of what was read of it as the n-th.
     pub(super) fn page(&self, shard: i32, n: u64) -> Key {
         let (number, asked_at) = (n.to_string(), self.asked_at.to_string());

@@ -48,7 +48,7 @@ keys! {
             .rule(Rule::OneOf(&["companies", "customers", "accounts", "payroll"]));
         SNAPSHOT_MODE = Key::new(String, "snapshot.mode",
             "When to read them, in Debezium's words: initial once, always at every start, initial_only once and then \
-             stop, no_data never, when_needed if offsets were lost.")
+             stop, no_data never, when_needed the same as initial.")
             .or("initial").rule(Rule::OneOf(&["initial", "always", "initial_only", "no_data", "when_needed"]));
         SNAPSHOT_SCHEDULE = Key::new(String, "snapshot.schedule",
             "When to read them again: minute, hour, day of month, month, day of week, in UTC. Unset: on request only.")

@@ -134,6 +134,7 @@ impl World {
             answered,
             date,
             cached: false,
+            ends: false,
         }
     }
 

@@ -52,6 +52,35 @@ fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty()
 }
 
 #[test]
+fn an_end_behind_the_verdict_changes_nothing() {
+    let mut reading = Reading::new(settings(10, 4));
+    let first = wanted(&reading, rows(1, 3));
+    reading.look(&first).unwrap();
+    let second = wanted(&reading, vec![]);
+    reading.look(&second).unwrap();
+    let end = Seen::end("the provider went back", second.answered);
+
+    let restored = Reading::restore(settings(10, 4), [first, second, end]).unwrap();
+
+    assert!(reading.verdict().unwrap().certified);
+    assert_eq!(restored.verdict(), reading.verdict());
+}
+
+#[test]
+fn a_reading_that_was_ended_from_outside_is_over_again_when_it_is_restored() {
+    let mut reading = Reading::new(settings(2, 4));
+    let first = wanted(&reading, rows(1, 2));
+    reading.look(&first).unwrap();
+    let end = Seen::end("the provider went back", first.answered);
+    reading.look(&end).unwrap();
+
+    for reading in [&reading, &Reading::restore(settings(2, 4), [first, end]).unwrap()] {
+        assert_eq!((reading.want(), reason(reading)), (Want::Over, "the provider went back"));
+        assert!(!reading.verdict().unwrap().certified);
+    }
+}
+
+#[test]
 fn an_empty_list_is_asked_twice() {
     let mut reading = Reading::new(settings(10, 4));
     show(&mut reading, &[vec![]]);
@@ -301,6 +330,34 @@ fn keys_that_are_numbers_ascend_as_numbers() {
         reading.look(&seen).unwrap();
     }
     assert_eq!(reading.verdict().unwrap().method, Method::Keyset);
+}
+
+#[test]
+fn where_keys_cannot_be_asked_for_the_list_is_read_by_page() {
+    let mut reading = Reading::new(Settings { method: Wish::Keyset, ..settings(2, 2) });
+    let first = by_key(&["1", "2"], &reading);
+    reading.look(&first).unwrap();
+    let Want::Page { number, size, after, sent_after } = reading.want() else { panic!() };
+    assert_eq!(after.as_deref(), Some("2"));
+    reading.look(&Seen::unreadable(number, size, "answered 400", sent_after + 1)).unwrap();
+
+    assert!(matches!(reading.want(), Want::Page { number: 1, after: None, .. }));
+    show(&mut reading, &[rows(1, 2), rows(3, 3), vec![], rows(1, 2)]);
+    let verdict = reading.verdict().unwrap();
+    assert_eq!((verdict.certified, verdict.method), (true, Method::Counting));
+}
+
+#[test]
+fn a_list_with_fewer_keys_than_the_provider_counts_is_not_proved_by_key() {
+    for (total, certified) in [(None, true), (Some(4), true), (Some(3), true), (Some(5), false)] {
+        let mut reading = keyset();
+        for (place, keys) in [&["1", "2"][..], &["3", "4"], &[]].iter().enumerate() {
+            let total = total.filter(|_| place == 0);
+            let seen = Seen { total, ..by_key(keys, &reading) };
+            reading.look(&seen).unwrap();
+        }
+        assert_eq!(reading.verdict().unwrap().certified, certified, "{total:?}");
+    }
 }
 
 #[test]

@@ -273,10 +273,28 @@ fn ask_record(
     let shared = Arc::clone(shared);
     async move {
         // Nobody closes it.
-        let _slot = shared.page_slots.acquire().await;
+        let slot = shared.page_slots.acquire().await;
         let ask = Ask::within(lane, READ_LIMIT);
         let read = shared.accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
-        Got::Record(number, subject, tries, read.map(|document| document.json))
+        drop(slot);
+        let read = match read {
+            Ok(document) => Ok(document.json),
+            Err(error) => {
+                let list = List::Companies;
+                let other = pages::Asked {
+                    list,
+                    company: None,
+                    number: 1,
+                    size: 1,
+                    filter: None,
+                    sent_after: i64::MIN,
+                    lane,
+                };
+                let is_alone = may_be_alone(&error) && shared.pages.answers(&other).await;
+                Err(Failed { error, is_alone })
+            }
+        };
+        Got::Record(number, subject, tries, read)
     }
     .boxed()
 }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    super::state,
+    super::state::{self, Collection},
     BRAKE_COUNT, BRAKE_SHARE, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe, Stage, What,
     Written,
     job::{self, answer},
@@ -16,11 +16,14 @@ use crate::{
     api,
     enrich::Subject,
     metrics,
-    model::{List, RunKind, ShardState},
+    model::{List, Origin, RunKind, ShardState},
     retry::{Chain, Retry},
     snapshot::Reading,
     worker::{plugins::Failure, records::taking::unreadable},
 };
+
+/// Tries after which the wait is the longest.
+const LONG: u32 = 20;
 
 impl Lists {
     /// Records that nobody will read any more: of a list whose rows asked for one, not every record is published.
@@ -28,6 +31,20 @@ impl Lists {
         for subject in subjects {
             for job in self.jobs.values_mut().filter(|job| job.asked_for.contains(subject)) {
                 job.count(0, 1);
+            }
+        }
+    }
+
+    /// Records that Kafka does not take: of a list that has shown one, or whose rows asked for it, not every record is published.
+    pub(in crate::worker::records) fn refused(&mut self, records: &[(Subject, Origin)]) {
+        for (subject, origin) in records {
+            for job in self.jobs.values_mut() {
+                let has = |one: &Collection| one.has(subject.resource, &subject.company);
+                if job.asked_for.contains(subject) {
+                    job.count(0, 1);
+                } else if *origin != Origin::Enrichment && job.collection().is_some_and(has) {
+                    job.refuse();
+                }
             }
         }
     }
@@ -127,6 +144,18 @@ impl Lists {
                     self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
                 }
             }
+            // It is another API, with a grant of its own: others do not wait for it.
+            (api::Reach::Grant | api::Reach::Everything, _) if job.list() == Some(List::Payroll) => {
+                job.goes_on();
+                job.due = now.saturating_add(named.unwrap_or_else(|| self.shared.wait(LONG)));
+                tracing::warn!(
+                    connector = &*self.shared.task.connector,
+                    shard = self.shard,
+                    list,
+                    why,
+                    "payroll waits"
+                );
+            }
             (api::Reach::Grant | api::Reach::Everything, _) => {
                 job.goes_on();
                 tracing::warn!(
@@ -153,7 +182,8 @@ impl Lists {
     fn known(&mut self, number: u64, reading: Option<Reading>, found: Found) {
         let Found { records: found, next, entries } = found;
         let Some(job) = self.jobs.get_mut(&number) else { return };
-        let listed = reading.as_ref().and_then(|reading| reading.verdict()?.listed).unwrap_or(0);
+        let verdict = reading.as_ref().and_then(|reading| reading.verdict());
+        let listed = verdict.and_then(|verdict| verdict.listed.or(verdict.distinct)).unwrap_or(0);
         // Of a list that spans companies only the shard's own records can be missing.
         let own = usize::try_from(entries).unwrap_or(usize::MAX);
         let listed = usize::try_from(listed).unwrap_or(0).min(own);
@@ -170,12 +200,11 @@ impl Lists {
             for (_, id) in found {
                 missing.gone(&id);
             }
-            job.stage = Stage::Missing(missing);
-            return;
-        }
-        missing.waiting = found.into_iter().map(|(company, id)| (company, id, 1)).collect();
-        if let Some(comparing) = &job.comparing {
-            comparing.ask(&mut missing);
+        } else {
+            missing.waiting = found.into_iter().map(|(company, id)| (company, id, 1)).collect();
+            if let Some(comparing) = &job.comparing {
+                comparing.ask(&mut missing);
+            }
         }
         let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
         let since = job.answered;
@@ -197,18 +226,12 @@ impl Lists {
         self.ready.push_back(Part::standing(&run));
     }
 
-    fn record(
-        &mut self,
-        number: u64,
-        subject: Subject,
-        tries: u32,
-        read: Result<Bytes, api::Error>,
-        now: i64,
-    ) {
+    fn record(&mut self, number: u64, subject: Subject, tries: u32, read: Result<Bytes, Failed>, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let Stage::Missing(missing) = &mut job.stage else { return };
-        if let Err(error) = &read {
-            match (error.reach(), error.retry()) {
+        if let Err(Failed { error, is_alone }) = &read {
+            let reach = if *is_alone { api::Reach::Record } else { error.reach() };
+            match (reach, error.retry()) {
                 (api::Reach::Record | api::Reach::Company, _) | (_, Retry::Never) if !error.is_rate() => {}
                 _ => {
                     missing.open = missing.open.saturating_sub(1);
@@ -218,7 +241,7 @@ impl Lists {
                 }
             }
         }
-        let answer = answer(read.as_ref().map(Bytes::clone), tries);
+        let answer = answer(read.as_ref().map(Bytes::clone).map_err(|failed| &failed.error), tries);
         if answer == job::Answer::Again {
             job.due = now.saturating_add(self.shared.wait(tries));
         }

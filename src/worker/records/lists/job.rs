@@ -32,6 +32,8 @@ const NAMED: usize = 100;
 pub(super) const TRIES: u32 = 8;
 /// The same where the provider refuses it for good.
 const REFUSED: u32 = 2;
+/// Why a list is not proved whose records became older while it was read.
+pub(super) const WENT_BACK: &str = "the provider went back to older versions while it was read";
 
 /// What is read: a list, or the records of a resource that are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -220,6 +222,12 @@ impl Job {
         self.has_counted |= published + unusable > 0;
     }
 
+    /// A row that it has counted as published was not taken.
+    pub(super) fn refuse(&mut self) {
+        self.counts.published = self.counts.published.saturating_sub(1);
+        self.count(0, 1);
+    }
+
     /// What became of its rows, if that is to be kept now.
     pub(super) fn take_counts(&mut self, shard: i32) -> Option<(Key, Bytes)> {
         let key = self.collection()?.page(shard, 0);
@@ -300,6 +308,20 @@ impl Job {
         is_taken
     }
 
+    /// The provider went back in a record of it, so that nothing can be counted any more. What is kept of that, where it matters.
+    pub(super) fn went_back(&mut self, now: i64) -> Option<Seen> {
+        // A sample proves nothing anyway.
+        if !matches!(self.stage, Stage::Pages | Stage::Asking) || self.sample.is_some() {
+            return None;
+        }
+        let seen = Seen::end(WENT_BACK, now);
+        self.reading.as_mut()?.look(&seen).ok()?;
+        self.marks += 1;
+        // What was asked for comes, and is of no use.
+        self.goes_on();
+        Some(seen)
+    }
+
     /// What was asked for has come, or will not: the next page, or all that follows the last.
     pub(super) fn goes_on(&mut self) {
         let is_over = match &self.sample {
@@ -325,7 +347,9 @@ impl Job {
         self.tries += 1;
         let is_refused =
             matches!(error.status, Some(401 | 403)) && !matches!(error.cause, api::Cause::Quota { .. });
-        let most = if is_refused || !error.retry().is_retriable() { REFUSED } else { TRIES };
+        // What has answered before is not refused for good: whoever stands between may be changed just now.
+        let is_final = self.marks == 0 && (is_refused || !error.retry().is_retriable());
+        let most = if is_final { REFUSED } else { TRIES };
         if self.tries < most {
             self.due = now.saturating_add(wait);
             return None;
@@ -339,7 +363,10 @@ impl Job {
         let reading = self.reading.as_mut()?;
         let Want::Page { size, .. } = reading.want() else { return None };
         let mut kept = None;
-        if matches!(error.cause, api::Cause::NotFound { .. } | api::Cause::Gone { .. }) {
+        if !is_final {
+            let seen = Seen::unreadable(page, size, why, now);
+            kept = reading.look(&seen).is_ok().then_some(seen);
+        } else if matches!(error.cause, api::Cause::NotFound { .. } | api::Cause::Gone { .. }) {
             reading.end(&format!("not offered: {why}"));
         } else if is_refused {
             // Another pass would be refused as well, and makes the provider answer us less.
@@ -451,6 +478,42 @@ mod tests {
 
         job.unwritten = 0;
         assert_eq!(job.wants_page(10).map(|asked| asked.number), Some(2));
+    }
+
+    #[test]
+    fn a_list_whose_provider_went_back_is_over_and_a_page_that_comes_then_is_of_no_use() {
+        let mut job = list();
+        let first = job.wants_page(10).unwrap();
+        job.stage = Stage::Asking;
+
+        let kept = job.went_back(11).unwrap();
+
+        assert!(kept.ends && job.marks == 1 && matches!(job.stage, Stage::Compare));
+        assert!(!job.look(&page(&first, &[1, 2])) && job.went_back(12).is_none());
+        let verdict = job.reading.as_ref().and_then(Reading::verdict).unwrap();
+        assert_eq!((verdict.certified, verdict.reason.as_deref()), (false, Some(WENT_BACK)));
+    }
+
+    #[test]
+    fn what_is_refused_is_so_for_good_only_where_nothing_of_it_was_read() {
+        let endpoint = api::Endpoint { method: "GET", path: "accounting/api/customers".into() };
+        let cause = || api::Cause::NotFound { by: api::By::Gateway };
+        let error = api::Error {
+            endpoint,
+            status: Some(404),
+            cause: cause(),
+            excerpt: None,
+            acted: api::Acted::No,
+            in_company: true,
+        };
+        for (marks, is_over) in [(0, true), (1, false)] {
+            let mut job = Job { marks, ..list() };
+            let kept: Vec<Seen> =
+                (0..TRIES).filter_map(|at| job.fails(1, &error, "why", 1, i64::from(at))).collect();
+
+            assert_eq!(job.reading.as_ref().unwrap().verdict().is_some(), is_over, "{marks}");
+            assert_eq!(kept.len(), usize::from(!is_over), "that the pass is void is kept");
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ use crate::{
     enrich::{Entry, Event, Parked, Subject, Wanted as Asked},
     fence,
     model::{Certificate, CompanyId, Key, List, Progress, RecordId, Run, RunId, Wanted},
-    snapshot::Reading,
+    snapshot::{Reading, Seen},
 };
 
 /// Lists of a shard that are read at the same time.
@@ -107,7 +107,7 @@ pub(super) type Orders = Arc<Vec<Ordered>>;
 pub(super) enum Got {
     Page(u64, u32, Result<(Arc<Fetched>, Option<bool>), Failed>),
     Known(u64, Option<Box<Reading>>, Result<Found, fence::Error>),
-    Record(u64, Subject, u32, Result<Bytes, api::Error>),
+    Record(u64, Subject, u32, Result<Bytes, Failed>),
     /// What the topic of a list holds, for who compares.
     Topic(RunId, List, topic::Read),
     /// How many records of a list are known.
@@ -264,22 +264,34 @@ impl Lists {
         }
     }
 
-    /// The provider went back in these records: what is counted of their lists counts nothing.
-    pub(super) fn went_back(&mut self, keys: &[&Key]) {
-        for job in self.jobs.values_mut() {
-            let Some(Collection { list, company, .. }) = job.collection() else { continue };
+    /// The provider went back in these records: what is counted of their lists counts nothing. What is kept of that is committed
+    /// together with the records: whoever takes the lists over must not go on counting.
+    pub(super) fn went_back(&mut self, keys: &[Key], now: i64) -> Vec<(Key, Bytes)> {
+        let is_hit = |Collection { list, company, .. }: &Collection| {
             let lead = Key::fences_of(list.topic(), company.as_ref());
-            if keys.iter().any(|key| key.as_str().starts_with(&lead))
-                && matches!(job.stage, Stage::Pages | Stage::Asking)
-                // A sample proves nothing anyway.
-                && job.sample.is_none()
-                && let Some(reading) = &mut job.reading
-            {
-                reading.end("the provider went back to older versions while it was read");
-                // What was asked for comes, and is of no use.
-                job.goes_on();
+            keys.iter().any(|key| key.as_str().starts_with(&lead))
+        };
+        let mut kept = Vec::new();
+        for job in self.jobs.values_mut() {
+            let Some(collection) = job.collection().filter(|collection| is_hit(collection)).cloned() else {
+                continue;
+            };
+            if let Some(seen) = job.went_back(now) {
+                kept.push((collection.page(self.shard, job.marks), seen.to_json()));
             }
         }
+        // Those that an owner before has begun, and that nobody has taken up again.
+        for (collection, pages) in self.pages.iter_mut().filter(|(collection, _)| is_hit(collection)) {
+            let Some((&last, mark)) = pages.last_key_value().filter(|(number, _)| **number > 0) else {
+                continue;
+            };
+            if !Seen::parse(mark).is_ok_and(|seen| seen.ends) {
+                let mark = Seen::end(job::WENT_BACK, now).to_json();
+                pages.insert(last + 1, mark.clone());
+                kept.push((collection.page(self.shard, last + 1), mark));
+            }
+        }
+        kept
     }
 
     /// Whether there is anything to commit.

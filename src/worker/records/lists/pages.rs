@@ -183,6 +183,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
         answered: micros(cut.answered),
         date: cut.date.map(micros),
         cached: cut.age.is_some(),
+        ends: false,
     };
     let (mut fresh, mut kept) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
     let mut codes: Vec<i64> = Vec::new();

@@ -148,7 +148,8 @@ impl Follower {
             let id = format!("schedule-{}", Moment::from_micros(due));
             self.ask_for(runs, &id, "schedule").await?;
         }
-        *scheduled = due;
+        // Those that were due meanwhile are made up for by one.
+        *scheduled = now();
         Ok(())
     }
 
@@ -162,7 +163,7 @@ impl Follower {
             id,
             kind: RunKind::Snapshot,
             lists: self.source.snapshot.lists.clone(),
-            companies: None,
+            companies: self.source.snapshot.companies.clone(),
             known: BTreeSet::new(),
             incremental: false,
             sample: None,
@@ -235,8 +236,11 @@ fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
     let verified = over.iter().filter(|run| run.kind == RunKind::Verify);
     let verified = verified.filter(|run| stands(run).state == State::Ended);
     let last = verified.max_by_key(|run| stands(run).ended_at).map(|run| run.id.clone());
-    // The initial one says that there was one.
-    over.retain(|run| run.id.as_str() != "initial" && Some(&run.id) != last.as_ref());
+    // The initial one says that there was one, and so does the last of a start.
+    let started = over.iter().filter(|run| run.requested_by == "start").max_by_key(|run| run.requested_at);
+    let started = started.map(|run| run.id.clone());
+    let is_kept = |id: &RunId| id.as_str() == "initial" || [&last, &started].contains(&&Some(id.clone()));
+    over.retain(|run| !is_kept(&run.id));
     over.sort_by_key(|run| run.requested_at);
     over.truncate(over.len().saturating_sub(KEPT));
     over
@@ -264,7 +268,7 @@ fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) ->
     let before = runs.runs.values().filter(|one| {
         one.lists.contains(&List::Payroll)
             && one.kind != RunKind::Verify
-            && one.companies.is_none()
+            && (one.companies.is_none() || one.companies == run.companies)
             && one.requested_at < run.requested_at
     });
     let begun = before.filter_map(|one| {
@@ -376,6 +380,12 @@ fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<A
         if list.is_none() || list == Some(List::Accounts) {
             known.insert(resource);
         }
+    }
+    let is_published = source.snapshot.lists.contains(&List::Companies)
+        || source.enrich_resources.contains(&AccountingResource::Companies);
+    if gap.company.is_none() && is_published && lists.iter().any(|list| !list.spans_companies()) {
+        // Lists of all companies prove something only where it is proved which there are.
+        lists.insert(List::Companies);
     }
     Some((lists, known))
 }

@@ -29,6 +29,8 @@ fn gap(target: Target) -> (Gap, Repair) {
     (gap, repair)
 }
 
+const CUSTOMERS_OF_ALL: [List; 2] = [List::Companies, List::Customers];
+
 /// A run that is over in both of two shards.
 fn over(runs: &mut Runs, run: Run, certified: bool) {
     for shard in 0..2 {
@@ -58,7 +60,12 @@ fn a_gap_is_closed_by_what_was_proved_of_its_list_after_it_ended_and_by_nothing_
     let (gap, repair) = gap(CUSTOMERS);
     let mut runs = Runs::default();
     let run = asked(&gap, &repair, &runs);
-    assert_eq!((run.lists.clone(), run.known.is_empty()), (BTreeSet::from([List::Customers]), true));
+    let both = BTreeSet::from([List::Companies, List::Customers]);
+    assert_eq!(
+        (run.lists.clone(), run.known.is_empty()),
+        (both, true),
+        "which companies there are is proved, too"
+    );
 
     let settled = |runs: &Runs| judge(&gap, &repair, runs, 2, &source());
     let of = |requested_at, lists: &[List], companies: Option<&str>, kind| Run {
@@ -70,17 +77,18 @@ fn a_gap_is_closed_by_what_was_proved_of_its_list_after_it_ended_and_by_nothing_
         ..run.clone()
     };
     for (other, certified) in [
-        (of(99, &[List::Customers], None, RunKind::Snapshot), true),
-        (of(100, &[List::Accounts], None, RunKind::Snapshot), true),
-        (of(100, &[List::Customers], Some("c"), RunKind::Snapshot), true),
-        (of(100, &[List::Customers], None, RunKind::Verify), true),
-        (of(100, &[List::Customers], None, RunKind::Snapshot), false),
+        (of(99, &CUSTOMERS_OF_ALL, None, RunKind::Snapshot), true),
+        (of(100, &[List::Companies, List::Accounts], None, RunKind::Snapshot), true),
+        (of(100, &[List::Customers], None, RunKind::Snapshot), true),
+        (of(100, &CUSTOMERS_OF_ALL, Some("c"), RunKind::Snapshot), true),
+        (of(100, &CUSTOMERS_OF_ALL, None, RunKind::Verify), true),
+        (of(100, &CUSTOMERS_OF_ALL, None, RunKind::Snapshot), false),
     ] {
         let mut runs = Runs::default();
         over(&mut runs, other.clone(), certified);
         assert!(matches!(settled(&runs), Step::Read(_)), "{other:?}");
     }
-    over(&mut runs, of(100, &[List::Customers], None, RunKind::Snapshot), true);
+    over(&mut runs, of(100, &CUSTOMERS_OF_ALL, None, RunKind::Snapshot), true);
     assert_eq!(settled(&runs), Step::Settle(GapState::Closed));
 }
 
@@ -163,11 +171,15 @@ fn of_many_runs_the_oldest_are_forgotten_but_the_first_and_the_last_verification
     over(&mut runs, run("initial", 1, RunKind::Snapshot), true);
     over(&mut runs, run("verified", 2, RunKind::Verify), true);
     over(&mut runs, run("verified-before", 1, RunKind::Verify), true);
+    for number in 1..3 {
+        let started = run(&format!("start-{number}"), 2 + number, RunKind::Snapshot);
+        over(&mut runs, Run { requested_by: "start".to_owned(), ..started }, true);
+    }
     for number in 0..KEPT as i64 {
         over(&mut runs, run(&format!("later-{number}"), 10 + number, RunKind::Snapshot), true);
     }
 
     let forgotten: Vec<&str> = surplus(&runs, 2).into_iter().map(|run| run.id.as_str()).collect();
 
-    assert_eq!(forgotten, ["verified-before"]);
+    assert_eq!(forgotten, ["verified-before", "start-1"]);
 }
