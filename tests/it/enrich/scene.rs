@@ -20,7 +20,7 @@ use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::gateway::Request;
 use tributary::simulator::knobs::Latency;
 use tributary::simulator::settings::Settings;
-use tributary::simulator::world::{CompanyNumber, Place};
+use tributary::simulator::world::{Change, CompanyNumber, Place, RecordChange, RecordState, Row};
 
 use super::checker::{Evidence, Name, Verdict, check};
 use super::evidence;
@@ -254,19 +254,32 @@ impl Scene {
         Load::begin(Arc::clone(self.provider()), self.resources.clone(), rate, mix)
     }
 
-    /// What was told and never sent is made up for: those records change again. Only records that can may have been told so.
+    /// What was told and never arrived is made up for: those records change again, and of those that are gone it is told again. A
+    /// provider does not do that; but of a delete that nobody is told of, nobody ever hears.
     pub(super) fn make_up_for_lost(&self) -> usize {
         use tributary::simulator::deliveries::End;
         let entries = self.provider().deliveries.entries(0, usize::MAX);
         let lost: BTreeSet<Arc<str>> = entries
             .into_iter()
-            .filter(|(_, entry)| matches!(entry.end, Some(End::Lost | End::Missed | End::Abandoned)))
+            .filter(|(_, entry)| entry.end.is_some_and(|end| end != End::Accepted))
             .filter_map(|(_, entry)| entry.about.record)
             .collect();
         let again: Vec<Place> =
             self.living().into_iter().filter(|place| lost.contains(&*self.id(*place))).collect();
         self.update(&again);
-        again.len()
+        let gone = self.provider().change(|world, _| {
+            let records = self.resources.iter().flat_map(|resource| world.records(*resource));
+            let gone = records.filter(|(place, row)| {
+                row.state == RecordState::Deleted && lost.contains(&*world.id(*place))
+            });
+            let tell = |(place, row): (Place, Row)| {
+                let [_, _, kind, _] = place.resource.kinds();
+                Change::Record(RecordChange { number: world.changes(), place, kind, row })
+            };
+            let told: Vec<Change> = gone.map(tell).collect();
+            (told.len(), told)
+        });
+        again.len() + gone
     }
 
     /// Waits until everything that was told has come to its end: delivered, read, and nothing parked.
