@@ -59,6 +59,8 @@ mod oracle;
 mod outage;
 mod partitions;
 mod publish;
+#[cfg(feature = "simulator")]
+mod readme;
 mod receiver;
 mod registry;
 mod rest;
@@ -136,6 +138,8 @@ fn main() -> ExitCode {
         outage::tests(),
         partitions::tests(),
         publish::tests(),
+        #[cfg(feature = "simulator")]
+        readme::tests(),
         receiver::tests(),
         registry::tests(),
         rest::tests(),

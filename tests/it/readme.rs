@@ -1,0 +1,36 @@
+//! What the README says to type does what it says there: `tests/ops/readme.py` types it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::process::Process;
+use crate::support::{Result, Shared, prefix, run_directory};
+
+crate::tests! {
+    real every_command_of_the_readme_does_what_it_says within 600;
+}
+
+const LIMIT: Duration = Duration::from_secs(500);
+/// Its exit code where nobody may listen on port 443, which is the only one that the provider delivers to.
+const NO_PORT: i32 = 3;
+
+async fn every_command_of_the_readme_does_what_it_says(shared: &'static Shared) -> Result<()> {
+    let log = run_directory::create("readme")?.join("output.log");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ops/readme.py");
+    let mut python = Command::new("python3");
+    let name = prefix("readme");
+    python.arg(script).args(["--kafka", shared.bootstrap(), "--registry", shared.registry()]);
+    python.args(["--name", &name, "--free-ports", env!("CARGO_BIN_EXE_tributary")]);
+    let process = Process::spawn("readme.py", python, &log)?;
+    let status = process.wait(LIMIT).await?;
+
+    if status.code() == Some(NO_PORT) {
+        print!("readme, not tried: {}", std::fs::read_to_string(&log).unwrap_or_default());
+        return Ok(());
+    }
+    if !status.success() {
+        return Err(process.error(&format!("the README's commands: {status}")));
+    }
+    Ok(())
+}
