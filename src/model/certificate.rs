@@ -118,6 +118,9 @@ pub struct Certificate {
     pub stream: Option<String>,
     /// Only what this filter lets through was read.
     pub filter: Option<String>,
+    /// What voided passes, the first of it.
+    #[serde(default)]
+    pub anomalies: Vec<String>,
 }
 
 impl Certificate {
@@ -166,6 +169,7 @@ impl Certificate {
             requested_by: None,
             stream: None,
             filter: None,
+            anomalies: Vec::new(),
         }
     }
 }

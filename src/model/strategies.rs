@@ -202,10 +202,11 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
                     cut_before: o[8],
                     ended_at: n[4],
                     vanished_count: n[5],
-                    vanished,
                     unlisted: n[6],
                     unreadable: n[7],
                     requested_by,
+                    anomalies: vanished.clone(),
+                    vanished,
                     ..open
                 };
                 let value = Value::from(certificate);

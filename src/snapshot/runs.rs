@@ -105,6 +105,8 @@ pub struct Standing {
     pub disabled: u64,
     /// Pages of samples that could not be read.
     pub unread: u64,
+    /// Lists whose path the provider does not know.
+    pub absent: u64,
     /// Whether every list is proved complete; `None` until the run is over.
     pub certified: Option<bool>,
     /// Lists that are being read, the first of each shard.
@@ -165,6 +167,7 @@ impl Runs {
             contents: sum(|one| one.contents),
             disabled: sum(|one| one.disabled),
             unread: sum(|one| one.unread),
+            absent: sum(|one| one.absent),
             certified: state.is_over().then_some(state == State::Ended && lists_certified == lists),
             current: all
                 .iter()

@@ -127,20 +127,46 @@ pub(super) fn certificates(found: &Value, out: &mut impl Write) -> io::Result<()
                 owner(one),
                 yes(&one["certified"]),
                 text(&one["method"]),
+                number(&one["passes"]),
+                number(&one["pages"]),
                 number(&one["rows"]),
+                number(&one["listed"]),
+                number(&one["distinct"]),
+                number(&one["gone"]),
+                number(&one["found"]),
+                number(&one["missingAtMost"]),
                 number(&one["published"]),
                 number(&one["vanishedCount"]),
                 text(&one["run"]),
                 text(&one["endedAt"]),
             ]
         });
-        let head =
-            ["LIST", "COMPANY", "CERTIFIED", "METHOD", "ROWS", "PUBLISHED", "VANISHED", "RUN", "ENDED"];
+        let head = [
+            "LIST",
+            "COMPANY",
+            "CERTIFIED",
+            "METHOD",
+            "PASSES",
+            "PAGES",
+            "ROWS",
+            "LISTED",
+            "READ",
+            "GONE",
+            "FOUND",
+            "MISSING",
+            "PUBLISHED",
+            "VANISHED",
+            "RUN",
+            "ENDED",
+        ];
         columns(head, rows.collect(), out)?;
     }
     for one in all {
         if let Some(reason) = one["reason"].as_str() {
             note(&format!("{} of {}", text(&one["list"]), owner(one)), reason, out)?;
+        }
+        for odd in each(&one["anomalies"]) {
+            note(&format!("{} of {}, odd", text(&one["list"]), owner(one)), &text(odd), out)?;
         }
     }
     if found["truncated"] == true {
@@ -281,8 +307,10 @@ mod tests {
     fn a_certificate_has_a_line_and_the_reason_why_it_proves_nothing() {
         let found = json!({ "truncated": true, "certificates": [
             { "list": "customers", "companyId": "a", "shard": null, "certified": true, "method": "counting", "rows": 3,
+              "passes": 2, "pages": 4, "listed": 3, "distinct": 3, "gone": 0, "found": 0, "missingAtMost": 0,
               "published": 2, "vanishedCount": 0, "run": "r", "endedAt": "T1", "reason": null },
             { "list": "payroll", "companyId": null, "shard": 3, "certified": false, "method": "none", "rows": 1,
+              "passes": 1, "pages": 1, "anomalies": ["pass 1, page 1: it is odd"],
               "published": 0, "vanishedCount": 0, "run": "r", "endedAt": "T2", "reason": "it drifts" },
         ] });
 
@@ -292,12 +320,13 @@ mod tests {
         assert_eq!(
             lines[..3],
             [
-                "LIST       COMPANY        CERTIFIED  METHOD    ROWS  PUBLISHED  VANISHED  RUN  ENDED",
-                "customers  a              yes        counting  3     2          0         r    T1",
-                "payroll    all (shard 3)  no         none      1     0          0         r    T2",
+                "LIST       COMPANY        CERTIFIED  METHOD    PASSES  PAGES  ROWS  LISTED  READ  GONE  FOUND  MISSING  PUBLISHED  VANISHED  RUN  ENDED",
+                "customers  a              yes        counting  2       4      3     3       3     0     0      0        2          0         r    T1",
+                "payroll    all (shard 3)  no         none      1       1      1     -       -     -     -      -        0          0         r    T2",
             ]
         );
         assert!(said.contains("payroll of all (shard 3)\n  it drifts\n"), "{said}");
+        assert!(said.contains("payroll of all (shard 3), odd\n  pass 1, page 1: it is odd\n"), "{said}");
         assert!(lines[lines.len() - 1].starts_with("there are, or may be, more"), "{said}");
     }
 }

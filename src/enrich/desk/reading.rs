@@ -206,9 +206,12 @@ impl Desk {
         }
         work.state = State::Settling;
         let was_parked = work.parked.replace(cause).is_some();
+        let is_told = was_parked && work.is_counted;
         changes.push(Change::Park(Box::new(work.park_as(subject, cause, due))));
         let settled = work.take_tickets();
-        let outcomes = settled.iter().map(|_| Outcome::Parked).collect();
+        // One event is told of again by what becomes of it in the end; the others have joined it.
+        let outcome = |at| if at == 0 && !is_told { Outcome::Parked } else { Outcome::Coalesced };
+        let outcomes = (0..settled.len()).map(outcome).collect();
         let event = Event::clone(&work.event);
         let entry = Entry::new(Some(subject.clone()), event, changes, outcomes);
         self.ready.push_back((entry, settled, Some(After::Due(due))));

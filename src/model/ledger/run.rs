@@ -180,6 +180,9 @@ pub struct Progress {
     /// Pages of samples that could not be read.
     #[serde(default)]
     pub unread: u64,
+    /// Lists whose path the provider does not know.
+    #[serde(default)]
+    pub absent: u64,
     /// The run's own list of companies is proved: it has shown every one that there is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub companies_proved: bool,
@@ -264,6 +267,7 @@ impl Progress {
             contents: 0,
             disabled: 0,
             unread: 0,
+            absent: 0,
             companies_proved: false,
             current: Vec::new(),
             started_at: now,

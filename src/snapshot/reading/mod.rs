@@ -62,6 +62,8 @@ use crate::{api::Next, model::Method};
 const MOST_PAGES: u64 = 1_000_000;
 /// The same in rows, of which each is remembered.
 const MOST_ROWS: u64 = 10_000_000;
+/// Anomalies that a verdict names.
+const NAMED: usize = 10;
 /// Restarts that do not count as passes.
 const MOST_RESTARTS: u32 = 3;
 /// So many pages in a row that show nothing new: their numbers are not heeded.
@@ -89,6 +91,8 @@ pub struct Reading {
     void: Option<(u32, String)>,
     /// What was odd, though it voids nothing that came later.
     anomaly: Option<String>,
+    /// What voided passes, the first of it.
+    anomalies: Vec<String>,
     verdict: Option<Verdict>,
 }
 
@@ -112,6 +116,7 @@ impl Reading {
             counts: Vec::new(),
             void: None,
             anomaly: None,
+            anomalies: Vec::new(),
             verdict: None,
             settings,
         }
@@ -405,6 +410,9 @@ impl Reading {
     }
 
     fn give_up_pass(&mut self, page: u32, why: String) {
+        if self.anomalies.len() < NAMED {
+            self.anomalies.push(format!("pass {}, page {page}: {why}", self.pass));
+        }
         self.void = Some((page, why));
         self.next_pass();
     }

@@ -38,6 +38,8 @@ pub struct Verdict {
     pub cut_after: Option<i64>,
     /// Latest moment of the cut, on the provider's clock.
     pub cut_before: Option<i64>,
+    /// What voided passes, the first of it.
+    pub anomalies: Vec<String>,
 }
 
 impl Verdict {
@@ -45,7 +47,7 @@ impl Verdict {
     pub fn fill(&self, certificate: &mut Certificate) {
         let Self { certified, method, reason, passes, page_size, pages, rows, listed, .. } = self;
         let Self { distinct, gone, found, missing_at_most, reported_total, .. } = self;
-        let Self { failed_page, cut_after, cut_before, .. } = self;
+        let Self { failed_page, cut_after, cut_before, anomalies, .. } = self;
         certificate.certified = *certified;
         certificate.method = *method;
         certificate.reason.clone_from(reason);
@@ -62,6 +64,7 @@ impl Verdict {
         certificate.failed_page = *failed_page;
         certificate.cut_after = *cut_after;
         certificate.cut_before = *cut_before;
+        certificate.anomalies.clone_from(anomalies);
     }
 }
 
@@ -122,6 +125,7 @@ impl Reading {
             failed_page: None,
             cut_after: best.map(|best| best.cut.0),
             cut_before: best.map(|best| best.cut.1),
+            anomalies: self.anomalies.clone(),
         }
     }
 }

@@ -4,11 +4,6 @@
 //! inbox ─▶ Desk ─▶ read by id (a slot each) ─▶ Desk ─▶ batch ─▶ Commit ─▶ fence, Desk
 //!           ▲ due ───────────────────────────────┘        one at a time; what settles meanwhile is the next
 //! ```
-//!
-//! A transaction costs the broker about the same whether it has one record or five hundred. So a shard that has just committed what
-//! was enriched rests for as long as that took, and whatever settles meanwhile is committed together. Where little happens the rest
-//! is over before the next event; where much does there are half as many transactions, each with twice as much; and a broker that is
-//! slow is asked less often. Pages do not wait: the next one is asked for once the last is committed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -51,8 +46,6 @@ const BATCH_BYTES: usize = 8 << 20;
 const LATE: Duration = Duration::from_secs(1);
 /// The shortest wait for what is due: nothing is looked at more often.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// The longest rest between two transactions.
-const LONGEST_REST: Duration = Duration::from_millis(100);
 
 /// A shard that is this task's.
 pub(super) struct Shard {
@@ -64,27 +57,9 @@ pub(super) struct Shard {
     lists: Lists,
     /// `None` while a batch is being committed.
     commit: Option<Commit>,
-    rest: Rest,
     /// When the delivery came whose event was taken last.
     taken: Option<i64>,
     gauges: Gauges,
-}
-
-/// See the module's head.
-struct Rest {
-    until: Instant,
-}
-
-impl Rest {
-    /// A transaction has ended that took so long.
-    fn after(took: Duration, now: Instant) -> Self {
-        Self { until: now + took.min(LONGEST_REST) }
-    }
-
-    /// Whether so many records are committed now.
-    fn is_over(&self, ready: usize, now: Instant) -> bool {
-        ready >= BATCH_RECORDS || now >= self.until
-    }
 }
 
 /// A read that has ended.
@@ -122,8 +97,8 @@ impl Shard {
         );
         let (last, moments) = (known.batch, Moments::default());
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
-        let (rest, gauges) = (Rest::after(Duration::ZERO, begun), Gauges::default());
-        Ok(Self { shared, number, desk, shelf, starts, lists, commit, rest, taken: None, gauges })
+        let gauges = Gauges::default();
+        Ok(Self { shared, number, desk, shelf, starts, lists, commit, taken: None, gauges })
     }
 
     pub(super) fn number(&self) -> i32 {
@@ -159,9 +134,7 @@ impl Shard {
             // Before lists look whom they still wait for.
             self.lists.given_up(&self.desk.take_given_up());
             self.lists.begin(&mut getting, &self.shelf, &self.desk, now());
-            let ready = self.desk.ready();
-            let is_rested = ready > 0 && self.rest.is_over(ready, Instant::now());
-            if committing.is_none() && (is_rested || self.lists.has_parts()) {
+            if committing.is_none() && (self.desk.ready() > 0 || self.lists.has_parts()) {
                 match self.begin_commit() {
                     Ok(begun) => committing = begun,
                     Err(failure) => break Err(failure),
@@ -176,8 +149,6 @@ impl Shard {
             }
             // What is due waits for a slot.
             let wake = if is_starved { Instant::now() + LATE } else { self.wake() };
-            let rests = committing.is_none() && self.desk.ready() > 0;
-            let wake = if rests { wake.min(self.rest.until) } else { wake };
             let step = tokio::select! {
                 () = cancel.cancelled() => break Ok(()),
                 ended = next(&mut committing) => {
@@ -333,7 +304,6 @@ impl Shard {
     async fn committed(&mut self, (commit, written): Ended) -> Result<(), Failure> {
         self.commit = Some(commit);
         let Written { batches, fences, behind, topics, took } = written?;
-        self.rest = Rest::after(took, Instant::now());
         self.tell_epochs(&fences);
         self.shelf.put(fences, behind).await.map_err(unreadable)?;
         let tools = &self.shared.task.tools;
@@ -408,28 +378,5 @@ async fn next<T>(waiting: &mut Option<BoxFuture<'static, T>>) -> T {
     match waiting {
         Some(waiting) => waiting.await,
         None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shard_rests_as_long_as_its_transaction_took_unless_there_is_a_batch_full() {
-        let begun = Instant::now();
-        let ms = Duration::from_millis;
-        let table = [
-            (ms(20), ms(19), false),
-            (ms(20), ms(20), true),
-            (ms(0), ms(0), true),
-            (ms(5_000), ms(100), true),
-        ];
-        for (took, later, is_over) in table {
-            let rest = Rest::after(took, begun);
-
-            assert_eq!(rest.is_over(1, begun + later), is_over, "{took:?}, {later:?}");
-            assert!(rest.is_over(BATCH_RECORDS, begun));
-        }
     }
 }

@@ -127,6 +127,8 @@ async fn state(scene: &Scene, topic: Topic) -> Result<BTreeMap<String, Value>> {
 
 async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
     let mut fences = BTreeMap::new();
+    // Others are published too, as the list of companies by a repair, and are not what is looked at here.
+    let own: Vec<_> = scene.resources.iter().copied().map(ours).collect();
     for (key, value) in state(scene, Topic::Fences).await? {
         if key.starts_with('~') {
             continue;
@@ -136,7 +138,10 @@ async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
         let fence = number(&value["epoch"]).zip(number(&value["version"])).zip(value["deleted"].as_bool());
         match (named, fence) {
             (Some(name), Some(((epoch, version), deleted))) => {
-                fences.insert(name, Fence { epoch, version, deleted });
+                let name: Name = name;
+                if own.contains(&name.0) {
+                    fences.insert(name, Fence { epoch, version, deleted });
+                }
             }
             _ => return Err(Error(format!("{key} is fenced by {value}"))),
         }

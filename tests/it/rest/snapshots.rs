@@ -127,6 +127,7 @@ fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
         contents: 90,
         disabled: 0,
         unread: 0,
+        absent: 0,
         companies_proved: false,
         current: vec![ListProgress {
             company: Some(CompanyId::new("a").unwrap()),

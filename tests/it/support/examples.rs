@@ -172,6 +172,7 @@ fn certificates() -> Vec<Example> {
     let mut open = Certificate::of_shard("records", run(), "payroll", 2, 1_795_312_800_000_002);
     open.reason = Some("page 7 moved while it was read — “again”".into());
     open.failed_page = Some(7);
+    open.anomalies = vec!["pass 1, page 7: it repeats the page before it".into()];
     let mut list = vec![example(
         proved.into(),
         "certificates",

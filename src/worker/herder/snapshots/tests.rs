@@ -100,6 +100,7 @@ fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
         contents: 0,
         disabled: 0,
         unread: 0,
+        absent: 0,
         companies_proved: false,
         current: Vec::new(),
         started_at: 1_000_000,

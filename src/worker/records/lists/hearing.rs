@@ -219,7 +219,7 @@ impl Lists {
         );
         tracing::error!(connector = &*self.shared.task.connector, shard = self.shard, run = %run, told);
         metrics::snapshot_braked();
-        job.stage = Stage::Braked(missing, since);
+        job.stage = Stage::Braked(since);
         if let Some(active) = self.runs.get_mut(&run) {
             (active.progress.state, active.progress.reason) = (ShardState::Paused, Some(told));
         }
@@ -292,7 +292,8 @@ impl Lists {
         let is_read_again =
             job.list().and_then(List::resource).is_some_and(|one| job.run.known.contains(&one));
         let vanished = if is_read_again { 0 } else { vanished };
-        let ended = Ended { lists: 1, certified, vanished, unread };
+        let absent = u64::from(job.is_absent);
+        let ended = Ended { lists: 1, certified, vanished, unread, absent };
         if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
             metrics::list_ended(collection.list.name(), certificate.method.name());
             if !certificate.certified {

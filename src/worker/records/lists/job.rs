@@ -75,6 +75,8 @@ pub(super) struct Job {
     pub(super) comparing: Option<Comparing>,
     /// Which of its pages are read, where that is not all.
     pub(super) sample: Option<Sample>,
+    /// The provider does not know its path.
+    pub(super) is_absent: bool,
 }
 
 #[derive(Debug)]
@@ -87,8 +89,8 @@ pub(super) enum Stage {
     Compare,
     /// It is being.
     Comparing,
-    /// So many are missing that somebody should look; since then.
-    Braked(Missing, i64),
+    /// So many are missing that somebody should look; since then. They are looked for again afterwards: there may be many such lists.
+    Braked(i64),
     /// They are read by id.
     Missing(Missing),
     /// All that is left is to be committed.
@@ -182,6 +184,7 @@ impl Job {
             cursor: Cursor::default(),
             comparing: None,
             sample: None,
+            is_absent: false,
         }
     }
 
@@ -367,6 +370,7 @@ impl Job {
             let seen = Seen::unreadable(page, size, why, now);
             kept = reading.look(&seen).is_ok().then_some(seen);
         } else if matches!(error.cause, api::Cause::NotFound { .. } | api::Cause::Gone { .. }) {
+            self.is_absent = true;
             reading.end(&format!("not offered: {why}"));
         } else if is_refused {
             // Another pass would be refused as well, and makes the provider answer us less.

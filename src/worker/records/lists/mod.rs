@@ -222,6 +222,8 @@ struct Ended {
     certified: u64,
     vanished: u64,
     unread: u64,
+    /// Lists whose path the provider does not know.
+    absent: u64,
 }
 
 impl Lists {

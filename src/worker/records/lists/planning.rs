@@ -172,14 +172,10 @@ impl Lists {
         }
         let mut is_released = false;
         for job in self.jobs.values_mut().filter(|job| job.run.id == *run) {
-            let stage = std::mem::replace(&mut job.stage, Stage::Ending);
-            job.stage = match stage {
-                Stage::Braked(missing, since) if since < at => {
-                    is_released = true;
-                    Stage::Missing(missing)
-                }
-                stage => stage,
-            };
+            if matches!(job.stage, Stage::Braked(since) if since < at) {
+                is_released = true;
+                job.stage = Stage::Compare;
+            }
         }
         if let Some(active) = self.runs.get_mut(run).filter(|_| is_released) {
             (active.progress.state, active.progress.reason) = (ShardState::Running, None);

@@ -103,11 +103,12 @@ impl Lists {
                 let asked_at = run.requested_at;
                 batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // With its certificate, and not before: it must not be counted twice.
-                let Ended { lists, certified, vanished, unread } = *ended;
+                let Ended { lists, certified, vanished, unread, absent } = *ended;
                 active.progress.ended += lists;
                 active.progress.certified += certified;
                 active.progress.vanished += vanished;
                 active.progress.unread += unread;
+                active.progress.absent += absent;
                 let list = part.job.and_then(|number| self.jobs.get(&number)?.list());
                 active.progress.companies_proved |= list == Some(List::Companies) && certified > 0;
                 if run.kind == RunKind::Verify {

@@ -348,8 +348,10 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     let standing = runs.standing(&id, shards);
     match standing.state {
         State::Ended if gap.state == GapState::Open => {
-            let is_proved = standing.certified == Some(true) && covers(&run);
-            Step::Settle(match (is_proved, only_known.is_empty()) {
+            // Where there is no list, what is known was read again all the same.
+            let is_read = standing.lists_certified.saturating_add(standing.absent) >= standing.lists;
+            let is_read = is_read && covers(&run);
+            Step::Settle(match (is_read, only_known.is_empty() && standing.absent == 0) {
                 (true, true) => GapState::Closed,
                 (true, false) => GapState::RepairedKnown,
                 (false, _) => GapState::RepairedUncertified,
