@@ -113,12 +113,12 @@ def blocks(text):
 def script(text):
     """All that is run, and what nobody runs."""
     place = text.index(BLOCK)
-    first = next((start, lines) for start, lines in blocks(text) if start > place)
-    printed = text[first[0]:].split("```sh\n", 1)[1].split("```", 1)[0]
+    first = next(start for start, _ in blocks(text) if start > place)
+    printed = text[first:].split("```sh\n", 1)[1].split("```", 1)[0]
     lines = [PRELUDE, "set -e", printed, "set +e"]
     unknown = []
     for start, commands in blocks(text):
-        if start == first[0]:
+        if start == first:
             continue
         for command in commands:
             command = re.split(r"\s+#\s", command)[0].strip()
@@ -195,7 +195,6 @@ def main():
             **os.environ,
             "PATH": f"{work}/bin:{os.environ['PATH']}",
             "SIMULATOR": str(simulator),
-            "REST": str(rest),
             "CONNECT_BOOTSTRAP_SERVERS": given.kafka,
             "CONNECT_GROUP_ID": given.name or "tributary",
             "CONNECT_VALUE_CONVERTER_SCHEMA_REGISTRY_URL": given.registry,
