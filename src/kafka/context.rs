@@ -16,7 +16,7 @@ use rdkafka::{
     config::RDKafkaLogLevel as Level,
     consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance},
     error::{KafkaError, RDKafkaErrorCode as Code},
-    producer::{DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer},
+    producer::{DeliveryResult, ProducerContext, PurgeConfig},
 };
 use serde::Deserialize;
 use tracing::{debug, error, info, warn};
@@ -32,18 +32,6 @@ pub(super) trait Handle: Send + Sync {
     /// Gives up every record without a report, if the client has failed for good: librdkafka itself gives up what is
     /// queued, and waits for ever for an answer to what is on the wire.
     fn end_if_fatal(&self) {}
-}
-
-impl<R: Reports + 'static> Handle for ThreadedProducer<Reporting<R>> {
-    fn answer(&self, token: Result<OAuthToken, Error>) {
-        sys::answer(self.client(), token);
-    }
-
-    fn end_if_fatal(&self) {
-        if self.client().fatal_error().is_some() {
-            self.purge(everything());
-        }
-    }
 }
 
 impl Handle for BaseConsumer<Context> {

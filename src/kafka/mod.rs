@@ -25,6 +25,7 @@ mod oauth;
 mod partition;
 mod producer;
 mod promise;
+mod served;
 mod sys;
 mod topics;
 mod transaction;

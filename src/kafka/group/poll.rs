@@ -23,14 +23,16 @@ use crate::{
         consumer::partitions_of,
         context::{Context, Rebalances},
         error::Cause,
+        served::MORE,
         sys,
     },
     lapse,
     retry::{Chain, Retry},
 };
 
-/// The longest one poll waits: how late a stop may be noticed.
-const STEP: Duration = Duration::from_millis(100);
+/// The longest one poll waits: how late a stop may be noticed. A little more than whole milliseconds, for the reason in
+/// [`served`](super::super::served).
+const STEP: Duration = Duration::from_millis(100).saturating_add(MORE);
 /// As long as a renewal is still under way at the end, events are served in steps of this length.
 const LAST_STEP: Duration = Duration::from_millis(10);
 

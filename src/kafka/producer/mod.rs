@@ -29,7 +29,7 @@ use rdkafka::{
     Message,
     error::{KafkaError, RDKafkaErrorCode},
     message::{Header, OwnedHeaders},
-    producer::{BaseRecord, DeliveryResult, Producer as _, ThreadedProducer},
+    producer::{BaseRecord, DeliveryResult, Producer as _},
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -41,6 +41,7 @@ use crate::kafka::{
     client::{Role, Settings, blocking, in_steps},
     context::{Reporting, Reports, everything},
     error::Cause,
+    served::Served,
     sys,
 };
 use crate::{config::Kafka, model::EncodedRecord};
@@ -61,7 +62,7 @@ impl Default for Options {
 /// See the module's head. Share it behind an `Arc`.
 pub struct Producer {
     /// Only `None` once the producer is being dropped.
-    inner: Option<Arc<ThreadedProducer<Reporting<Arc<Outstanding>>>>>,
+    inner: Option<Arc<Served<Arc<Outstanding>>>>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -151,7 +152,7 @@ impl Producer {
         Some(Error::request(action, KafkaError::Global(RDKafkaErrorCode::Fatal)))
     }
 
-    fn inner(&self) -> Result<&Arc<ThreadedProducer<Reporting<Arc<Outstanding>>>>, Error> {
+    fn inner(&self) -> Result<&Arc<Served<Arc<Outstanding>>>, Error> {
         self.inner.as_ref().ok_or_else(|| Error::Stopped { action: "publish".into() })
     }
 }

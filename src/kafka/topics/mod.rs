@@ -16,7 +16,7 @@ use rdkafka::{
     admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
     client::Client,
     error::{KafkaError, RDKafkaErrorCode as Code},
-    producer::{Producer as _, ThreadedProducer},
+    producer::Producer as _,
 };
 
 use crate::kafka::{
@@ -24,6 +24,7 @@ use crate::kafka::{
     client::{Role, SMALLEST_LIMIT, Settings, blocking, in_steps},
     context::{Context, Reporting},
     embedded::Cluster,
+    served::Served,
 };
 use crate::{
     config::{Kafka, worker},
@@ -203,7 +204,7 @@ struct Session {
 #[derive(Clone)]
 struct Clients {
     /// Serves its own queue, so it knows why a broker does not answer.
-    lister: Arc<ThreadedProducer<Reporting<()>>>,
+    lister: Arc<Served<()>>,
     admin: Arc<AdminClient<Context>>,
 }
 

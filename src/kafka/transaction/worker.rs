@@ -10,7 +10,7 @@ use std::{
 
 use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode as Code},
-    producer::{Producer as _, ThreadedProducer},
+    producer::Producer as _,
     util::Timeout,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -24,6 +24,7 @@ use crate::{
         context::Reporting,
         error::Cause,
         producer::base_record,
+        served::Served,
     },
     model::EncodedRecord,
 };
@@ -120,7 +121,7 @@ impl Worker {
 }
 
 struct Shard {
-    producer: Arc<ThreadedProducer<Reporting<Arc<Tally>>>>,
+    producer: Arc<Served<Arc<Tally>>>,
     reports: Arc<Tally>,
     transactional_id: Arc<str>,
     report_limit: Duration,
@@ -131,8 +132,7 @@ impl Shard {
     fn init(settings: &Settings, options: &Options, transactional_id: Arc<str>) -> Result<Self, Error> {
         let reports = Arc::new(Tally::default());
         let tally = Arc::clone(&reports);
-        let producer: Arc<ThreadedProducer<Reporting<Arc<Tally>>>> =
-            settings.create(|context| Reporting::new(context, tally))?;
+        let producer: Arc<Served<Arc<Tally>>> = settings.create(|context| Reporting::new(context, tally))?;
         let shard = Self {
             producer,
             reports,
