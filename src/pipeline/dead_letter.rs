@@ -1,8 +1,8 @@
 //! What cannot be published: the original bytes under Kafka Connect's `__connect.errors.*` headers.
 //!
 //! The body is what was read, byte for byte, so that a mended parser can replay it. Headers say where it came from, what
-//! failed and why; they never quote the data. Text is bounded: a broker refuses oversized headers, and a dead letter
-//! that cannot be written would stop the pipeline.
+//! failed and why; they never quote the data. Text is bounded, and so is the body: a broker refuses what is too large, and a dead
+//! letter that cannot be written would stop the pipeline. A body that was cut says how long it was.
 
 use std::sync::Arc;
 
@@ -17,6 +17,12 @@ use crate::model::EncodedRecord;
 
 /// Longest text in one header, in bytes.
 const TEXT_LIMIT: usize = 4096;
+
+/// Longest body, in bytes: with its key and headers it has to be a record that a producer takes.
+const BODY_LIMIT: usize = crate::kafka::LARGEST_RECORD - (128 << 10);
+
+/// How many bytes a body had that was cut.
+const CUT: &str = "tributary.cut.from";
 
 /// Who writes the dead letters and where to.
 #[derive(Debug, Clone)]
@@ -72,11 +78,15 @@ impl DeadLetters {
         put("__connect.errors.exception.class.name", failure.class);
         put("__connect.errors.exception.message", &failure.message);
         put("__connect.errors.exception.stacktrace", &stack_trace(failure));
+        let whole = original.value.len();
+        if whole > BODY_LIMIT {
+            put(CUT, &whole.to_string());
+        }
         EncodedRecord {
             topic: Arc::clone(&self.topic),
             partition: crate::kafka::partition_of(&original.key, self.partitions),
             key: original.key.clone(),
-            value: Some(original.value.clone()),
+            value: Some(original.value.slice(..whole.min(BODY_LIMIT))),
             headers,
             timestamp_ms: None,
         }
@@ -112,6 +122,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::kafka::LARGEST_RECORD;
 
     fn dead_letters() -> DeadLetters {
         DeadLetters {
@@ -134,6 +145,20 @@ mod tests {
 
     fn headers(record: &EncodedRecord) -> BTreeMap<&str, String> {
         record.headers.iter().map(|(k, v)| (*k, String::from_utf8(v.to_vec()).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_body_that_no_record_can_have_is_cut_and_says_so() {
+        let body = |size| Original { value: vec![b'x'; size].into(), ..Original::default() };
+
+        let whole = dead_letters().record(&body(BODY_LIMIT), None, &failure("large"), &[]);
+        let cut =
+            dead_letters().record(&body(LARGEST_RECORD + 1), None, &failure(&"large".repeat(5_000)), &[]);
+
+        assert_eq!(whole.value.as_ref().map(Bytes::len), Some(BODY_LIMIT));
+        assert_eq!(headers(&whole).get(CUT), None);
+        assert_eq!(headers(&cut)[CUT], (LARGEST_RECORD + 1).to_string());
+        assert!(cut.size() <= LARGEST_RECORD, "{}", cut.size());
     }
 
     #[test]

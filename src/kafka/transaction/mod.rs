@@ -35,7 +35,7 @@ use tokio::{
 
 use worker::{Ended, Purpose, Worker};
 
-use super::{Error, Place};
+use super::{Error, LARGEST_RECORD, Place};
 use crate::{
     config::Kafka,
     metrics,
@@ -56,8 +56,8 @@ pub type Hook = Arc<dyn Fn() + Send + Sync>;
 /// What shard producers may use.
 #[derive(Clone)]
 pub struct Options {
-    /// Bytes of records one producer may queue (default 16 MiB). A larger batch goes through in parts, still as one
-    /// transaction.
+    /// Bytes of records one producer may queue (default 40 MiB, so that the largest record fits). A larger batch goes through in
+    /// parts, still as one transaction.
     pub queue_bytes: usize,
     /// `transaction.timeout.ms` (default 15 s): how long an abandoned batch may hold back readers.
     pub transaction_timeout: Duration,
@@ -77,7 +77,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            queue_bytes: 16 << 20,
+            queue_bytes: LARGEST_RECORD + (8 << 20),
             transaction_timeout: Duration::from_secs(15),
             init_limit: Duration::from_secs(30),
             concurrent_inits: 8,

@@ -10,7 +10,8 @@ use rdkafka::producer::FutureRecord;
 use serde_json::{Value, json};
 use tributary::kafka::Admin;
 use tributary::model::{
-    AccountingEvent, AccountingResource, EncodedRecord, Meta, Origin, Outgoing, Reception, Topic,
+    AccountingEvent, AccountingResource, EncodedRecord, List, Meta, Origin, Outgoing, Reception, RunKind,
+    Topic,
 };
 use tributary::pipeline::{Layout, Preparer};
 use tributary::simulator::catalog::{Kind, Resource};
@@ -95,7 +96,8 @@ async fn events_that_cannot_be_used_are_dead_letters_with_a_reason_and_the_rest_
 async fn a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbours_are_published(
     shared: &'static Shared,
 ) -> Result<()> {
-    let scene = Scene::start(shared.into(), "enrich-large", Options::default(), |_| {}).await?;
+    let options = Options { settings: &[("snapshot.lists", "customers")], ..Options::default() };
+    let scene = Scene::start(shared.into(), "enrich-large", options, |_| {}).await?;
     scene.warm().await?;
     let before = scene.evidence().await?;
 
@@ -122,6 +124,12 @@ async fn a_record_larger_than_its_topic_allows_is_a_dead_letter_and_its_neighbou
     assert_eq!(keys.len(), customers.len(), "{:?}", evidence.letters);
     assert_eq!(evidence.lines[&CUSTOMERS], before.lines[&CUSTOMERS]);
     assert_eq!(evidence.lines[&JOURNALS].len(), before.lines[&JOURNALS].len() + journals.len());
+
+    // Lists show them as well, and none says that all of it is published.
+    scene.ask_for("large", RunKind::Snapshot, &[List::Customers]).await?;
+    let listed = scene.until_over("large").await?;
+    let count = |member: &str| listed.iter().filter_map(|one| one[member].as_u64()).sum::<u64>();
+    assert!(count("ended") > 0 && count("certified") == 0, "{listed:#?}");
     scene.until_taken_over(&[0]).await
 }
 
