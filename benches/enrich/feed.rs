@@ -174,8 +174,10 @@ pub(crate) async fn try_out() {
     let (place, version) = provider::customers(simulator.provider())[1];
     let outgoing = event(simulator.provider(), "one", place, version, Moment::now().micros());
 
-    let Some(Value::AccountingEvent(event)) = outgoing.value else { panic!("{outgoing:?} is no event") };
-    let Asked::Wanted(wanted) = asked(*event) else { panic!("it asks for nothing") };
+    let Some(Value::AccountingEvent(event)) = outgoing.value.as_deref() else {
+        panic!("{outgoing:?} is no event")
+    };
+    let Asked::Wanted(wanted) = asked((**event).clone()) else { panic!("it asks for nothing") };
     assert_eq!(wanted.subject.key().as_str(), key(simulator.provider(), place));
     assert_eq!(wanted.floor.as_ref().map(|floor| floor.as_str()), Some(&*version.to_string()));
     simulator.stop().await;

@@ -1,5 +1,7 @@
 //! What is committed together.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{Event, Parked, Subject};
@@ -72,7 +74,7 @@ pub enum Change {
     /// A record's value, and what guards it from then on.
     Publish {
         /// The value.
-        value: Box<Value>,
+        value: Arc<Value>,
         /// Its stamp.
         stamp: Stamp,
         /// Bytes it had as JSON.

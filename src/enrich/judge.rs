@@ -1,5 +1,7 @@
 //! What a read by id means for the events that asked for it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{Cause, Outcome, Rules, Subject, work::Work};
@@ -18,7 +20,7 @@ const BELOW: u32 = 3;
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// It is newer than what was published; whether the events are settled by it as well.
-    Publish { value: Box<Value>, stamp: Stamp, is_met: bool, size: usize, over: Option<Box<Stamp>> },
+    Publish { value: Arc<Value>, stamp: Stamp, is_met: bool, size: usize, over: Option<Box<Stamp>> },
     /// Nothing is published, and the events are settled.
     Settled(Outcome),
     /// It is to be read again, for this reason.
@@ -112,7 +114,7 @@ fn found(
     let mut stamp = Stamp { epoch, version, rank: Rank::ById, deleted: false };
     match stamp.against(stored) {
         Comparison::First | Comparison::Newer | Comparison::HigherRank => {
-            Verdict::Publish { value: Box::new(value), stamp, is_met, size: json.len(), over: None }
+            Verdict::Publish { value: Arc::new(value), stamp, is_met, size: json.len(), over: None }
         }
         Comparison::Same if is_met => Verdict::Settled(Outcome::Duplicate),
         Comparison::Same => Verdict::Again(Cause::Floor, LATE.to_owned()),
@@ -121,7 +123,7 @@ fn found(
             Some(since) if now.saturating_sub(since) >= rules.epoch_confirm && work.below_reads >= BELOW => {
                 stamp.epoch = Epoch(epoch.0.saturating_add(1));
                 let over = stored.cloned().map(Box::new);
-                Verdict::Publish { value: Box::new(value), stamp, is_met, size: json.len(), over }
+                Verdict::Publish { value: Arc::new(value), stamp, is_met, size: json.len(), over }
             }
             _ => Verdict::Below,
         },

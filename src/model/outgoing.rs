@@ -1,5 +1,7 @@
 //! A record on its way out: what is published, where, and the headers that say where it came from.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{AccountingResource, CompanyId, Ending, Epoch, Error, Key, RecordId, Topic, Traceparent, Value};
@@ -12,7 +14,7 @@ pub struct Outgoing {
     /// What it is about.
     pub key: Key,
     /// `None` is a tombstone.
-    pub value: Option<Value>,
+    pub value: Option<Arc<Value>>,
     /// Where it came from.
     pub meta: Meta,
     /// Milliseconds since 1970; `None` lets the producer stamp it.
@@ -78,12 +80,20 @@ impl Outgoing {
     /// The key cannot be made ([`Value::key`]), a record's version cannot be compared ([`Value::version`]),
     /// or a [`Record`](super::Record) is of a resource whose topic holds another schema.
     pub fn new(value: Value, meta: Meta) -> Result<Self, Error> {
+        Self::shared(Arc::new(value), meta)
+    }
+
+    /// As [`Self::new`], of a value that others hold as well.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn shared(value: Arc<Value>, meta: Meta) -> Result<Self, Error> {
         let topic = value.topic();
         if topic.schema() != Some(value.schema()) {
             return Err(Error::Unplaceable { schema: value.schema(), member: "a resource of this schema" });
         }
         let key = value.key()?;
-        let (version, received_at) = match &value {
+        let (version, received_at) = match &*value {
             // An event is published whatever its version looks like: whoever reads it decides what to make of
             // it.
             Value::AccountingEvent(event) => (value.version().ok().flatten(), Some(event.received_at)),

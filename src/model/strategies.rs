@@ -205,7 +205,7 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
                     unlisted: n[6],
                     unreadable: n[7],
                     requested_by,
-                    anomalies: vanished.clone(),
+                    anomalies: vanished.iter().map(|one| format!("odd: {one}")).collect(),
                     vanished,
                     ..open
                 };

@@ -87,6 +87,8 @@ pub struct Standing {
     pub lists_ended: u64,
     /// Those of them that are proved complete.
     pub lists_certified: u64,
+    /// Requests for pages, and for records that no page shows.
+    pub requests: u64,
     /// Pages that were read.
     pub pages: u64,
     /// Rows on them.
@@ -158,6 +160,7 @@ impl Runs {
             lists,
             lists_ended: sum(|one| one.ended),
             lists_certified,
+            requests: sum(|one| one.requests),
             pages: sum(|one| one.pages),
             rows: sum(|one| one.rows),
             published: sum(|one| one.published),

@@ -163,7 +163,7 @@ fn expectation(place: &Place, outgoing: &Outgoing, ack: Ack) -> serde_json::Valu
         "headers": headers,
         "timestamp": outgoing.timestamp_ms,
         "schema": outgoing.value.as_ref().map(|value| format!("io.tributary.{}", value.schema())),
-        "value": outgoing.value,
+        "value": outgoing.value.as_deref(),
     })
 }
 

@@ -140,7 +140,7 @@ async fn ids_of_an_earlier_run_serve_while_the_registry_is_away() -> Result<()> 
     for (record, outgoing) in found.iter().zip([&away, &back]) {
         let value = record.value.as_deref().unwrap();
         let (_, decoded) = decoder.decode(SchemaKind::Customer, value).await.unwrap();
-        assert_eq!(Some(&decoded), outgoing.value.as_ref());
+        assert_eq!(Some(&decoded), outgoing.value.as_deref());
     }
     assert_eq!(found.len(), 2);
     Ok(())

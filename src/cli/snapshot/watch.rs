@@ -118,6 +118,7 @@ pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
     ];
     if let Some(pace) = pace(run).filter(|_| state == "running") {
         parts.push(format!("{:.0} rows/s", pace.rate));
+        parts.extend(pace.budget.map(|part| format!("{:.0}% of the budget", part * 100.0)));
         parts.extend(pace.left.map(|left| format!("about {} left", duration(left))));
     }
     let mut lines = vec![parts.join("  ")];
@@ -142,6 +143,8 @@ pub(in crate::cli) fn progress(run: &Value) -> Vec<String> {
 struct Pace {
     /// Rows a second.
     rate: f64,
+    /// Of the requests that the connector may make.
+    budget: Option<f64>,
     /// Seconds.
     left: Option<f64>,
 }
@@ -155,6 +158,7 @@ fn pace(run: &Value) -> Option<Pace> {
     let done = part_done(run).filter(|done| *done > 0.0);
     Some(Pace {
         rate: count(&run["rows"]) as f64 / elapsed,
+        budget: run["budget"].as_f64().map(|budget| count(&run["requests"]) as f64 / elapsed / budget),
         left: done.map(|done| elapsed * (1.0 - done) / done),
     })
 }
@@ -203,7 +207,7 @@ mod tests {
     use super::*;
 
     fn run() -> Value {
-        json!({ "id": "r", "state": "running", "rows": 1200, "startedAt": "2026-11-16T00:00:00.000Z",
+        json!({ "id": "r", "state": "running", "rows": 1200, "requests": 600, "budget": 10.0, "startedAt": "2026-11-16T00:00:00.000Z",
             "updatedAt": "2026-11-16T00:02:00.000Z", "collections": { "total": 4, "ended": 1, "certified": 1 },
             "current": [
                 { "company": "a\u{7}", "list": "customers", "pass": 1, "pages": 5, "rows": 500, "of": 1000 },
@@ -214,7 +218,7 @@ mod tests {
     #[test]
     fn progress_is_a_bar_for_the_run_and_one_for_each_list_that_is_read() {
         let expected = [
-            "r: running  [#########---------------]  37%  1 of 4 lists, 1 certified  1200 rows  10 rows/s  about 3 min left",
+            "r: running  [#########---------------]  37%  1 of 4 lists, 1 certified  1200 rows  10 rows/s  50% of the budget  about 3 min left",
             "  customers a\\u{7}                  [############------------]  50%  500 of 1000 rows, pass 1",
             "  payroll                           [------------------------]    ?  7 rows, pass 2",
         ];

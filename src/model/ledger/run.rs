@@ -157,6 +157,10 @@ pub struct Progress {
     pub ended: u64,
     /// Those of them that are proved complete.
     pub certified: u64,
+    /// Requests for pages, and for records that no page shows, also those that failed; a page that several shards share is asked
+    /// for once. Records that are read because their rows are thin are not among them: they are read as those of events are.
+    #[serde(default)]
+    pub requests: u64,
     /// Pages that were read.
     pub pages: u64,
     /// Rows on them that are this shard's.
@@ -258,6 +262,7 @@ impl Progress {
             lists: 0,
             ended: 0,
             certified: 0,
+            requests: 0,
             pages: 0,
             rows: 0,
             published: 0,

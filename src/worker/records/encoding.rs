@@ -1,5 +1,7 @@
 //! What a batch is in Kafka: its records, what the fence has once they are committed, and what is told of it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
@@ -127,7 +129,7 @@ impl Shared {
         for change in &entry.changes {
             let (outgoing, stamp) = match change {
                 Change::Publish { value, stamp, .. } => {
-                    let outgoing = Outgoing::new((**value).clone(), meta(entry, stamp.epoch));
+                    let outgoing = Outgoing::shared(Arc::clone(value), meta(entry, stamp.epoch));
                     let refused = |error: crate::model::Error| {
                         Failure::new(Stage::Convert, "model::Error::Unplaceable", &error)
                     };

@@ -1,7 +1,7 @@
 //! Runs and certificates over HTTP, from the topics of a real Kafka: what is asked for, what is refused and why, and how
 //! what shards write is told. Shards are played by the tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use tributary::config;
 use tributary::kafka::{Admin, Producer};
 use tributary::metrics::live::Page;
 use tributary::model::{
-    Certificate, CompanyId, List, ListProgress, Meta, Method, Order, Origin, Outgoing, Progress, Run, RunId,
-    ShardState, Topic,
+    Certificate, CompanyId, List, Meta, Method, Order, Origin, Outgoing, Progress, Run, RunId, ShardState,
+    Topic,
 };
 use tributary::pipeline::{Publisher, open_state};
 use tributary::worker::ledger::Ledgers;
@@ -107,40 +107,15 @@ fn id(text: &str) -> RunId {
 }
 
 fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
-    Progress {
-        connector: "records".to_owned(),
-        run: id(run),
-        shard,
-        requested_at: 0,
-        state,
-        reason: None,
-        filter: None,
-        lists: 2,
-        ended: if state.is_over() { 2 } else { 1 },
-        certified: if state.is_over() { 2 } else { 1 },
-        pages: 3,
-        rows: 100,
-        published: 10,
-        vanished: 1,
-        differences: BTreeMap::from([("missing".to_owned(), 2)]),
-        repaired: BTreeMap::new(),
-        contents: 90,
-        disabled: 0,
-        unread: 0,
-        absent: 0,
-        companies_proved: false,
-        current: vec![ListProgress {
-            company: Some(CompanyId::new("a").unwrap()),
-            list: List::Customers,
-            pass: 1,
-            pages: 1,
-            rows: 50,
-            of: Some(80),
-        }],
-        started_at: 1_000_000 + i64::from(shard),
-        updated_at: 2_000_000,
-        ended_at: state.is_over().then_some(3_000_000),
-    }
+    let ended = if state.is_over() { 2 } else { 1 };
+    serde_json::from_value(json!({
+        "connector": "records", "run": run, "shard": shard, "state": state, "lists": 2, "ended": ended, "certified": ended,
+        "requests": 4, "pages": 3, "rows": 100, "published": 10, "vanished": 1, "differences": { "missing": 2 },
+        "contents": 90,
+        "current": [{ "company": "a", "list": "customers", "pass": 1, "pages": 1, "rows": 50, "of": 80 }],
+        "startedAt": 1_000_000 + shard, "updatedAt": 2_000_000, "endedAt": state.is_over().then_some(3_000_000),
+    }))
+    .unwrap()
 }
 
 async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Shared) -> Outcome {
@@ -160,8 +135,8 @@ async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Share
         "id": "nightly:1", "kind": "verify", "lists": ["customers"], "companies": ["a", "b"], "incremental": false,
         "sample": null, "repair": false, "requestedBy": "rest", "requestedAt": requested_at, "state": "waiting",
         "shards": { "total": PARTITIONS, "ended": 0 }, "collections": { "total": 0, "ended": 0, "certified": 0 },
-        "pages": 0, "rows": 0, "published": 0, "vanished": 0, "differences": {}, "repaired": {}, "contents": 0, "disabled": 0,
-        "unread": 0, "certified": null, "current": [],
+        "requests": 0, "budget": 10.0, "pages": 0, "rows": 0, "published": 0, "vanished": 0, "differences": {}, "repaired": {},
+        "contents": 0, "disabled": 0, "unread": 0, "certified": null, "current": [],
     });
     assert_eq!(first.body, expected);
     assert_eq!((again.status, &again.body), (202, &first.body));

@@ -137,6 +137,13 @@ impl RecordSource {
         let source = read(&mut reader, name);
         reader.finish_whole(source)
     }
+
+    /// Whether what a list shows has a topic here.
+    #[must_use]
+    pub fn publishes(&self, list: List) -> bool {
+        self.snapshot.lists.contains(&list)
+            || list.resource().is_some_and(|resource| self.enrich_resources.contains(&resource))
+    }
 }
 
 fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {

@@ -182,7 +182,7 @@ impl Herder {
         let subject = self.run_subject(name, budget).await?;
         let told = within(budget, READING, subject.by.read(subject.prefix(), name)).await?;
         let id = subject.known(&told, id)?;
-        view::detailed(&told, &id).ok_or(Error::Internal { doing: "show the run" })
+        subject.shown(&told, &id)
     }
 
     /// Says what shall become of a run.
@@ -229,6 +229,11 @@ impl Herder {
 }
 
 impl Subject<'_> {
+    fn shown(&self, told: &Told, id: &RunId) -> Result<RunInfo, Error> {
+        let shown = view::detailed(told, id, self.source.budget_per_second);
+        shown.ok_or(Error::Internal { doing: "show the run" })
+    }
+
     fn prefix(&self) -> &TopicPrefix {
         &self.source.common.topic_prefix
     }
@@ -244,7 +249,7 @@ impl Subject<'_> {
         let told = self.newest().await?;
         if let Some(known) = told.runs.runs.get(&run.id) {
             return if known.asks_the_same(&run) {
-                view::detailed(&told, &run.id).ok_or(Error::Internal { doing: "show the run" })
+                self.shown(&told, &run.id)
             } else {
                 Err(Error::Conflict(request::difference(known, &run)))
             };
@@ -270,7 +275,7 @@ impl Subject<'_> {
             Some(stands) if !stands.asks_the_same(&run) => {
                 Err(Error::Conflict(request::difference(stands, &run)))
             }
-            _ => view::detailed(&told, &run.id).ok_or(Error::Internal { doing: "show the run" }),
+            _ => self.shown(&told, &run.id),
         }
     }
 
@@ -303,7 +308,7 @@ impl Subject<'_> {
             self.by.write(self.prefix(), &Order::key(self.name, &id), &value).await?;
         }
         let told = self.by.read(self.prefix(), self.name).await?;
-        view::detailed(&told, &id).ok_or(Error::Internal { doing: "show the run" })
+        self.shown(&told, &id)
     }
 
     /// Runs as they stand now. There must be a topic to write to.

@@ -80,33 +80,12 @@ fn request(id: &str) -> RunRequest {
 }
 
 fn progress(run: &str, shard: i32, state: ShardState) -> Progress {
-    Progress {
-        connector: "records".to_owned(),
-        run: RunId::new(run).unwrap(),
-        shard,
-        requested_at: 0,
-        state,
-        reason: None,
-        filter: None,
-        lists: 2,
-        ended: 2,
-        certified: 2,
-        pages: 3,
-        rows: 4,
-        published: 5,
-        vanished: 6,
-        differences: BTreeMap::new(),
-        repaired: BTreeMap::new(),
-        contents: 0,
-        disabled: 0,
-        unread: 0,
-        absent: 0,
-        companies_proved: false,
-        current: Vec::new(),
-        started_at: 1_000_000,
-        updated_at: 2_000_000,
-        ended_at: state.is_over().then_some(2_000_000),
-    }
+    serde_json::from_value(json!({
+        "connector": "records", "run": run, "shard": shard, "state": state, "lists": 2, "ended": 2, "certified": 2,
+        "requests": 7, "pages": 3, "rows": 4, "published": 5, "vanished": 6, "startedAt": 1_000_000, "updatedAt": 2_000_000,
+        "endedAt": state.is_over().then_some(2_000_000),
+    }))
+    .unwrap()
 }
 
 fn told(result: Result<RunInfo, Error>) -> (u16, String) {
@@ -259,19 +238,19 @@ fn a_run_is_told_with_sums_and_times_as_text() {
     told.runs.progress.insert((ended.run.clone(), 0), ended);
 
     let all = serde_json::to_value(view::runs(&told)).unwrap();
-    let one = serde_json::to_value(view::detailed(&told, &RunId::new("new").unwrap())).unwrap();
+    let one = serde_json::to_value(view::detailed(&told, &RunId::new("new").unwrap(), 12.5)).unwrap();
 
     let expected = json!({
         "id": "new", "kind": "snapshot", "lists": ["companies", "customers", "accounts"], "companies": null,
         "incremental": false, "sample": null, "repair": false, "requestedBy": "rest", "requestedAt": "1970-01-01T00:00:02.000Z", "state": "ended",
         "startedAt": "1970-01-01T00:00:01.000Z", "updatedAt": "1970-01-01T00:00:02.000Z",
         "endedAt": "1970-01-01T00:00:02.000Z", "shards": {"total": 1, "ended": 1},
-        "collections": {"total": 2, "ended": 2, "certified": 2}, "pages": 3, "rows": 4, "published": 5, "vanished": 6,
+        "collections": {"total": 2, "ended": 2, "certified": 2}, "requests": 7, "pages": 3, "rows": 4, "published": 5, "vanished": 6,
         "differences": {}, "repaired": {}, "contents": 0, "disabled": 0, "unread": 0, "certified": true,
     });
     assert_eq!(all["snapshots"][0], expected);
     assert_eq!(all["snapshots"][1]["id"], "old");
-    assert_eq!((&one["current"], &one["pages"]), (&json!([]), &json!(3)));
+    assert_eq!((&one["current"], &one["pages"], &one["budget"]), (&json!([]), &json!(3), &json!(12.5)));
 }
 
 #[test]

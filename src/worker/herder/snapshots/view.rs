@@ -12,14 +12,14 @@ use crate::{
 };
 
 /// `GET /connectors/{name}/snapshots`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunsInfo {
     /// Newest first.
     pub snapshots: Vec<RunInfo>,
 }
 
 /// A run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunInfo {
     /// Which.
@@ -58,6 +58,11 @@ pub struct RunInfo {
     pub shards: Shards,
     /// Lists.
     pub collections: Collections,
+    /// Requests for pages, and for records that no page shows.
+    pub requests: u64,
+    /// Requests a second that the connector may make, for this and all else; only where one run is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<f64>,
     /// Pages that were read.
     pub pages: u64,
     /// Rows on them.
@@ -116,17 +121,18 @@ pub struct CertificatesInfo {
 pub(super) fn runs(told: &Told) -> RunsInfo {
     let mut all: Vec<&Run> = told.runs.runs.values().collect();
     all.sort_by(|one, other| (other.requested_at, &other.id).cmp(&(one.requested_at, &one.id)));
-    let each = all.into_iter().map(|run| info(run, told.runs.standing(&run.id, told.shards), false));
+    let each = all.into_iter().map(|run| info(run, told.runs.standing(&run.id, told.shards), None));
     RunsInfo { snapshots: each.collect() }
 }
 
-/// One run, with the lists that are being read.
-pub(super) fn detailed(told: &Told, id: &RunId) -> Option<RunInfo> {
+/// One run, with the lists that are being read, of a connector that may make so many requests a second.
+pub(super) fn detailed(told: &Told, id: &RunId, budget: f64) -> Option<RunInfo> {
     let run = told.runs.runs.get(id)?;
-    Some(info(run, told.runs.standing(id, told.shards), true))
+    Some(info(run, told.runs.standing(id, told.shards), Some(budget)))
 }
 
-fn info(run: &Run, standing: Standing, with_current: bool) -> RunInfo {
+/// With `budget` in detail.
+fn info(run: &Run, standing: Standing, budget: Option<f64>) -> RunInfo {
     let Run { id, kind, lists, companies, incremental, sample, repair, requested_by, requested_at, .. } =
         run.clone();
     RunInfo {
@@ -150,6 +156,8 @@ fn info(run: &Run, standing: Standing, with_current: bool) -> RunInfo {
             ended: standing.lists_ended,
             certified: standing.lists_certified,
         },
+        requests: standing.requests,
+        budget,
         pages: standing.pages,
         rows: standing.rows,
         published: standing.published,
@@ -160,7 +168,7 @@ fn info(run: &Run, standing: Standing, with_current: bool) -> RunInfo {
         disabled: standing.disabled,
         unread: standing.unread,
         certified: standing.certified,
-        current: with_current.then_some(standing.current),
+        current: budget.map(|_| standing.current),
     }
 }
 

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures::{FutureExt, future::BoxFuture};
 
 use super::{
-    super::state, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LOOK, Lists, MISSING_AT_ONCE, MOST_ASKED,
-    MOST_HELD, MOST_JOBS, MOST_WAITING, Missing, PASSES, Part, Probe, READ_LIMIT, Shared, Stage, What,
-    Written, comparing::Comparing, job::Job, pages, probe, sample::Sample,
+    super::state, Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, LOOK, Lists, MISSING_AT_ONCE,
+    MOST_ASKED, MOST_HELD, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part, Probe, READ_LIMIT,
+    Shared, Stage, What, Written, comparing::Comparing, job::Job, pages, probe, sample::Sample,
 };
 use crate::{
     api::{self, Ask},
@@ -97,7 +97,8 @@ impl Lists {
                 && !matches!(job.stage, Stage::Braked(..))
         };
         let mut active = self.jobs.values().filter(|job| is_active(job)).count();
-        while active < MOST_JOBS && self.jobs.len() < MOST_HELD {
+        let most = (MOST_LISTS / self.shared.shards.len().max(1)).clamp(LEAST_JOBS, MOST_JOBS);
+        while active < most && self.jobs.len() < MOST_HELD {
             active += 1;
             let next = self
                 .runs
@@ -240,12 +241,12 @@ fn ask_page(
     async move {
         let read = shared.pages.read(&asked).await;
         let read = match read {
-            Ok(fetched) if probes => {
+            Ok((page, is_asked)) if probes => {
                 let (list, company) = (asked.list, asked.company.as_ref());
-                let thin = probe::is_thin(&shared.accounting, list, company, &fetched.rows).await;
-                Ok((fetched, thin))
+                let thin = probe::is_thin(&shared.accounting, list, company, &page.rows).await;
+                Ok(Came { page, thin, is_asked })
             }
-            Ok(fetched) => Ok((fetched, None)),
+            Ok((page, is_asked)) => Ok(Came { page, thin: None, is_asked }),
             Err(error) => {
                 let is_alone = may_be_alone(&error) && shared.pages.answers(&asked).await;
                 Err(Failed { error, is_alone })

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::{
     super::state::{self, Collection},
-    BRAKE_COUNT, BRAKE_SHARE, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe, Stage, What,
-    Written,
+    BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe, Stage,
+    What, Written,
     job::{self, answer},
     pages::Fetched,
     rows,
@@ -55,12 +55,14 @@ impl Lists {
     /// It needs a person, or the store failed.
     pub(in crate::worker::records) fn got(&mut self, got: Got, now: i64) -> Result<(), Failure> {
         match got {
-            Got::Page(number, _, Ok((fetched, probed))) => {
+            Got::Page(number, _, Ok(Came { page, thin, is_asked })) => {
                 self.holds = 0;
-                self.page(number, fetched, probed, now);
+                self.count_requests(number, u64::from(is_asked));
+                self.page(number, page, thin, now);
                 Ok(())
             }
             Got::Page(number, page, Err(failed)) => {
+                self.count_requests(number, 1);
                 self.failed(number, page, &failed, now);
                 Ok(())
             }
@@ -70,6 +72,7 @@ impl Lists {
                 Ok(())
             }
             Got::Record(number, subject, tries, read) => {
+                self.count_requests(number, 1);
                 self.record(number, subject, tries, read, now);
                 Ok(())
             }
@@ -85,6 +88,14 @@ impl Lists {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// What the run of a list has asked the provider for; it is written with the next part of it.
+    fn count_requests(&mut self, number: u64, count: u64) {
+        let run = self.jobs.get(&number).map(|job| &job.run.id);
+        if let Some(active) = run.and_then(|run| self.runs.get_mut(run)) {
+            active.progress.requests += count;
         }
     }
 
@@ -138,7 +149,7 @@ impl Lists {
                     job.marks += 1;
                     job.unwritten += 1;
                     let mark = (collection.page(self.shard, job.marks), seen.to_json());
-                    let fetched = Arc::new(Fetched { rows: Vec::new(), seen });
+                    let fetched = Arc::new(Fetched::without_rows(seen));
                     let what = Written::Page { fetched, mark, shown: HashSet::new() };
                     let run = job.run.id.clone();
                     self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });

@@ -468,7 +468,7 @@ mod tests {
             answered: sent + 1,
             ..Seen::unreadable(asked.number, asked.size, "", sent)
         };
-        Fetched { rows: Vec::new(), seen }
+        Fetched::without_rows(seen)
     }
 
     #[test]

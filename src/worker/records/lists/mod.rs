@@ -61,7 +61,10 @@ use crate::{
     snapshot::{Reading, Seen},
 };
 
-/// Lists of a shard that are read at the same time.
+/// Lists of a task that are read at the same time, over all its shards: what proves one is held until its end. Each shard may have
+/// [`LEAST_JOBS`], since a list of each run may wait for another API, and none more than [`MOST_JOBS`].
+const MOST_LISTS: usize = 128;
+const LEAST_JOBS: usize = MOST_RUNS + 1;
 const MOST_JOBS: usize = 16;
 /// Lists that may be held, with those that wait for a person or whose run is paused.
 const MOST_HELD: usize = 1_000;
@@ -105,13 +108,22 @@ pub(super) type Orders = Arc<Vec<Ordered>>;
 
 /// Something that was asked for has come.
 pub(super) enum Got {
-    Page(u64, u32, Result<(Arc<Fetched>, Option<bool>), Failed>),
+    Page(u64, u32, Result<Came, Failed>),
     Known(u64, Option<Box<Reading>>, Result<Found, fence::Error>),
     Record(u64, Subject, u32, Result<Bytes, Failed>),
     /// What the topic of a list holds, for who compares.
     Topic(RunId, List, topic::Read),
     /// How many records of a list are known.
     Counted(u64, Result<u64, fence::Error>),
+}
+
+/// A page that was asked for.
+pub(super) struct Came {
+    page: Arc<Fetched>,
+    /// Whether its rows show less than their records, where that was looked at.
+    thin: Option<bool>,
+    /// Whether the provider was asked for it; another shard may have had it.
+    is_asked: bool,
 }
 
 /// Records that are known.

@@ -3,6 +3,10 @@
 //! A list that spans companies is read by every shard of a task, and each keeps its own rows. So that the provider is not asked once
 //! for each of them, the last pages are remembered: a shard gets one that was asked for after the moment it names, which is what its
 //! proof needs, or it is asked for anew. Shards that began together go on together; one that is behind reads for itself.
+//!
+//! A page of one company's list takes [`Room`] until it is committed, and keeps its slot while there is none. So what a task holds of
+//! pages is bounded however many shards and lists it has: the room, and one page for each slot. Those that are remembered are few, and
+//! held by several at once.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::{
     api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash},
@@ -23,6 +27,8 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(60);
 /// Pages of a list that are remembered: neighbours are at most one apart.
 const REMEMBERED: usize = 3;
+/// What a task may hold of pages, in KiB of their JSON; parsed and encoded they are some times as much.
+const ROOM: u32 = 32 << 10;
 /// The state of accounts that are no records: they have no id.
 const TEMPLATE: &str = "Template";
 
@@ -45,12 +51,44 @@ pub(super) struct Asked {
 pub(in crate::worker::records) struct Fetched {
     pub(super) rows: Vec<Fresh>,
     pub(super) seen: Seen,
+    /// Given back with the page.
+    pub(super) room: Option<Taken>,
+}
+
+impl Fetched {
+    /// A page without rows, or one that could not be read.
+    pub(super) fn without_rows(seen: Seen) -> Self {
+        Self { rows: Vec::new(), seen, room: None }
+    }
+}
+
+/// What one task may hold of pages, in KiB of their JSON.
+#[derive(Debug)]
+struct Room {
+    size: u32,
+    free: Arc<Semaphore>,
+}
+
+/// Part of a [`Room`].
+pub(super) type Taken = OwnedSemaphorePermit;
+
+impl Room {
+    fn new(size: u32) -> Self {
+        Self { size, free: Arc::new(Semaphore::new(size as usize)) }
+    }
+
+    /// Waits until there is as much; what is larger than all of it takes all of it.
+    async fn take(&self, bytes: usize) -> Option<Taken> {
+        let wanted = u32::try_from(bytes / 1024).unwrap_or(u32::MAX).clamp(1, self.size);
+        // Nobody closes it.
+        Arc::clone(&self.free).acquire_many_owned(wanted).await.ok()
+    }
 }
 
 /// A row that is a record.
 #[derive(Debug, Clone)]
 pub(in crate::worker::records) struct Fresh {
-    pub(super) value: Value,
+    pub(super) value: Arc<Value>,
     pub(super) key: Key,
     pub(super) raw: Bytes,
 }
@@ -63,6 +101,7 @@ pub(in crate::worker::records) struct Pages {
     remembered: HashMap<List, Mutex<Remembered>>,
     /// Pages that may be asked for at once.
     slots: Arc<Semaphore>,
+    room: Room,
 }
 
 type Remembered = VecDeque<(Asked, Arc<Fetched>)>;
@@ -76,13 +115,16 @@ impl Pages {
     ) -> Self {
         let spanning = List::ALL.into_iter().filter(|list| list.spans_companies());
         let remembered = spanning.map(|list| (list, Mutex::default())).collect();
-        Self { accounting, payroll, order_by, remembered, slots }
+        Self { accounting, payroll, order_by, remembered, slots, room: Room::new(ROOM) }
     }
 
-    /// Reads a page, or gives one that was read.
-    pub(super) async fn read(&self, asked: &Asked) -> Result<Arc<Fetched>, api::Error> {
+    /// Reads a page, or gives one that was read; whether the provider was asked.
+    pub(super) async fn read(&self, asked: &Asked) -> Result<(Arc<Fetched>, bool), api::Error> {
         let Some(remembered) = self.remembered.get(&asked.list) else {
-            return self.fetch(asked).await.map(|page| Arc::new(fit(page, asked.sent_after)));
+            let (mut page, slot) = self.fetch(asked).await?;
+            page.room = self.room.take(page.rows.iter().map(|row| row.raw.len()).sum()).await;
+            drop(slot);
+            return Ok((Arc::new(fit(page, asked.sent_after)), true));
         };
         // Held meanwhile: whoever waits for the same page gets this one.
         let mut remembered = remembered.lock().await;
@@ -94,20 +136,20 @@ impl Pages {
             .find(|(known, page)| is_same(known) && page.seen.sent >= asked.sent_after)
             .map(|(_, page)| Arc::clone(page));
         if let Some(page) = known {
-            return Ok(page);
+            return Ok((page, false));
         }
-        let page = self.fetch(asked).await?;
+        let (page, _) = self.fetch(asked).await?;
         let is_early = page.seen.sent < asked.sent_after;
         let page = Arc::new(fit(page, asked.sent_after));
         if is_early {
-            return Ok(page);
+            return Ok((page, true));
         }
         remembered.retain(|(known, _)| !is_same(known));
         if remembered.len() == REMEMBERED {
             remembered.pop_front();
         }
         remembered.push_back((asked.clone(), Arc::clone(&page)));
-        Ok(page)
+        Ok((page, true))
     }
 
     /// Whether the provider answers, if not to this: the shortest page of the same list, or of another, can be read.
@@ -125,12 +167,13 @@ impl Pages {
         asked.list != List::Payroll && is_answer(self.fetch(&companies).await.map(drop))
     }
 
-    async fn fetch(&self, asked: &Asked) -> Result<Fetched, api::Error> {
+    /// Reads a page; with the slot that it was read in.
+    async fn fetch(&self, asked: &Asked) -> Result<(Fetched, Option<SemaphorePermit<'_>>), api::Error> {
         // Nobody closes it.
-        let _slot = self.slots.acquire().await;
+        let slot = self.slots.acquire().await.ok();
         let page = PageAsk { number: asked.number, size: asked.size };
         let ask = Ask::within(asked.lane, LIMIT);
-        match (asked.list, &asked.company) {
+        let page = match (asked.list, &asked.company) {
             (List::Customers, Some(company)) => {
                 self.accounting.customers(company, page, &ask).await.map(fetched)
             }
@@ -140,10 +183,8 @@ impl Pages {
             (List::Payroll, _) => {
                 let Some(payroll) = &self.payroll else {
                     // The list is not read without its grant: see where runs are planned.
-                    return Ok(Fetched {
-                        rows: Vec::new(),
-                        seen: Seen::unreadable(page.number, page.size, "no grant", 0),
-                    });
+                    let seen = Seen::unreadable(page.number, page.size, "no grant", 0);
+                    return Ok((Fetched::without_rows(seen), slot));
                 };
                 let (filter, order_by) = (asked.filter.as_deref(), Some(self.order_by.as_str()));
                 payroll.companies(PayrollAsk { page, filter, order_by }, &ask).await.map(fetched)
@@ -151,7 +192,8 @@ impl Pages {
             (List::Companies | List::Customers | List::Accounts, _) => {
                 self.accounting.companies(page, &ask).await.map(fetched)
             }
-        }
+        }?;
+        Ok((page, slot))
     }
 }
 
@@ -198,7 +240,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
                     codes.extend(company.company_code);
                 }
                 kept.push(Row { id: row_hash(&id), version, changed_at });
-                fresh.push(Fresh { value, key, raw });
+                fresh.push(Fresh { value: Arc::new(value), key, raw });
             }
             // Nothing to publish, and a row of the list all the same.
             _ if is_template(&value) => {
@@ -218,7 +260,7 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
         last: last.to_string(),
         ascending: codes.windows(2).all(|pair| pair[0] < pair[1]),
     });
-    Fetched { rows: fresh, seen }
+    Fetched { rows: fresh, seen, room: None }
 }
 
 fn is_template(value: &Value) -> bool {
@@ -239,4 +281,33 @@ fn changed_at(value: &Value) -> Option<i64> {
 fn micros(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_page_waits_until_there_is_room_for_it() {
+        let room = Room::new(10);
+        let first = room.take(8 << 10).now_or_never().flatten();
+        let small = room.take(100).now_or_never().flatten();
+
+        assert!(first.is_some() && small.is_some(), "there was room");
+        assert!(room.take(2 << 10).now_or_never().is_none(), "there was none for it");
+
+        drop(first);
+        assert!(room.take(2 << 10).now_or_never().flatten().is_some(), "there is room again");
+    }
+
+    #[test]
+    fn a_page_larger_than_the_room_is_read_alone() {
+        let room = Room::new(10);
+        let large = room.take(1 << 30).now_or_never().flatten();
+
+        assert!(large.is_some(), "nobody held any of it");
+        assert!(room.take(1).now_or_never().is_none(), "another was let in beside it");
+    }
 }

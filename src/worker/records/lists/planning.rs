@@ -65,7 +65,9 @@ impl Lists {
         progress.filter.clone_from(&filter);
         // Lists are counted as they are planned, anew after a crash.
         progress.lists = progress.ended;
-        let lists: Vec<List> = run.lists.iter().copied().filter(|list| self.is_published(*list)).collect();
+        // One that is not configured any more has no topic.
+        let source = &self.shared.source;
+        let lists: Vec<List> = run.lists.iter().copied().filter(|list| source.publishes(*list)).collect();
         let is_of_all = Plan::is_of_all(run, self.shared.source.snapshot.companies.is_some());
         let active = Active {
             run: Arc::clone(run),
@@ -80,13 +82,6 @@ impl Lists {
         self.runs.insert(run.id.clone(), active);
         self.ready.push_back(Part::standing(&run.id));
         self.plan_at_once(run, &lists, now);
-    }
-
-    /// One that is not configured any more has no topic.
-    fn is_published(&self, list: List) -> bool {
-        let source = &self.shared.source;
-        source.snapshot.lists.contains(&list)
-            || list.resource().is_some_and(|resource| source.enrich_resources.contains(&resource))
     }
 
     /// Plans what needs no company, and companies that an owner before has seen in the run's own list of them.

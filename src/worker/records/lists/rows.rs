@@ -222,7 +222,7 @@ impl Tally {
 
 /// What an entry of a row writes.
 pub(super) fn entry_of_row(context: Context<'_>, row: &Fresh, stamp: Stamp) -> Entry {
-    let (value, size) = (Box::new(row.value.clone()), row.raw.len());
+    let (value, size) = (Arc::clone(&row.value), row.raw.len());
     let change = Change::Publish { value, stamp, size, over: None };
     let event = Arc::new(source(context, row));
     Entry::new(subject(context.list, &row.value), event, vec![change], Vec::new())
@@ -244,7 +244,7 @@ pub(super) fn entry_of_record(run: &Run, subject: &Subject, json: &Bytes) -> Opt
         received_at: run.requested_at,
         origin: origin(run),
     });
-    let change = Change::Publish { value: Box::new(value), stamp, size: json.len(), over: None };
+    let change = Change::Publish { value: Arc::new(value), stamp, size: json.len(), over: None };
     Some(Entry::new(Some(subject.clone()), event, vec![change], Vec::new()))
 }
 
@@ -284,6 +284,8 @@ fn subject(list: List, value: &Value) -> Option<Subject> {
 }
 
 fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
+    // It may wait for long, and must not keep the whole page meanwhile.
+    let alone = Fresh { raw: Bytes::copy_from_slice(&row.raw), ..row.clone() };
     Some(Parked {
         subject: subject(context.list, &row.value)?,
         floor: sequence(&stamp.version),
@@ -293,7 +295,7 @@ fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
         due: context.now,
         gone_since: None,
         below_since: None,
-        event: Arc::new(source(context, row)),
+        event: Arc::new(source(context, &alone)),
     })
 }
 
@@ -332,7 +334,7 @@ mod tests {
         let raw = format!(r#"{{"correlationId":"{id}","sequenceVersion":{version}}}"#);
         let company = CompanyId::new("c").unwrap();
         let value: Value = Customer::from_json(raw.as_bytes(), &company).unwrap().into();
-        Fresh { key: value.key().unwrap(), value, raw: raw.into() }
+        Fresh { key: value.key().unwrap(), value: Arc::new(value), raw: raw.into() }
     }
 
     fn stamp(version: &str, rank: Rank, deleted: bool) -> Stamp {

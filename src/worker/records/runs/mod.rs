@@ -372,8 +372,8 @@ fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<A
     let (mut lists, mut known) = (BTreeSet::new(), BTreeSet::new());
     for resource in resources {
         let list = List::of(resource);
-        let is_published = source.enrich_resources.contains(&resource)
-            || list.is_some_and(|list| source.snapshot.lists.contains(&list));
+        let is_published =
+            source.enrich_resources.contains(&resource) || list.is_some_and(|list| source.publishes(list));
         if !is_published {
             continue;
         }
@@ -383,9 +383,10 @@ fn reach(gap: &Gap, source: &RecordSource) -> Option<(BTreeSet<List>, BTreeSet<A
             known.insert(resource);
         }
     }
-    let is_published = source.snapshot.lists.contains(&List::Companies)
-        || source.enrich_resources.contains(&AccountingResource::Companies);
-    if gap.company.is_none() && is_published && lists.iter().any(|list| !list.spans_companies()) {
+    if gap.company.is_none()
+        && source.publishes(List::Companies)
+        && lists.iter().any(|list| !list.spans_companies())
+    {
         // Lists of all companies prove something only where it is proved which there are.
         lists.insert(List::Companies);
     }

@@ -1,5 +1,7 @@
 //! What a comparison comes to, and what is published to mend it.
 
+use std::sync::Arc;
+
 use super::{
     super::{
         job::Answer,
@@ -204,12 +206,12 @@ impl Suspect {
 }
 
 /// What an entry publishes, in the epoch that stands.
-fn published(entry: &mut Entry, before: Option<&Stamp>) -> Option<(Value, Stamp)> {
+fn published(entry: &mut Entry, before: Option<&Stamp>) -> Option<(Arc<Value>, Stamp)> {
     entry.changes.iter_mut().find_map(|change| match change {
         Change::Publish { value, stamp, .. } => {
             stamp.epoch = before.map_or(Epoch::default(), |before| before.epoch);
             debug_assert_eq!(stamp.rank, Rank::ById);
-            Some(((**value).clone(), stamp.clone()))
+            Some((Arc::clone(value), stamp.clone()))
         }
         _ => None,
     })
