@@ -2,13 +2,16 @@
 
 use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::clock::ticks;
+use tributary::simulator::world::Place;
 
 use super::checker::check;
-use super::scene::{CONFIRM, Options, Scene};
+use super::evidence::{lines, parked};
+use super::scene::{CONFIRM, Options, RECORDS, Scene};
 use crate::support::{Result, Shared};
 
 crate::tests! {
     real a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that_was_told_before_brings_it_back within 240;
+    real more_deletes_than_a_day_has_wait_for_a_person_and_are_told within 240;
 }
 
 async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that_was_told_before_brings_it_back(
@@ -43,5 +46,49 @@ async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that
     println!("enrich, deleting: {} tombstones; {repeated} events came once more", gone.len());
     assert_eq!(later.lines, after.lines, "something was published again");
     assert_eq!(later.events.len(), 2 * repeated);
+    Ok(())
+}
+
+async fn more_deletes_than_a_day_has_wait_for_a_person_and_are_told(shared: &'static Shared) -> Result<()> {
+    const BRAKED: &[(&str, &str)] = &[("tombstones.brake.count", "1"), ("tombstones.brake.percent", "0")];
+    let resources = &[Resource::Journals, Resource::Customers];
+    let options = Options { resources, settings: BRAKED, ..Options::default() };
+    let scene =
+        Scene::start(shared.into(), "enrich-brake", options, |settings| settings.world.others = 5).await?;
+    let living = scene.living();
+    scene.update(&living);
+    scene.quiesce().await?;
+
+    // All of one company, which are of one shard: one of them may go.
+    let is_one = |place: &Place| (place.resource, place.company) == (Resource::Journals, Some(0));
+    let (gone, others): (Vec<Place>, Vec<Place>) = living.iter().partition(|place| is_one(place));
+    for place in &gone {
+        scene.act(*place, Kind::Deleted);
+    }
+    scene.update(&others);
+    let mut told = 0.0;
+    scene
+        .until("all but one braked, and told", async || {
+            let braked = parked(&scene).await?.values().filter(|one| one["cause"] == "braked").count();
+            let counted = scene.stage.metric(0, "tributary_tombstones_braked_total").await?;
+            told = counted.iter().map(|(_, count)| count).sum();
+            Ok(braked == gone.len() - 1 && told >= braked as f64)
+        })
+        .await?;
+    let during = lines(&scene).await?.values().flatten().filter(|line| line.value.is_none()).count();
+    // As a person does who has looked.
+    scene.stage.configure(RECORDS, &scene.fetching(&[])).await?;
+    scene.quiesce().await?;
+    let after = scene.evidence().await?;
+
+    println!(
+        "enrich, brake: {during} of {} deleted until somebody had looked; told {told} times",
+        gone.len()
+    );
+    assert!(gone.len() > 2, "{}", gone.len());
+    assert_eq!(during, 1);
+    assert_eq!(after.tombstones(), gone.len());
+    assert!(after.letters.is_empty(), "{:?}", after.letters);
+    check(&after).assert_sound();
     Ok(())
 }

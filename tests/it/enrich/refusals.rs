@@ -10,7 +10,7 @@ use tributary::simulator::world::Place;
 
 use super::checker::{Name, check};
 use super::evidence::{gaps, lines, parked};
-use super::scene::{CONFIRM, Options, RECORDS, Scene};
+use super::scene::{CONFIRM, HOOKS, Options, RECORDS, Scene};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -18,6 +18,7 @@ crate::tests! {
     real a_path_that_the_gateway_does_not_know_makes_no_tombstone_until_the_api_says_so_itself within 240;
     real a_company_that_is_refused_or_unknown_keeps_its_records_and_holds_up_no_other within 240;
     real a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_once_it_is_right within 240;
+    real a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_and_costs_no_event within 240;
     real a_record_that_cannot_be_read_up_to_the_horizon_is_a_dead_letter_and_a_gap_and_never_a_tombstone within 240;
 }
 
@@ -156,6 +157,51 @@ async fn a_grant_that_is_refused_everything_makes_no_tombstone_and_all_is_read_o
 
     assert_eq!(during, 0);
     assert_eq!(evidence.tombstones(), 3, "one of each company");
+    assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
+    check(&evidence).assert_sound();
+    Ok(())
+}
+
+async fn a_login_that_has_ended_fails_the_tasks_with_the_command_that_mends_it_and_costs_no_event(
+    shared: &'static Shared,
+) -> Result<()> {
+    // That it has ended is found when the token is due and somebody asks.
+    let options = Options { settings: &[("companies.refresh.interval.ms", "2000")], ..journals() };
+    let scene = Scene::start(shared.into(), "enrich-login", options, |settings| {
+        settings.knobs.identity.access_seconds = 8;
+    })
+    .await?;
+    scene.warm().await?;
+
+    let provider = scene.provider();
+    provider.identity.revoke_all(provider.clock.now());
+    let mut traces = Vec::new();
+    scene
+        .until("every task failed", async || {
+            let (_, status) =
+                scene.stage.ask(0, "GET", &format!("/connectors/{RECORDS}/status"), None).await?;
+            let tasks = status["tasks"].as_array().cloned().unwrap_or_default();
+            let failed = tasks.iter().filter(|task| task["state"] == "FAILED");
+            traces = failed.map(|task| task["trace"].as_str().unwrap_or_default().to_owned()).collect();
+            Ok(!tasks.is_empty() && traces.len() == tasks.len())
+        })
+        .await?;
+    let before = tombstones(&scene).await?;
+    for place in scene.living() {
+        let is_deleted = place.resource == Resource::Journals && place.index == 0;
+        scene.act(place, if is_deleted { Kind::Deleted } else { Kind::Updated });
+    }
+    // A person does what they are told, and nothing else.
+    scene.stage.login(HOOKS).await?;
+    scene.until_taken_over(&[0]).await?;
+    scene.quiesce().await?;
+    let evidence = scene.evidence().await?;
+
+    for trace in &traces {
+        let command = format!("run `tributary auth login accounting --connector {RECORDS}`");
+        assert!(trace.contains("LoginNeeded") && trace.contains(&command), "{trace}");
+    }
+    assert_eq!((before, evidence.tombstones()), (0, 3), "one of each company");
     assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
     check(&evidence).assert_sound();
     Ok(())

@@ -2,13 +2,15 @@
 //!
 //! [`beside`] has all of it once, beside events. What may go wrong is each a file of its own: workers die ([`killed`]), lists move
 //! ([`drift`]), the provider refuses ([`refused`]) or answers nonsense ([`odd`]), rows show less than there is ([`thin`]). What
-//! lists are good for besides: [`verify`], [`gaps`], and the companies of [`payroll`]. Whose lists are read is [`companies`].
+//! lists are good for besides: [`verify`], [`gaps`], and the companies of [`payroll`]. Whose lists are read is [`companies`],
+//! and when without being asked is [`modes`].
 
 mod beside;
 mod companies;
 mod drift;
 mod gaps;
 mod killed;
+mod modes;
 mod odd;
 mod payroll;
 mod refused;
@@ -44,6 +46,7 @@ pub(crate) fn tests() -> Vec<Test> {
         gaps::tests(),
         payroll::tests(),
         killed::tests(),
+        modes::tests(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -1,11 +1,12 @@
 //! Answers that are no lists, or not the lists they should be: each run ends, and says why it proves nothing.
 
+use serde_json::Value;
 use tributary::model::{List, Method, RunKind};
 use tributary::simulator::catalog::Resource;
 use tributary::simulator::knobs::{Effect, Status, Target};
 
 use super::super::checker::check;
-use super::super::scene::{Options, Scene};
+use super::super::scene::{Options, RECORDS, Scene};
 use super::sum;
 use crate::support::{Result, Shared};
 
@@ -65,6 +66,11 @@ async fn a_list_that_makes_no_sense_ends_with_the_reason_and_holds_up_no_other(
         assert!(!certificate.certified && why.starts_with(begins), "{effect:?}: {why}");
         assert!(pages <= MOST_PAGES, "{effect:?}: {pages} pages");
     }
+    let (_, told) =
+        scene.stage.ask(0, "GET", &format!("/connectors/{RECORDS}/certificates?run=odd"), None).await?;
+    let named = |one: &&Value| one["anomalies"].as_array().is_some_and(|all| !all.is_empty());
+    let odd_ones = told["certificates"].as_array().into_iter().flatten().filter(named);
+    assert_eq!(odd_ones.count(), odd.len(), "each says what was odd: {told:#}");
     let certificate = scene.certificate(healthy, List::Customers).await?;
     assert_eq!((certificate.method, certificate.listed), (Method::Counting, Some(12)));
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tributary::model::{List, Method, RunKind, SchemaKind, Topic};
 use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::knobs::ListOrder;
+use tributary::simulator::knobs::{Effect, ListOrder, Status, Target};
 use tributary::simulator::reads::payroll_json;
 
 use super::super::evidence;
@@ -18,30 +18,46 @@ crate::tests! {
 }
 
 const COMPANIES: usize = 80;
+/// Companies of the accounting API.
+const OTHERS: u32 = 4;
 
 async fn payroll_companies_are_read_by_key_and_proved_complete_and_only_changes_are_written_again(
     shared: &'static Shared,
 ) -> Result<()> {
     let options = Options { resources: &[Resource::Customers], ..Options::default() };
     let scene = Scene::start(shared.into(), "lists-payroll", options, |settings| {
-        settings.world.payroll_companies = COMPANIES as u32;
+        (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
     })
     .await?;
     scene.stage.login_for("payroll", RECORDS).await?;
     scene.stop().await?;
-    let settings = scene.fetching(&[("snapshot.lists", "payroll"), ("page.size", "7")]);
+    let settings = scene.fetching(&[("snapshot.lists", "customers,payroll"), ("page.size", "7")]);
     scene.stage.configure(RECORDS, &settings).await?;
     scene.resume().await?;
 
-    let first = scene.run("first", RunKind::Snapshot, &[List::Payroll]).await?;
-    let certificates = scene.certificates().await?;
+    // While payroll answers nonsense, other lists are read; nobody gives it up.
+    let payroll = Target { path: Some("/payroll".to_owned()), ..Target::default() };
+    scene.spoil([(Effect::Html { status: Status::OK }, payroll)]);
+    scene.ask_for("first", RunKind::Snapshot, &[List::Customers, List::Payroll]).await?;
+    scene
+        .until("the lists of customers over", async || {
+            Ok(scene.certificates_of("first").await?.len() == OTHERS as usize)
+        })
+        .await?;
+    assert!(!scene.is_over("first").await?, "payroll was given up");
+    scene.calm();
+    let first = scene.until_over("first").await?;
+    let mut certificates = scene.certificates_of("first").await?;
+    assert!(certificates.values().all(|one| one.certified), "{certificates:#?}");
+    certificates.retain(|_, one| one.list == "payroll");
     let published = published(&scene).await?;
     assert_eq!(certificates.len(), PARTITIONS as usize);
     for (key, one) in &certificates {
         let told = (one.method, one.certified, one.distinct, one.missing_at_most);
         assert_eq!(told, (Method::Keyset, true, Some(COMPANIES as i64), Some(0)), "{key}: {one:?}");
     }
-    assert_eq!((sum(&first, "published"), published.len()), (COMPANIES as u64, COMPANIES), "{first:#?}");
+    let all = (COMPANIES + scene.living().len()) as u64;
+    assert_eq!((sum(&first, "published"), published.len()), (all, COMPANIES), "{first:#?}");
     assert_eq!(last(&published), truth(&scene));
 
     let again = scene.run("again", RunKind::Snapshot, &[List::Payroll]).await?;
@@ -58,8 +74,12 @@ async fn payroll_companies_are_read_by_key_and_proved_complete_and_only_changes_
     let third = scene.run("third", RunKind::Snapshot, &[List::Payroll]).await?;
     let after = truth(&scene);
     let left: Vec<u64> = before.keys().filter(|code| !after.contains_key(code)).copied().collect();
-    let vanished: Vec<String> =
-        scene.certificates().await?.into_values().flat_map(|certificate| certificate.vanished).collect();
+    let vanished: Vec<String> = scene
+        .certificates_of("third")
+        .await?
+        .into_values()
+        .flat_map(|certificate| certificate.vanished)
+        .collect();
     let published = self::published(&scene).await?;
 
     println!(
@@ -72,6 +92,29 @@ async fn payroll_companies_are_read_by_key_and_proved_complete_and_only_changes_
     let mut last = last(&published);
     assert_eq!(last.remove(&left[0]), before.get(&left[0]).cloned());
     assert_eq!(last, after);
+
+    // Only what has changed is asked for: since a day before the last run that was proved began.
+    scene.provider().change(|world, clock| {
+        assert!(world.act_payroll(Some(7), Kind::Updated, clock).is_some());
+        ((), Vec::new())
+    });
+    let since = scene.provider().gateway.request_count();
+    let asked = json!({ "id": "changed", "lists": ["payroll"], "incremental": true });
+    let (status, answer) =
+        scene.stage.ask(0, "POST", &format!("/connectors/{RECORDS}/snapshots"), Some(&asked)).await?;
+    assert_eq!(status, 202, "{answer}");
+    let changed = scene.until_over("changed").await?;
+    let requests = scene.provider().gateway.requests(since, usize::MAX).into_iter();
+    let pages: Vec<String> =
+        requests.map(|(_, request)| request.target).filter(|target| target.contains("/payroll")).collect();
+
+    println!("lists, payroll: {} rows of what has changed; {pages:?}", sum(&changed, "rows"));
+    assert!(!pages.is_empty() && pages.iter().all(|page| page.contains("lastUpdate")), "{pages:?}");
+    assert_eq!(sum(&changed, "published"), 1, "{changed:#?}");
+    assert!((1..COMPANIES as u64).contains(&sum(&changed, "rows")), "{changed:#?}");
+    let mut last = self::last(&self::published(&scene).await?);
+    last.remove(&left[0]);
+    assert_eq!(last, truth(&scene));
     Ok(())
 }
 
