@@ -205,7 +205,7 @@ const EXAMPLES: &[(&[&str], &[Example])] = &[
         &[
             (
                 "tributary webhooks send --connector webhooks.json",
-                "one delivery to the worker of this machine",
+                "one delivery to where webhook.advertised.url leads, or to the listener",
             ),
             ("tributary webhooks sign body.json --connector webhooks.json", "the header for a body"),
         ],
@@ -225,7 +225,7 @@ const EXAMPLES: &[(&[&str], &[Example])] = &[
         &[
             (
                 "tributary webhooks send --connector webhooks.json --count 100",
-                "to the worker of this machine",
+                "to where webhook.advertised.url leads, or to the listener",
             ),
             (
                 "tributary webhooks send --connector webhooks --url https://hooks.example.com --event Deleted",
@@ -265,7 +265,7 @@ const EXAMPLES: &[(&[&str], &[Example])] = &[
         &[
             ("tributary dead-letters replay --all --prefix acme --dry-run", "what would be published"),
             ("tributary dead-letters replay 3@17 3@18 --prefix acme", "these two"),
-            ("tributary dead-letters replay --reason SchemaMismatch --prefix acme", "all of one kind"),
+            ("tributary dead-letters replay --reason WrongSchema --prefix acme", "all of one kind"),
         ],
     ),
     (
@@ -287,8 +287,15 @@ const EXAMPLES: &[(&[&str], &[Example])] = &[
     ),
     (&["schemas", "check"], &[("tributary schemas check --config config/worker.properties", "")]),
     (&["schemas", "register"], &[("tributary schemas register --config config/worker.properties", "")]),
-    (&["config"], &[("tributary config reference", "every key, as markdown")]),
+    (
+        &["config"],
+        &[
+            ("tributary config reference", "every key, as markdown"),
+            ("tributary config metrics", "every metric, as markdown"),
+        ],
+    ),
     (&["config", "reference"], &[("tributary config reference", "")]),
+    (&["config", "metrics"], &[("tributary config metrics", "")]),
     (
         &["completions"],
         &[

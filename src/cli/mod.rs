@@ -46,6 +46,7 @@ use tracing::warn;
 use self::load::Loaded;
 use crate::{
     config::{self, Problems, worker::LogFormat},
+    metrics,
     retry::Chain,
     telemetry::{self, Filters, Metrics},
 };
@@ -77,7 +78,7 @@ enum Command {
     Gaps(gaps::Options),
     /// Lists read in full: ask for a run, follow it, see what it proved
     Snapshot(snapshot::Options),
-    /// The source against the topics: reads lists, compares, and publishes nothing
+    /// The source against the topics: reads lists and compares; publishes nothing without --repair
     Verify(snapshot::VerifyOptions),
     /// The login at the provider: who has access, until when, and how it is renewed by a person
     Auth {
@@ -115,6 +116,8 @@ enum Command {
 enum ConfigCommand {
     /// Every key, as markdown
     Reference,
+    /// Every metric, as markdown
+    Metrics,
 }
 
 /// How the worker is started.
@@ -218,6 +221,9 @@ fn dispatch(command: Command, environment: Environment, out: &mut impl Write) ->
     match command {
         Command::Config { command: ConfigCommand::Reference } => {
             out.write_all(config::reference().as_bytes()).map_err(outside)
+        }
+        Command::Config { command: ConfigCommand::Metrics } => {
+            out.write_all(metrics::reference().as_bytes()).map_err(outside)
         }
         Command::Completions(options) => completions::run(&options, out),
         #[cfg(feature = "simulator")]

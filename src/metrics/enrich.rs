@@ -22,12 +22,52 @@ const OUTCOMES: &[&str] = &[
     "dead_lettered",
 ];
 
+/// What leads to a record.
+const CHANGED_BY: &[&str] = &["enrichment", "snapshot", "repair"];
+/// What a record can be.
+const ENTITIES: &[&str] = &[
+    "accounts",
+    "charges",
+    "payments",
+    "customers",
+    "suppliers",
+    "input-invoices",
+    "issued-invoices",
+    "journals",
+    "companies",
+    "accounting-years",
+    "persons",
+    "corporate-legal-entities",
+    "individual-legal-entities",
+    "activities",
+    "estimations",
+    "legal-entity-licences",
+    "prorates",
+    "income-allocation-legal-entities",
+    "integration-files",
+    "payroll",
+];
+
 pub(super) const ENRICH_EVENTS: Metric = Metric {
     name: "tributary_enrich_events_total",
     kind: Kind::Counter,
     unit: Unit::Count,
     help: "Events that were followed, by what became of them; one that was parked counts once more by what becomes of it then.",
     labels: &[("outcome", OUTCOMES)],
+};
+pub(super) const RECORD_CHANGES: Metric = Metric {
+    name: "tributary_record_changes_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    help: "Records that were committed to their topics, by what led to it, what they are and what became of them.",
+    labels: &[("origin", CHANGED_BY), ("entity", ENTITIES), ("op", &["publish", "delete"])],
+};
+pub(super) const LAST_CHANGE: Metric = Metric {
+    name: "tributary_last_change_timestamp_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    help: "When this worker last committed a record to its topic, in seconds since 1970, by what led to it; 0 before the first.",
+    labels: &[("origin", CHANGED_BY)],
 };
 pub(super) const ENRICH_OPEN: Metric = Metric {
     name: "tributary_enrich_open_records",
@@ -104,6 +144,14 @@ pub(super) const FENCE_RESTORED: Metric = Metric {
 pub fn event_enriched(outcome: &'static str) {
     debug_assert!(OUTCOMES.contains(&outcome), "{outcome}");
     counter!(ENRICH_EVENTS.name, "outcome" => outcome).increment(1);
+}
+
+/// A record was committed at this moment, in microseconds since 1970; `origin` and `entity` are of the metric's.
+pub fn record_changed(origin: &'static str, entity: &'static str, is_deleted: bool, at: i64) {
+    debug_assert!(CHANGED_BY.contains(&origin) && ENTITIES.contains(&entity), "{origin}, {entity}");
+    let op = if is_deleted { "delete" } else { "publish" };
+    counter!(RECORD_CHANGES.name, "origin" => origin, "entity" => entity, "op" => op).increment(1);
+    gauge!(LAST_CHANGE.name, "origin" => origin).set(at as f64 / 1e6);
 }
 
 /// So many records more or less are under way, and parked. Shards share the series, so each adds its part.

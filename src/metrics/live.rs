@@ -94,7 +94,7 @@ live! {
     RECONCILE_COMPARED = gauge "tributary_reconcile_compared_records" CONNECTOR,
         "Rows that the last verification that has ended has compared.";
     RECONCILE_UNPROVED = gauge "tributary_reconcile_unproved_lists" CONNECTOR,
-        "Lists of the last verification that has ended that are not proved complete; of a sample all of them.";
+        "Lists of the last verification that has ended that are not proved complete; 0 of a sample, which proves nothing.";
     RECONCILE_ENDED = gauge "tributary_reconcile_ended_timestamp_seconds" CONNECTOR,
         "When the last verification that has ended did so, in seconds since 1970.";
 

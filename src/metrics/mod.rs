@@ -12,6 +12,7 @@ mod kept;
 mod labels;
 pub mod live;
 mod names;
+mod reference;
 mod snapshot;
 mod spool;
 
@@ -25,11 +26,12 @@ pub use self::{
     },
     enrich::{
         end_to_end, enrich_under_way, epochs_raised, event_enriched, fence_restored, fences_kept,
-        stale_reads, tombstone_written, tombstones_braked,
+        record_changed, stale_reads, tombstone_written, tombstones_braked,
     },
     kept::keep,
     labels::{Client, DeliveryEnd, DeliveryFamily, Refusal, Registration, Stage, Transaction},
     names::ALL,
+    reference::reference,
     snapshot::{list_ended, list_rows, page_read, row_was_old, snapshot_braked},
     spool::{
         spool_changed, spool_committed, spool_failed, spool_foreign, spool_holds, spool_leaves_out,

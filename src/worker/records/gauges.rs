@@ -31,3 +31,25 @@ impl Drop for Gauges {
         self.set(0, 0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        metrics::ALL,
+        model::{AccountingResource, List, Origin},
+    };
+
+    #[test]
+    fn every_kind_of_record_has_its_series_before_the_first_of_it() {
+        let metric = ALL.iter().find(|metric| metric.name == "tributary_record_changes_total").unwrap();
+        let values = |label: &str| metric.labels.iter().find(|(key, _)| *key == label).unwrap().1;
+
+        for resource in AccountingResource::all() {
+            assert!(values("entity").contains(&resource.name()), "{resource}");
+        }
+        assert!(values("entity").contains(&List::Payroll.name()));
+        for origin in [Origin::Enrichment, Origin::Snapshot, Origin::Repair] {
+            assert!(values("origin").contains(&origin.name()), "{origin:?}");
+        }
+    }
+}

@@ -32,7 +32,7 @@ use crate::{
     fence::Shelf,
     kafka::Start,
     metrics,
-    model::{AccountingResource, Key, Origin, Stamp},
+    model::{AccountingResource, Key, List, Origin, Stamp},
     retry::Chain,
     worker::plugins::Failure,
 };
@@ -315,10 +315,15 @@ impl Shard {
             }
             let is_event = entry.event.origin == Origin::Enrichment;
             dropped += entry.outcomes.len() as u64;
+            let entity = entry.subject.as_ref().map_or(List::Payroll.name(), |one| one.resource.name());
+            let changed = |is_deleted| {
+                metrics::record_changed(entry.event.origin.name(), entity, is_deleted, at);
+            };
             for change in &entry.changes {
                 match change {
                     Change::Publish { .. } => {
                         published += 1;
+                        changed(false);
                         told += u64::from(is_event);
                         if is_event {
                             metrics::end_to_end(at.saturating_sub(entry.event.received_at));
@@ -327,6 +332,7 @@ impl Shard {
                     Change::Tombstone { .. } => {
                         published += 1;
                         told += u64::from(is_event);
+                        changed(true);
                         metrics::tombstone_written();
                     }
                     Change::DeadLetter(failure) => {
@@ -346,10 +352,10 @@ impl Shard {
             (tools.uses_topic)(&self.shared.preparer.topic_name(topic));
         }
         let entries = batches.iter().flat_map(|batch| &batch.entries).filter(|entry| entry.is_refused);
-        let refused: Vec<(Subject, Origin)> =
-            entries.filter_map(|entry| Some((entry.subject.clone()?, entry.event.origin))).collect();
+        let refused: Vec<(Option<Subject>, Origin)> =
+            entries.map(|entry| (entry.subject.clone(), entry.event.origin)).collect();
         self.lists.refused(&refused);
-        let refused: Vec<Subject> = refused.into_iter().map(|(subject, _)| subject).collect();
+        let refused: Vec<Subject> = refused.into_iter().filter_map(|(subject, _)| subject).collect();
         let shelf = &self.shelf;
         // An entry that cannot be read is found so by whoever takes the next event of it.
         self.desk.committed(&refused, &|subject| shelf.get(&subject.fence_key()).ok().flatten(), at);
