@@ -54,7 +54,7 @@ FILLED = [
     # Rubbish stays rubbish, and that is told by the exit code.
     (r"(tributary dead-letters replay .*)", r"\1; [ $? = 1 ]"),
     # Nobody sits at this browser.
-    (r"(tributary auth login accounting --connector records .*)", r"\1 --simulated"),
+    (r"(tributary auth login accounting .*)", r"\1 --simulated"),
 ]
 
 # What has to be there before a command, by how the command begins.
@@ -105,8 +105,8 @@ run() { # TRIES COMMAND
 
 
 def blocks(text):
-    """Shell blocks of the README, as lists of their lines; what is continued is one line."""
-    for found in re.finditer(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    """Shell blocks of the README, also those in lists, as lists of their lines; what is continued is one line."""
+    for found in re.finditer(r"^ *```sh\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
         yield found.start(), found.group(1).replace("\\\n", " ").splitlines()
 
 
@@ -125,7 +125,8 @@ def script(text):
             if not command or any(f"{command} ".startswith(one) for one in ELSEWHERE):
                 continue
             if command.startswith("export "):
-                lines.append(command)
+                # What is the reader's own is there already.
+                lines += [command] if "…" not in command else []
                 continue
             if not command.startswith(("tributary ", "curl ")):
                 unknown.append(command)

@@ -99,7 +99,7 @@ keys! {
             "Scopes to ask for. Unset: those the provider documents for the accounting or payroll API.")
             .low().rule(name::PLAIN);
         REDIRECT_URI = Key::new(String, "oauth.redirect.uri",
-            "Redirect address registered for the client. Unset: http://localhost on a free port.")
+            "Redirect address registered for the client. Unset: http://localhost:PORT/callback, on the port that `auth login` is given, or a free one.")
             .low().rule(name::REDIRECT);
         PKCE = Key::new(Boolean, "oauth.pkce",
             "Whether to send a PKCE challenge (S256). Only for clients set up for it: others are refused.")
