@@ -109,7 +109,13 @@ fn found(
         }
         Err(error) => return Verdict::Unusable("model::Error::Unversioned", error.to_string()),
     };
-    let is_met = work.is_met(&version);
+    // It was told that it is gone, and this may be from before that: for as long as a tombstone is confirmed, it is read again.
+    let is_from_before = work.deleted.as_ref().is_some_and(|deleted| match (deleted, &version) {
+        (Some(deleted), Version::Sequence(version)) => version <= deleted,
+        _ => true,
+    });
+    let is_doubtful = is_from_before && now.saturating_sub(work.since) < rules.tombstone_confirm;
+    let is_met = work.is_met(&version) && !is_doubtful;
     let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
     let mut stamp = Stamp { epoch, version, rank: Rank::ById, deleted: false };
     match stamp.against(stored) {

@@ -182,11 +182,17 @@ impl Error {
         matches!(self, Self::Delivery { source, .. } if source.refuses_record())
     }
 
-    /// Whether the topic is not there, or not with this partition: it was deleted since it was looked for.
+    /// Whether the topic is not there, or not with this partition: it was deleted since it was looked for, or a broker that has just
+    /// come back does not know of it yet.
     #[must_use]
     pub fn lacks_topic(&self) -> bool {
         let lacks = [Code::UnknownTopic, Code::UnknownPartition, Code::UnknownTopicOrPartition];
-        matches!(self, Self::Delivery { source, .. } if source.code().is_some_and(|code| lacks.contains(&code)))
+        match self {
+            Self::Delivery { source, .. } | Self::Request { source, .. } => {
+                source.code().is_some_and(|code| lacks.contains(&code))
+            }
+            _ => false,
+        }
     }
 
     /// Whether there are fewer brokers than a new topic is to have copies. Some may only not be there yet.
@@ -414,6 +420,10 @@ pub(crate) mod samples {
 
     pub(crate) fn purged() -> Error {
         delivery(Code::PurgeInflight, Persisted::Possibly)
+    }
+
+    pub(crate) fn unknown_partition() -> Error {
+        Error::request("ask", KafkaError::MetadataFetch(Code::UnknownPartition))
     }
 
     pub(crate) fn unauthorised() -> Error {

@@ -171,6 +171,8 @@ impl Ground {
                 ("budget.requests.per.second", text("2000")),
                 ("budget.company.requests.per.second", text("500")),
                 ("tombstones.confirm.ms", text("1000")),
+                // How long a company may be told of before a list shows it: here none is.
+                ("enrich.parked.backoff.ms", text("1000")),
             ],
             _ => vec![
                 ("connector.class", text("WebhookSource")),

@@ -429,9 +429,9 @@ impl Desk {
     ) {
         let Some(work) = self.works.get(subject) else { return };
         match standing {
-            Standing::Absent { since } if since > work.since => {
-                let what =
-                    "the list of companies, read twice after the event came, does not show its company";
+            // A company may be told of before a list shows it.
+            Standing::Absent { since } if since > work.since.saturating_add(self.rules.parked_first) => {
+                let what = "the list of companies, read twice some time after the event came, does not show its company";
                 self.give_up(subject, "enrich::Foreign", what, Outcome::Foreign, None, Vec::new());
             }
             // The list is being read, and mostly soon: nothing else is waited for. Where it is not, the offset moves on.

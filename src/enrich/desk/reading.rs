@@ -195,9 +195,11 @@ impl Desk {
 
     /// Makes it wait in the state topic, so that its offsets move on.
     pub(super) fn park(&mut self, subject: &Subject, cause: Cause, due: i64, mut changes: Vec<Change>) {
-        // One company must not take all the room there is, nor some of them.
+        // One company must not take all the room there is, nor some of them, with what may never be read. What is only waited for,
+        // or for a person, is lost if it is given up: where there is no room left for it, its offset waits.
         let share = self.rules.most_parked.div_ceil(SHARE);
-        let has_too_much = cause != Cause::Busy && self.parked_of(&subject.company) >= share;
+        let is_doubtful = matches!(cause, Cause::Floor | Cause::Company | Cause::Unreadable | Cause::Listed);
+        let has_too_much = is_doubtful && self.parked_of(&subject.company) >= share;
         let Some(work) = self.works.get_mut(subject) else { return };
         if work.parked.is_none() && work.event.origin == Origin::Enrichment && has_too_much {
             let why = format!("{share} records of its company wait already; this one because of {cause}");

@@ -26,7 +26,13 @@ fn a_company_that_is_not_listed_is_asked_for_and_foreign_only_after_a_later_list
         life.now += SECOND;
     }
 
+    // Read again since, and not for long enough: a replica may be behind.
     life.now += SECOND;
+    let since = life.now;
+    assert!(life.desk.next_read(&Nobody(Cell::new(0), Standing::Absent { since }), life.now).is_none());
+    assert!(life.desk.ready() == 0);
+
+    life.now += rules().parked_first;
     let since = life.now;
     assert!(life.desk.next_read(&Nobody(Cell::new(0), Standing::Absent { since }), life.now).is_none());
     life.commit();
@@ -65,14 +71,14 @@ fn a_company_that_fails_leaves_the_turns_to_others() {
 fn events_of_a_company_that_turns_out_foreign_are_all_settled() {
     let mut life = Life::new();
     life.take(1, wanted(subject("r"), 1, false), "e");
-    life.now += SECOND;
+    life.now += rules().parked_first + SECOND;
     let since = life.now;
     let nobody = Nobody(Cell::new(0), Standing::Absent { since });
     assert!(life.desk.next_read(&nobody, life.now).is_none());
 
     life.take(2, wanted(subject("r"), 2, false), "e");
     life.commit();
-    life.now += SECOND;
+    life.now += rules().parked_first + SECOND;
     let nobody = Nobody(Cell::new(0), Standing::Absent { since: life.now });
     assert!(life.desk.next_read(&nobody, life.now).is_none());
     life.commit();
@@ -93,6 +99,23 @@ fn one_company_leaves_room_for_what_others_park() {
     assert_eq!((life.parked.len(), life.letters.len(), life.gaps.len()), (125, 475, 475));
     assert_eq!(life.offset, 600);
     assert!(!life.desk.is_full());
+}
+
+#[test]
+fn deletes_that_wait_for_their_confirmation_or_a_person_are_never_given_up() {
+    let mut life = Life::new();
+    life.paths.insert(LANE);
+    life.crash();
+    for number in 0..300 {
+        life.take(number + 1, wanted(subject(&format!("r{number}")), 1, true), "e");
+    }
+    let end = life.now + 2 * rules().tombstone_confirm;
+
+    life.until(end, |_| Err(gone()));
+
+    assert!(life.letters.is_empty() && life.gaps.is_empty(), "{:?}", life.letters);
+    let braked = life.parked.values().filter(|parked| parked.cause == Cause::Braked).count();
+    assert_eq!((life.parked.len(), braked), (250, 250), "but for as many as a day may have");
 }
 
 #[test]

@@ -43,6 +43,26 @@ fn a_record_that_comes_back_before_the_second_answer_is_not_deleted() {
 }
 
 #[test]
+fn a_delete_that_is_told_at_the_published_version_is_not_settled_by_a_replica_that_has_not_heard_of_it() {
+    for (answers, is_deleted) in [(30 * SECOND, true), (i64::MAX, false)] {
+        let mut life = Life::new();
+        life.fences.insert(subject("r"), stamp(0, 5, Rank::ById, false));
+        life.paths.insert(LANE);
+        life.crash();
+        life.take(1, wanted(subject("r"), 5, true), "e");
+        let (begun, end) = (life.now, life.now + 3 * rules().tombstone_confirm);
+
+        life.until(end, |now| if now - begun < answers { Ok(json("r", 5)) } else { Err(gone()) });
+
+        let found: Vec<&Stamp> = life.published.iter().map(|(_, stamp)| stamp).collect();
+        let expected = stamp(0, 5, Rank::ById, true);
+        assert_eq!(found, if is_deleted { vec![&expected] } else { vec![] });
+        assert!(life.parked.is_empty() && life.letters.is_empty(), "{:?}", life.parked);
+        assert_eq!(life.offset, 1);
+    }
+}
+
+#[test]
 fn neither_the_gateway_nor_an_event_of_another_kind_deletes_anything() {
     let by_gateway = || error(404, api::Cause::NotFound { by: By::Gateway });
     let unclear = || error(404, api::Cause::NotFound { by: By::Unknown });

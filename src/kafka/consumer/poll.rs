@@ -98,7 +98,12 @@ pub(super) fn ask(
         };
         let passes = matches!(
             error.rdkafka_error_code(),
-            Some(Code::UnknownPartition | Code::LeaderNotAvailable | Code::NotLeaderForPartition)
+            Some(
+                Code::UnknownPartition
+                    | Code::UnknownTopicOrPartition
+                    | Code::LeaderNotAvailable
+                    | Code::NotLeaderForPartition
+            )
         );
         if !passes || Instant::now() >= patient {
             return Err(Error::request(

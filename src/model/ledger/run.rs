@@ -161,6 +161,9 @@ pub struct Progress {
     /// for once. Records that are read because their rows are thin are not among them: they are read as those of events are.
     #[serde(default)]
     pub requests: u64,
+    /// When a list of it last lacked so much that it waits for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub braked_at: Option<i64>,
     /// Pages that were read.
     pub pages: u64,
     /// Rows on them that are this shard's.
@@ -263,6 +266,7 @@ impl Progress {
             ended: 0,
             certified: 0,
             requests: 0,
+            braked_at: None,
             pages: 0,
             rows: 0,
             published: 0,

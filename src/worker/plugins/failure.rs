@@ -37,13 +37,15 @@ impl Failure {
     }
 
     /// What Kafka refused or did not answer while `action` was attempted. A writer that was replaced or has lost its
-    /// lease may be made anew by the next instance, so for a task that passes.
+    /// lease may be made anew by the next instance, so for a task that passes. So does a topic that is not there: it was when the task
+    /// began, a broker that has just come back may not know of it yet, and the next instance says it if it stays away.
     #[must_use]
     pub fn kafka(action: impl Into<String>, source: kafka::Error) -> Self {
         let retry = match &source {
             kafka::Error::Fenced { .. } | kafka::Error::LeaseEnded { .. } | kafka::Error::Stopped { .. } => {
                 Retry::Later
             }
+            other if other.lacks_topic() => Retry::Later,
             other => other.retry(),
         };
         let remedy = (!retry.is_retriable()).then(|| KAFKA_REMEDY.to_owned());
@@ -80,6 +82,7 @@ mod tests {
             Failure::transaction("write", kafka::Failure::Over { source: stopped() }).retry,
             Retry::Later
         );
+        assert_eq!(Failure::kafka("read", kafka::samples::unknown_partition()).retry, Retry::Later);
         let refused = Failure::kafka("write", kafka::samples::unauthorised());
         assert_eq!(refused.retry, Retry::Never);
         assert!(refused.remedy.is_some_and(|remedy| remedy.contains("restart the task")));

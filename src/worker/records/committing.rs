@@ -71,6 +71,8 @@ impl Commit {
                     let topic = self.shared.preparer.topic_name(Topic::Fences);
                     written.behind = committed.behind(&topic, self.shard).or(written.behind);
                     self.done(id, batch, fences, topics, &mut written);
+                    // Each part that the broker refuses may cost a wait: they are not waits for the same thing.
+                    backoff.reset();
                     continue;
                 }
                 Err(pipeline::Error::Transaction { source, .. }) => *source,
@@ -78,6 +80,8 @@ impl Commit {
             };
             match source {
                 kafka::Failure::Rebuilt { source } => {
+                    // What the producer before has left hanging must not become visible with what is written next.
+                    self.shared.starts(self.shard, self.writer.producer()).await?;
                     // Every batch says which it is, so that its outcome can be read.
                     let found = self.shared.known(self.shard).await?.batch;
                     if found.as_deref() == Some(&id) {

@@ -19,6 +19,17 @@ use crate::{
 };
 
 impl Lists {
+    /// Records that rows have asked for and nobody has read yet.
+    fn asked_for(&mut self, desk: &Desk) -> usize {
+        let count = |jobs: &BTreeMap<u64, Job>| jobs.values().map(|job| job.asked_for.len()).sum::<usize>();
+        if count(&self.jobs) > MOST_ASKED {
+            for job in self.jobs.values_mut() {
+                job.asked_for.retain(|subject| desk.owes(subject));
+            }
+        }
+        count(&self.jobs)
+    }
+
     /// Begins what there is to begin.
     pub(in crate::worker::records) fn begin(
         &mut self,
@@ -28,9 +39,8 @@ impl Lists {
         now: i64,
     ) {
         self.begin_jobs(desk, now);
-        let asked_for = || self.jobs.values().map(|job| job.asked_for.len()).sum::<usize>();
-        let is_full =
-            self.waiting_bytes >= MOST_WAITING || (desk.counts().1 > MOST_ASKED && asked_for() > MOST_ASKED);
+        let has_asked_for_too_much = desk.counts().1 > MOST_ASKED && self.asked_for(desk) > MOST_ASKED;
+        let is_full = self.waiting_bytes >= MOST_WAITING || has_asked_for_too_much;
         if now < self.held_until || is_full {
             return;
         }

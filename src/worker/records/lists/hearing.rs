@@ -36,11 +36,15 @@ impl Lists {
     }
 
     /// Records that Kafka does not take: of a list that has shown one, or whose rows asked for it, not every record is published.
-    pub(in crate::worker::records) fn refused(&mut self, records: &[(Subject, Origin)]) {
+    /// Without a subject are those of payroll alone.
+    pub(in crate::worker::records) fn refused(&mut self, records: &[(Option<Subject>, Origin)]) {
         for (subject, origin) in records {
             for job in self.jobs.values_mut() {
-                let has = |one: &Collection| one.has(subject.resource, &subject.company);
-                if job.asked_for.contains(subject) {
+                let has = |one: &Collection| match subject {
+                    Some(subject) => one.has(subject.resource, &subject.company),
+                    None => one.list == List::Payroll,
+                };
+                if subject.as_ref().is_some_and(|subject| job.asked_for.contains(subject)) {
                     job.count(0, 1);
                 } else if *origin != Origin::Enrichment && job.collection().is_some_and(has) {
                     job.refuse();
@@ -68,7 +72,7 @@ impl Lists {
             }
             Got::Known(number, reading, found) => {
                 let found = found.map_err(unreadable)?;
-                self.known(number, reading.map(|reading| *reading), found);
+                self.known(number, reading.map(|reading| *reading), found, now);
                 Ok(())
             }
             Got::Record(number, subject, tries, read) => {
@@ -190,7 +194,7 @@ impl Lists {
         }
     }
 
-    fn known(&mut self, number: u64, reading: Option<Reading>, found: Found) {
+    fn known(&mut self, number: u64, reading: Option<Reading>, found: Found, now: i64) {
         let Found { records: found, next, entries } = found;
         let Some(job) = self.jobs.get_mut(&number) else { return };
         let verdict = reading.as_ref().and_then(|reading| reading.verdict());
@@ -218,8 +222,11 @@ impl Lists {
             }
         }
         let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
-        let since = job.answered;
-        let is_allowed = self.runs.get(&run).is_some_and(|active| active.ordered_at > since);
+        // An order from before it was braked was about something else, and so is one from before it was read.
+        let is_allowed = self.runs.get(&run).is_some_and(|active| {
+            active.ordered_at > job.answered
+                && active.progress.braked_at.is_some_and(|since| active.ordered_at > since)
+        });
         if !is_too_much || is_allowed {
             job.stage = Stage::Missing(missing);
             return;
@@ -230,8 +237,9 @@ impl Lists {
         );
         tracing::error!(connector = &*self.shared.task.connector, shard = self.shard, run = %run, told);
         metrics::snapshot_braked();
-        job.stage = Stage::Braked(since);
+        job.stage = Stage::Braked(now);
         if let Some(active) = self.runs.get_mut(&run) {
+            active.progress.braked_at = Some(now);
             (active.progress.state, active.progress.reason) = (ShardState::Paused, Some(told));
         }
         self.ready.push_back(Part::standing(&run));

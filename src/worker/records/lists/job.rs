@@ -370,7 +370,12 @@ impl Job {
             let seen = Seen::unreadable(page, size, why, now);
             kept = reading.look(&seen).is_ok().then_some(seen);
         } else if matches!(error.cause, api::Cause::NotFound { .. } | api::Cause::Gone { .. }) {
-            self.is_absent = true;
+            // Of others nothing else is read, so that nothing stands in for it.
+            let resource = match &self.what {
+                What::List(collection) => collection.list.resource(),
+                _ => None,
+            };
+            self.is_absent = resource.is_some_and(|resource| self.run.known.contains(&resource));
             reading.end(&format!("not offered: {why}"));
         } else if is_refused {
             // Another pass would be refused as well, and makes the provider answer us less.

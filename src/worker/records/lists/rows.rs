@@ -181,7 +181,7 @@ impl Compared {
                 {
                     let floor = sequence(&stamp.version);
                     let wanted = Wanted { subject, floor, is_delete: false };
-                    tally.below.push((wanted, Arc::new(source(context, row))));
+                    tally.below.push((wanted, Arc::new(source(context, &alone(row)))));
                 }
             }
             _ => {}
@@ -283,9 +283,12 @@ fn subject(list: List, value: &Value) -> Option<Subject> {
     Some(Subject { resource, company, id, in_company: list != List::Companies })
 }
 
+/// A row that may wait for long, and must not keep its whole page meanwhile.
+fn alone(row: &Fresh) -> Fresh {
+    Fresh { raw: Bytes::copy_from_slice(&row.raw), ..row.clone() }
+}
+
 fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
-    // It may wait for long, and must not keep the whole page meanwhile.
-    let alone = Fresh { raw: Bytes::copy_from_slice(&row.raw), ..row.clone() };
     Some(Parked {
         subject: subject(context.list, &row.value)?,
         floor: sequence(&stamp.version),
@@ -295,7 +298,7 @@ fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
         due: context.now,
         gone_since: None,
         below_since: None,
-        event: Arc::new(source(context, &alone)),
+        event: Arc::new(source(context, &alone(row))),
     })
 }
 

@@ -218,11 +218,12 @@ impl Follower {
     /// Forgets the oldest of many runs that are over.
     async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
         for run in surplus(runs, shards) {
+            // The run first: without some of its progress it would seem not to be over. What an interruption leaves is small.
+            self.handle.put(&run.key(), None).await?;
+            self.handle.put(&Order::key(&run.connector, &run.id), None).await?;
             for shard in 0..shards {
                 self.handle.put(&Progress::key_of(shard, &run.connector, &run.id), None).await?;
             }
-            self.handle.put(&Order::key(&run.connector, &run.id), None).await?;
-            self.handle.put(&run.key(), None).await?;
         }
         Ok(())
     }
@@ -257,6 +258,9 @@ fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
     runs.open(shards).into_iter().map(ordered).collect()
 }
 
+/// How the filter of an incremental run begins.
+const CHANGED: &str = "lastUpdate gt ";
+
 /// What of payroll a run reads: all, what is configured, or what has changed since the last run that was certified.
 fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) -> Option<String> {
     if let Some(filter) = &source.snapshot.payroll_filter {
@@ -271,13 +275,22 @@ fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) ->
             && (one.companies.is_none() || one.companies == run.companies)
             && one.requested_at < run.requested_at
     });
-    let begun = before.filter_map(|one| {
+    let begun = |one: &Run| {
         let standing = runs.standing(&one.id, shards);
         standing.started_at.filter(|_| standing.certified == Some(true))
-    });
-    let since = Moment::from_micros(begun.max()?.saturating_sub(OVERLAP)).to_string();
+    };
+    let filters = |one: &Run| {
+        let progress = (0..shards).filter_map(|shard| runs.progress.get(&(one.id.clone(), shard)));
+        progress.filter_map(|progress| progress.filter.clone()).collect::<BTreeSet<String>>()
+    };
+    // Once all was read, and since then all that had changed: what a filter of somebody's left out has not been.
+    let (all, changed): (Vec<&Run>, Vec<&Run>) = before.partition(|one| !one.incremental);
+    let whole = all.into_iter().filter(|one| filters(one).is_empty()).filter_map(begun).max()?;
+    let is_ours = |one: &&Run| filters(one).iter().all(|filter| filter.starts_with(CHANGED));
+    let later = changed.into_iter().filter(is_ours).filter_map(begun).max().unwrap_or(whole);
+    let since = Moment::from_micros(whole.max(later).saturating_sub(OVERLAP)).to_string();
     // A date alone is what is known to be understood.
-    since.get(..10).map(|date| format!("lastUpdate gt {date}"))
+    since.get(..10).map(|date| format!("{CHANGED}{date}"))
 }
 
 /// Gaps that somebody has to care about, whoever has them.
@@ -307,9 +320,10 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     let ended = gap.to.unwrap_or(repair.to);
     let covers = |run: &&Run| {
         let of_company = match (&run.companies, &gap.company) {
-            (None, _) => run.kind == RunKind::Repair || source.snapshot.companies.is_none(),
+            (None, None) => run.kind == RunKind::Repair || source.snapshot.companies.is_none(),
             (Some(companies), Some(company)) => companies.contains(company),
-            (Some(_), None) => false,
+            // Whether a run of all companies has read this one, it does not say: the company may have left their list.
+            (Some(_), None) | (None, Some(_)) => false,
         };
         run.kind != RunKind::Verify
             && !run.incremental
@@ -324,8 +338,32 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     if only_known.is_empty() && runs.runs.values().filter(covers).any(|run| is_proved(&run)) {
         return Step::Settle(GapState::Closed);
     }
+    // Where there is no list, what is known was read again all the same.
+    let outcome = |run: &Run| {
+        let standing = runs.standing(&run.id, shards);
+        let absent = if run.known.is_empty() { 0 } else { standing.absent };
+        let is_read = standing.lists_certified.saturating_add(absent) >= standing.lists && covers(&run);
+        match (is_read, only_known.is_empty() && absent == 0) {
+            (true, true) => GapState::Closed,
+            (true, false) => GapState::RepairedKnown,
+            (false, _) => GapState::RepairedUncertified,
+        }
+    };
     let Ok(id) = RunId::new(format!("repair/{}", gap.id())) else { return Step::Wait };
     let Some(run) = runs.runs.get(&id) else {
+        // What another gap is repaired by serves this one as well: there may be one for every record of a company.
+        let others =
+            runs.runs.values().filter(|run| run.kind == RunKind::Repair && run.known.is_superset(&known));
+        for other in others.filter(covers) {
+            match runs.standing(&other.id, shards).state {
+                State::Ended if gap.state == GapState::Open => match outcome(other) {
+                    GapState::RepairedUncertified => {}
+                    state => return Step::Settle(state),
+                },
+                State::Ended | State::Stopped => {}
+                _ => return Step::Wait,
+            }
+        }
         // What was read before a gap has ended, margin and all, proves nothing of it.
         if gap.state == GapState::RepairedUncertified || now() < ended {
             return Step::Wait;
@@ -347,16 +385,7 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     };
     let standing = runs.standing(&id, shards);
     match standing.state {
-        State::Ended if gap.state == GapState::Open => {
-            // Where there is no list, what is known was read again all the same.
-            let is_read = standing.lists_certified.saturating_add(standing.absent) >= standing.lists;
-            let is_read = is_read && covers(&run);
-            Step::Settle(match (is_read, only_known.is_empty() && standing.absent == 0) {
-                (true, true) => GapState::Closed,
-                (true, false) => GapState::RepairedKnown,
-                (false, _) => GapState::RepairedUncertified,
-            })
-        }
+        State::Ended if gap.state == GapState::Open => Step::Settle(outcome(run)),
         State::Stopped if gap.state == GapState::Open => Step::Settle(GapState::RepairedUncertified),
         _ => Step::Wait,
     }

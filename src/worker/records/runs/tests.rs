@@ -115,6 +115,56 @@ fn a_repair_says_how_well_it_went() {
 }
 
 #[test]
+fn a_gap_of_one_company_is_not_closed_by_a_run_of_all_that_may_not_have_read_it() {
+    let (one, repair) = gap(CUSTOMERS);
+    let gap = Gap { company: Some(CompanyId::new("c").unwrap()), ..one };
+    let own = asked(&gap, &repair, &Runs::default());
+    let mut runs = Runs::default();
+    let all = Run { id: RunId::new("all").unwrap(), kind: RunKind::Snapshot, companies: None, ..own.clone() };
+    over(&mut runs, all, true);
+    assert!(matches!(judge(&gap, &repair, &runs, 2, &source()), Step::Read(_)));
+
+    over(&mut runs, Run { id: RunId::new("its").unwrap(), kind: RunKind::Snapshot, ..own }, true);
+    assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(GapState::Closed));
+}
+
+#[test]
+fn a_list_that_is_not_there_is_made_up_for_only_by_known_records_that_were_read() {
+    for (target, state) in [
+        (CUSTOMERS, GapState::RepairedUncertified),
+        (Target::Accounting(AccountingResource::Accounts), GapState::RepairedKnown),
+    ] {
+        let (gap, repair) = gap(target);
+        let mut runs = Runs::default();
+        let run = asked(&gap, &repair, &runs);
+        over(&mut runs, run, false);
+        for progress in runs.progress.values_mut() {
+            progress.absent = 1;
+        }
+
+        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{target}");
+    }
+}
+
+#[test]
+fn what_was_read_for_one_gap_serves_all_that_had_ended_by_then() {
+    let (first, repair) = gap(CHARGES);
+    let (second, third) = (Gap { opened_at: 6, ..first.clone() }, Gap { opened_at: 7, ..first.clone() });
+    let mut runs = Runs::default();
+    let run = asked(&first, &repair, &runs);
+    let later = Gap { to: Some(run.requested_at + 1), ..third };
+    runs.runs.insert(run.id.clone(), run.clone());
+    assert_eq!(judge(&second, &repair, &runs, 2, &source()), Step::Wait, "it is being read");
+
+    over(&mut runs, run.clone(), true);
+    assert_eq!(judge(&second, &repair, &runs, 2, &source()), Step::Settle(GapState::RepairedKnown));
+    assert!(!matches!(judge(&later, &repair, &runs, 2, &source()), Step::Settle(_)), "it ended after that");
+
+    over(&mut runs, run, false);
+    assert!(matches!(judge(&second, &repair, &runs, 2, &source()), Step::Read(_)), "it tries for itself");
+}
+
+#[test]
 fn a_gap_whose_margin_is_not_over_is_not_read_again_yet() {
     let (gap, repair) = gap(CUSTOMERS);
     let gap = Gap { to: Some(now() + 60_000_000), ..gap };
@@ -159,6 +209,23 @@ fn payroll_is_read_since_the_last_run_that_was_certified_less_a_day() {
 
     assert_eq!(payroll_filter(&runs, &wanted, 2, &source()).as_deref(), Some("lastUpdate gt 1970-01-10"));
     assert_eq!(payroll_filter(&runs, &run("full", 30 * day, false), 2, &source()), None);
+
+    let filtered = |runs: &mut Runs, id: &str, filter: &str| {
+        let all = runs.progress.iter_mut().filter(|((run, _), _)| run.as_str() == id);
+        all.for_each(|(_, progress)| progress.filter = Some(filter.to_owned()));
+    };
+    over(&mut runs, run("changed", 12 * day, true), true);
+    filtered(&mut runs, "changed", "lastUpdate gt 1970-01-10");
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()).as_deref(), Some("lastUpdate gt 1970-01-12"));
+
+    for (id, incremental) in [("some", false), ("some-changed", true)] {
+        over(&mut runs, run(id, 15 * day, incremental), true);
+        filtered(&mut runs, id, "country eq 'PT'");
+    }
+    let since = payroll_filter(&runs, &wanted, 2, &source());
+    assert_eq!(since.as_deref(), Some("lastUpdate gt 1970-01-12"), "others were left out of these");
+    filtered(&mut runs, "first", "country eq 'PT'");
+    assert_eq!(payroll_filter(&runs, &wanted, 2, &source()), None, "all was never read");
 }
 
 #[test]
