@@ -39,8 +39,8 @@ const BADLY: u64 = (1.5 * RATE) as u64;
 pub(crate) fn tests() -> Vec<Test> {
     let name = concat!(module_path!(), "::topics_are_what_the_provider_has_whatever_went_wrong_on_the_way");
     let run = topics_are_what_the_provider_has_whatever_went_wrong_on_the_way;
-    // A cycle takes some ten seconds, on a machine that does other things twice that.
-    vec![Test::disturbing(name, run).within(180 + 20 * u64::from(cycles(CYCLES)))]
+    // A cycle takes some ten seconds. What hangs is found by the limits of its steps; this one is for a machine that does other things.
+    vec![Test::disturbing(name, run).within(300 + 60 * u64::from(cycles(CYCLES)))]
 }
 
 /// What happens to those who work.
@@ -87,8 +87,8 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
     let options = Options {
         workers: 2,
         resources: &[Resource::Customers, Resource::Accounts, Resource::Journals, Resource::Persons],
-        // As short as the broker allows, so that others soon take over.
-        properties: &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")],
+        // Short, so that others soon take over, and not so short that a busy machine ends them.
+        properties: &[("session.timeout.ms", "3000"), ("heartbeat.interval.ms", "500")],
         // Far longer than a replica lags here, and short enough for what is suspected to be found innocent.
         settings: &[
             ("snapshot.lists", "customers,accounts"),
@@ -114,7 +114,7 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
             |error: Error| Error(format!("seed {seed}, cycle {cycle}, {disaster:?} of {victim}: {error}"));
         spoil(&scene);
         // One after the other, as a worker that is asked by REST would have it.
-        if snapshots == 0 || scene.is_over(&run(snapshots - 1)).await.map_err(told)? {
+        if snapshots == 0 || scene.is_over(&run(snapshots - 1)).await.unwrap_or(false) {
             scene.ask_for(&run(snapshots), RunKind::Snapshot, &LISTS).await.map_err(told)?;
             snapshots += 1;
         }
@@ -150,6 +150,7 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
         began.elapsed()
     );
     verdict.assert_sound();
+    assert_eq!(verdict.letters, 0, "something was given up");
     assert!(gaps.values().sum::<usize>() > 0, "no gap was opened");
     assert!(lost > 0 && changes > RATE as u64, "{lost} lost of {changes}");
     Ok(())

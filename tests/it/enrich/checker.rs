@@ -153,7 +153,7 @@ pub(super) struct Verdict {
     tombstones: usize,
     keys: usize,
     parked: usize,
-    letters: usize,
+    pub(super) letters: usize,
     faults: BTreeMap<&'static str, Faults>,
 }
 

@@ -46,6 +46,7 @@ async fn no_key_has_two_writers_while_workers_come_and_go_under_load(shared: &'s
 
     println!("enrich, crowd: {} kills, {changes} changes; {verdict}", cycles(CYCLES));
     verdict.assert_sound();
+    assert_eq!(verdict.letters, 0, "something was given up");
     assert!(changes > RATE as u64, "there was no load: {changes}");
     Ok(())
 }

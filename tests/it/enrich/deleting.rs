@@ -1,12 +1,14 @@
 //! Records that are deleted: a tombstone once that is certain, and never anything after it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::clock::ticks;
 use tributary::simulator::world::Place;
 
 use super::checker::check;
 use super::evidence::{lines, parked};
-use super::scene::{CONFIRM, Options, RECORDS, Scene};
+use super::scene::{CONFIRM, Options, RECORDS, Scene, ours};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -19,6 +21,7 @@ async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that
 ) -> Result<()> {
     let options = Options { resources: &[Resource::Journals, Resource::Persons], ..Options::default() };
     let scene = Scene::start(shared.into(), "enrich-deleting", options, |_| {}).await?;
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
     scene.warm().await?;
     let gone: Vec<_> = scene.living().into_iter().filter(|place| place.index == 0).collect();
     let since = scene.provider().gateway.request_count();
@@ -26,6 +29,8 @@ async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that
     let versions: Vec<u64> = gone.iter().map(|place| scene.act(*place, Kind::Deleted)).collect();
     scene.quiesce().await?;
     let after = scene.evidence().await?;
+    let changes = scene.stage.metric(0, "tributary_record_changes_total").await?;
+    let last = scene.stage.metric(0, "tributary_last_change_timestamp_seconds").await?;
     let reads: Vec<_> = gone.iter().map(|place| scene.reads_of(*place, since)).collect();
     let repeated = scene.repeat_events().await?;
     scene.quiesce().await?;
@@ -46,6 +51,18 @@ async fn a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that
     println!("enrich, deleting: {} tombstones; {repeated} events came once more", gone.len());
     assert_eq!(later.lines, after.lines, "something was published again");
     assert_eq!(later.events.len(), 2 * repeated);
+    for resource in &scene.resources {
+        let resource = ours(*resource);
+        let (published, deleted): (Vec<_>, Vec<_>) =
+            after.lines[&resource].iter().partition(|line| line.value.is_some());
+        for (op, lines) in [("publish", published), ("delete", deleted)] {
+            let wanted = [format!("entity=\"{}\"", resource.name()), format!("op=\"{op}\"")];
+            let told = changes.iter().filter(|(labels, _)| wanted.iter().all(|one| labels.contains(one)));
+            let told: f64 = told.map(|(_, count)| count).sum();
+            assert_eq!(told as usize, lines.len(), "{wanted:?}: {changes:?}");
+        }
+    }
+    assert!(last.iter().any(|(labels, at)| labels.contains("enrichment") && *at > began), "{last:?}");
     Ok(())
 }
 

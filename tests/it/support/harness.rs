@@ -230,6 +230,7 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     let trials = beside.into_iter().chain(disturbing).map(Test::into_trial).collect();
 
     lost::watch();
+    hush();
     if let Err(error) = traced::begin() {
         eprintln!("{error}");
         return ExitCode::FAILURE;
@@ -250,6 +251,16 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
         run_directory::remove();
     }
     conclusion.exit_code()
+}
+
+/// Panics that a test asks for say nothing: among them one that nobody asked for would not be seen.
+fn hush() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !message(info.payload()).ends_with("panics on request") {
+            tell(info);
+        }
+    }));
 }
 
 /// Whether secrets were found in what the run has written, which is then told.
