@@ -16,7 +16,7 @@ use std::{
 use clap::Args;
 use serde_json::json;
 
-use super::{Failure, Files, client::Format, load::Loaded, outside, schemas};
+use super::{Failure, Files, client::Format, load::Loaded, outside, remedy, schemas};
 use crate::{
     avro::Registry,
     config,
@@ -282,7 +282,10 @@ impl<W: Write> Report<'_, W> {
             Ok(text) => self.line("ok", subject, &text).map(|()| true),
             Err(error) => {
                 self.failed += 1;
-                self.line("FAILED", subject, &Chain(error.into().as_ref()).to_string()).map(|()| false)
+                let error = error.into();
+                let remedy =
+                    remedy::in_check(&*error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
+                self.line("FAILED", subject, &format!("{}{remedy}", Chain(error.as_ref()))).map(|()| false)
             }
         }
     }

@@ -12,6 +12,16 @@ pub(super) fn of(error: &(dyn Error + 'static)) -> Option<String> {
     iter::successors(Some(error), |&error| error.source()).find_map(one)
 }
 
+/// The same for who is looking what is the matter: not to look.
+pub(super) fn in_check(error: &(dyn Error + 'static)) -> Option<String> {
+    let kafka = |error: &(dyn Error + 'static)| {
+        let is_away = error.downcast_ref::<kafka::Error>().is_some_and(|error| error.retry().is_retriable());
+        is_away.then(|| "see that a broker listens there, or mend bootstrap.servers, and security.protocol for how it is spoken to".to_owned())
+    };
+    let mut causes = iter::successors(Some(error), |&error| error.source());
+    causes.find_map(|error| kafka(error).or_else(|| one(error).filter(|_| !error.is::<kafka::Error>())))
+}
+
 fn one(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(unanswered) = error.downcast_ref::<Unanswered>() {
         return Some(unanswered.remedy());
@@ -51,5 +61,9 @@ mod tests {
 
         assert!(told.is_some_and(|told| told.contains("tributary check")));
         assert_eq!(of(&std::fmt::Error), None);
+
+        let away = kafka::Error::Deadline { action: "ask".to_owned(), limit: std::time::Duration::ZERO };
+        assert!(in_check(&Attempt(away)).is_some_and(|told| told.contains("bootstrap.servers")));
+        assert_eq!(in_check(&Attempt(kafka::Error::Stopped { action: "read".to_owned() })), None);
     }
 }

@@ -196,7 +196,7 @@ async fn a_broker_that_is_away_fails_the_check_with_exit_code_1() {
 
     let report = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{report}{}", stderr(&output));
-    assert!(report.contains("FAILED   Kafka: "), "{report}");
+    assert!(report.contains("FAILED   Kafka: ") && report.contains("mend bootstrap.servers"), "{report}");
     assert!(report.contains("FAILED   schema registry: "), "{report}");
     assert!(report.contains("ok       state directory: "), "{report}");
     assert!(!files.directory.join("state").exists(), "the check left the state directory behind");

@@ -33,7 +33,7 @@ struct Tally {
 }
 
 fn runs() -> u64 {
-    std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
+    std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
 }
 
 fn changes(cell: Cell, dice: &mut Dice) -> Vec<Change> {

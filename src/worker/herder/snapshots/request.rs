@@ -48,6 +48,12 @@ impl RunRequest {
         };
         let id = match self.id {
             None => format!("{}-{now}", kind.name()),
+            Some(id) if is_taken(&id) => {
+                return bad(format!(
+                    "id {id} is one that runs have which a connector asks for by itself: leave it out, or choose one that is not \
+                     initial and does not begin with start- or schedule-"
+                ));
+            }
             Some(id) if is_id(&id) => id,
             Some(_) => {
                 return bad(format!(
@@ -178,6 +184,11 @@ fn companies_of(
 fn is_id(id: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '-');
     (1..=LONGEST_ID).contains(&id.len()) && id.chars().all(is_letter)
+}
+
+/// Ids by which a task knows what it has asked for.
+fn is_taken(id: &str) -> bool {
+    id == "initial" || id.starts_with("start-") || id.starts_with("schedule-")
 }
 
 fn some(companies: &Option<BTreeSet<CompanyId>>) -> String {

@@ -114,6 +114,8 @@ fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
         (RunRequest { id: Some(String::new()), ..base.clone() }, &configured, "id must have 1 to 100"),
         (RunRequest { id: Some("x".repeat(101)), ..base.clone() }, &configured, "id must have 1 to 100"),
         (request("repair/1"), &configured, "id must have 1 to 100"),
+        (request("initial"), &configured, "asks for by itself"),
+        (request("schedule-2026"), &configured, "asks for by itself"),
         (
             RunRequest { kind: Some("repair".into()), ..base.clone() },
             &configured,
