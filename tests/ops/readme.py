@@ -131,7 +131,9 @@ def script(text):
             if not command.startswith(("tributary ", "curl ")):
                 unknown.append(command)
                 continue
-            lines += [code for begin, code in BEFORE.items() if command.startswith(begin)]
+            # The guide, whose blocks are in a list, is for a deployment where all is well.
+            if not text[start:].startswith(" "):
+                lines += [code for begin, code in BEFORE.items() if command.startswith(begin)]
             for pattern, filled in FILLED:
                 command = re.sub(pattern, filled, command)
             tries = 5 if command.startswith(AGAIN) else 1
