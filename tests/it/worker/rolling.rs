@@ -26,6 +26,8 @@ struct Seen {
     closed: usize,
     /// A start that takes longer than a request waits for it is told so.
     starting: usize,
+    /// Kafka Connect's answer where others write at the same moment, again and again: it is to be asked again.
+    conflicts: usize,
     other: Vec<String>,
 }
 
@@ -53,6 +55,10 @@ async fn a_rolling_restart_under_load_answers_every_request_it_accepts(
     restarted?;
     println!("rolling restart: {seen:?}");
     assert!(seen.iter().all(|one| one.other.is_empty()), "{seen:?}");
+    // On a machine that others keep busy a writer may lose to two others for as long as a request waits, but rarely.
+    let (done, conflicts) =
+        seen.iter().fold((0, 0), |(done, conflicts), one| (done + one.done, conflicts + one.conflicts));
+    assert!(conflicts * 50 <= done, "{seen:?}");
     assert!(seen.iter().any(|one| one.closed > 0), "nobody noticed a restart: {seen:?}");
     Ok(())
 }
@@ -103,6 +109,8 @@ async fn load(number: usize, url: String, topics: &Topics, changes: &AtomicUsize
                 let told = answer.text().await.unwrap_or_default();
                 if status.as_u16() == 503 && STARTING.iter().any(|words| told.contains(*words)) {
                     seen.starting += 1;
+                } else if status.as_u16() == 409 && told.contains("concurrent config change") {
+                    seen.conflicts += 1;
                 } else {
                     seen.other.push(format!("round {round}: {status} {told}"));
                 }
