@@ -146,11 +146,11 @@ pub fn event_enriched(outcome: &'static str) {
     counter!(ENRICH_EVENTS.name, "outcome" => outcome).increment(1);
 }
 
-/// A record was committed at this moment, in microseconds since 1970; `origin` and `entity` are of the metric's.
-pub fn record_changed(origin: &'static str, entity: &'static str, is_deleted: bool, at: i64) {
+/// So many records were committed at this moment, in microseconds since 1970; `origin` and `entity` are of the metric's.
+pub fn records_changed(origin: &'static str, entity: &'static str, is_deleted: bool, count: u64, at: i64) {
     debug_assert!(CHANGED_BY.contains(&origin) && ENTITIES.contains(&entity), "{origin}, {entity}");
     let op = if is_deleted { "delete" } else { "publish" };
-    counter!(RECORD_CHANGES.name, "origin" => origin, "entity" => entity, "op" => op).increment(1);
+    counter!(RECORD_CHANGES.name, "origin" => origin, "entity" => entity, "op" => op).increment(count);
     gauge!(LAST_CHANGE.name, "origin" => origin).set(at as f64 / 1e6);
 }
 

@@ -26,7 +26,7 @@ pub use self::{
     },
     enrich::{
         end_to_end, enrich_under_way, epochs_raised, event_enriched, fence_restored, fences_kept,
-        record_changed, stale_reads, tombstone_written, tombstones_braked,
+        records_changed, stale_reads, tombstone_written, tombstones_braked,
     },
     kept::keep,
     labels::{Client, DeliveryEnd, DeliveryFamily, Refusal, Registration, Stage, Transaction},

@@ -308,6 +308,8 @@ impl Shard {
         self.shelf.put(fences, behind).await.map_err(unreadable)?;
         let tools = &self.shared.task.tools;
         let (mut published, mut told, mut dropped) = (0, 0, 0);
+        // Series are looked for once in a batch, not for each of its records.
+        let mut changed = BTreeMap::new();
         let at = now();
         for entry in batches.iter().flat_map(|batch| &batch.entries) {
             for outcome in &entry.outcomes {
@@ -316,14 +318,14 @@ impl Shard {
             let is_event = entry.event.origin == Origin::Enrichment;
             dropped += entry.outcomes.len() as u64;
             let entity = entry.subject.as_ref().map_or(List::Payroll.name(), |one| one.resource.name());
-            let changed = |is_deleted| {
-                metrics::record_changed(entry.event.origin.name(), entity, is_deleted, at);
+            let mut count = |is_deleted| {
+                *changed.entry((entry.event.origin.name(), entity, is_deleted)).or_insert(0) += 1;
             };
             for change in &entry.changes {
                 match change {
                     Change::Publish { .. } => {
                         published += 1;
-                        changed(false);
+                        count(false);
                         told += u64::from(is_event);
                         if is_event {
                             metrics::end_to_end(at.saturating_sub(entry.event.received_at));
@@ -332,7 +334,7 @@ impl Shard {
                     Change::Tombstone { .. } => {
                         published += 1;
                         told += u64::from(is_event);
-                        changed(true);
+                        count(true);
                         metrics::tombstone_written();
                     }
                     Change::DeadLetter(failure) => {
@@ -343,6 +345,9 @@ impl Shard {
                     _ => {}
                 }
             }
+        }
+        for ((origin, entity, is_deleted), count) in changed {
+            metrics::records_changed(origin, entity, is_deleted, count, at);
         }
         tools.recorder.written(published);
         // What lists show was not polled: of events alone some are dropped.

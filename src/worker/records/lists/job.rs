@@ -363,6 +363,9 @@ impl Job {
             self.goes_on();
             return None;
         }
+        // Its known records are read by id in the same run: of others nothing stands in for the list.
+        let resource = self.collection().and_then(|collection| collection.list.resource());
+        let is_made_up_for = resource.is_some_and(|resource| self.run.known.contains(&resource));
         let reading = self.reading.as_mut()?;
         let Want::Page { size, .. } = reading.want() else { return None };
         let mut kept = None;
@@ -370,12 +373,7 @@ impl Job {
             let seen = Seen::unreadable(page, size, why, now);
             kept = reading.look(&seen).is_ok().then_some(seen);
         } else if matches!(error.cause, api::Cause::NotFound { .. } | api::Cause::Gone { .. }) {
-            // Of others nothing else is read, so that nothing stands in for it.
-            let resource = match &self.what {
-                What::List(collection) => collection.list.resource(),
-                _ => None,
-            };
-            self.is_absent = resource.is_some_and(|resource| self.run.known.contains(&resource));
+            self.is_absent = is_made_up_for;
             reading.end(&format!("not offered: {why}"));
         } else if is_refused {
             // Another pass would be refused as well, and makes the provider answer us less.
