@@ -10,7 +10,7 @@ use std::{
 use clap::{Args, ValueEnum};
 pub(super) use reqwest::Method;
 use reqwest::{Certificate, Client, ClientBuilder, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::Url;
 
 use super::{Failure, outside};
@@ -38,7 +38,7 @@ pub(super) struct Access {
     format: Format,
 }
 
-/// How what was found is shown, by every command that lists something.
+/// How what was found or done is shown, by every command that asks a worker or lists something.
 #[derive(Args)]
 pub(super) struct Format {
     /// Tables for people, or JSON for programs
@@ -131,7 +131,13 @@ impl<'a> Worker<'a> {
         out: &mut impl Write,
     ) -> Result<(), Failure> {
         self.send(method, path, query, None).await?;
-        writeln!(out, "{}: {done}", path.get(1).map_or("", String::as_str)).map_err(outside)
+        self.done(path.get(1).map_or("", String::as_str), done, out)
+    }
+
+    /// Says what was done with a connector.
+    fn done<W: Write>(&self, connector: &str, done: &str, out: &mut W) -> Result<(), Failure> {
+        let told = json!({ "connector": connector, "done": done });
+        self.show(&told, out, |_, out| writeln!(out, "{connector}: {done}"))
     }
 
     pub(super) async fn send(
@@ -184,6 +190,15 @@ impl<'a> Worker<'a> {
         Ok((status, body))
     }
 
+    /// A line for people, at once: what comes next may take long. Programs are told all of it in the end, by [`Self::show`].
+    pub(super) fn say(&self, line: &str, out: &mut impl Write) -> Result<(), Failure> {
+        match self.access.output() {
+            Output::Json => Ok(()),
+            Output::Table => writeln!(out, "{line}").map_err(outside),
+        }
+    }
+
+    /// As JSON for programs, else as `people` read it.
     pub(super) fn show<W: Write>(
         &self,
         found: &Value,
@@ -272,5 +287,24 @@ mod tests {
             assert!(problems.to_string().contains("--ca"), "{problems}");
         }
         assert!(builder(None).is_ok());
+    }
+
+    #[test]
+    fn what_was_done_is_a_line_for_people_and_an_object_for_programs() {
+        let said = |access: &Access| {
+            let mut out = Vec::new();
+            Worker::new(access).and_then(|worker| worker.done("hooks", "pausing", &mut out)).ok().unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let people = Access::to("http://127.0.0.1:1");
+        let programs =
+            [Format { output: Output::Json, json: false }, Format { output: Output::Table, json: true }]
+                .map(|format| Access { format, ..Access::to("http://127.0.0.1:1") });
+
+        assert_eq!(said(&people), "hooks: pausing\n");
+        for access in programs {
+            let told: Value = serde_json::from_str(&said(&access)).unwrap();
+            assert_eq!(told, json!({ "connector": "hooks", "done": "pausing" }));
+        }
     }
 }

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::{
     Failure,
     client::{Access, Method, Worker, path_of},
-    outside,
     table::{columns, each, note, text, text_or},
 };
 
@@ -46,21 +45,43 @@ enum Command {
 
 pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
     let worker = Worker::new(&options.access)?;
-    let path = |connector: &str, rest: &[&str]| path_of(connector, "gaps", rest);
     match &options.command {
         Command::List { connector, all } => {
-            let found = worker.get(&path(connector, &[]), &[("all", all.to_string())]).await?;
+            let path = path_of(connector, "gaps", &[]);
+            let found = worker.get(&path, &[("all", all.to_string())]).await?;
             worker.show(&found, out, |found, out| table(found, out))
         }
-        Command::Accept { connector, ids } => {
-            for id in ids {
-                let body = json!({ "id": id });
-                worker.send(Method::POST, &path(connector, &["accept"]), &[], Some(&body)).await?;
-                writeln!(out, "{id}: accepted").map_err(outside)?;
+        Command::Accept { connector, ids } => accept(&worker, connector, ids, out).await,
+    }
+}
+
+async fn accept(
+    worker: &Worker<'_>,
+    connector: &str,
+    ids: &[String],
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (mut accepted, mut ended) = (Vec::new(), Ok(()));
+    for id in ids {
+        let body = json!({ "id": id });
+        let path = path_of(connector, "gaps", &["accept"]);
+        match worker.send(Method::POST, &path, &[], Some(&body)).await {
+            Ok(_) => {
+                accepted.push(id);
+                ended = worker.say(&format!("{id}: accepted"), out);
             }
-            Ok(())
+            Err(failure) => ended = Err(failure),
+        }
+        if ended.is_err() {
+            break;
         }
     }
+    // What came before a refusal is done all the same.
+    if !accepted.is_empty() {
+        let told = json!({ "connector": connector, "done": "accepted", "gaps": accepted });
+        ended = ended.and(worker.show(&told, out, |_, _| Ok(())));
+    }
+    ended
 }
 
 /// One line a gap, then what has happened.

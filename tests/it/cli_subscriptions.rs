@@ -219,6 +219,7 @@ async fn what_is_not_done_in_time_or_replaced_by_the_opposite_ends_with_exit_cod
     let late = run(&["subscriptions", "apply", "hooks", "--timeout", "1", "--url", &url]).await;
     let replaced = run(&["subscriptions", "remove", "hooks", "--url", &url]).await;
     let asked_for = run(&["subscriptions", "remove", "hooks", "--timeout", "0", "--url", &url]).await;
+    let json = run(&["subscriptions", "remove", "hooks", "--timeout", "0", "--json", "--url", &url]).await;
 
     assert_eq!(
         (late.status.code(), replaced.status.code(), asked_for.status.code()),
@@ -227,6 +228,8 @@ async fn what_is_not_done_in_time_or_replaced_by_the_opposite_ends_with_exit_cod
     assert!(stderr(&late).contains("not done within 1s (1 as declared, 1 missing)"), "{}", stderr(&late));
     assert!(stderr(&replaced).contains("somebody has asked for the opposite"), "{}", stderr(&replaced));
     assert_eq!(stdout(&asked_for), "hooks: asked for, as wish 1\n");
+    let told = json!({ "connector": "hooks", "done": "asked for", "wish": { "number": 1, "removed": true } });
+    assert_eq!(serde_json::from_slice::<Value>(&json.stdout).unwrap(), told);
 }
 
 async fn to_only_receive_is_a_change_of_the_configuration() {
@@ -234,11 +237,15 @@ async fn to_only_receive_is_a_change_of_the_configuration() {
     let url = script.start().await;
 
     let output = run(&["subscriptions", "apply", "hooks", "--receive-only", "--url", &url]).await;
+    let json = run(&["subscriptions", "apply", "hooks", "--receive-only", "--json", "--url", &url]).await;
 
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("hooks: only receives from now on"), "{}", stdout(&output));
+    let told = json!({ "connector": "hooks", "done": "configured", "manage": false });
+    assert_eq!(serde_json::from_slice::<Value>(&json.stdout).unwrap(), told);
     let expected =
         ("PATCH /connectors/hooks/config".to_owned(), r#"{"subscriptions.manage":"false"}"#.to_owned());
-    assert_eq!(script.asked(), [expected]);
+    assert_eq!(script.asked(), [expected.clone(), expected]);
 }
 
 async fn gaps_are_listed_and_accepted_and_a_refusal_is_told() {
@@ -249,6 +256,7 @@ async fn gaps_are_listed_and_accepted_and_a_refusal_is_told() {
     let script = Script::answering(&[
         ("GET /connectors/hooks/gaps", 200, json!([gap])),
         ("POST /connectors/hooks/gaps/accept", 200, gap.clone()),
+        ("POST /connectors/hooks/gaps/accept", 200, gap.clone()),
         ("POST /connectors/hooks/gaps/accept", 400, json!({ "error_code": 400, "message": "gap x goes on" })),
     ]);
     let url = script.start().await;
@@ -256,11 +264,16 @@ async fn gaps_are_listed_and_accepted_and_a_refusal_is_told() {
 
     let list = run(&["gaps", "list", "hooks", "--url", &url]).await;
     let accepted = run(&["gaps", "accept", "hooks", id, "--url", &url]).await;
+    let partly = run(&["gaps", "accept", "hooks", id, "x", "y", "--json", "--url", &url]).await;
     let refused = run(&["gaps", "accept", "hooks", "x", "--url", &url]).await;
 
     assert!(stdout(&list).contains(id) && stdout(&list).contains("unrepairable"), "{}", stdout(&list));
     assert_eq!(stdout(&accepted), format!("{id}: accepted\n"), "{}", stderr(&accepted));
-    assert_eq!((refused.status.code(), stderr(&refused).trim()), (Some(1), "error: gap x goes on"));
+    let told = json!({ "connector": "hooks", "done": "accepted", "gaps": [id] });
+    assert_eq!(serde_json::from_slice::<Value>(&partly.stdout).unwrap(), told);
+    for output in [partly, refused] {
+        assert_eq!((output.status.code(), stderr(&output).trim()), (Some(1), "error: gap x goes on"));
+    }
     assert_eq!(script.asked()[1].1, format!(r#"{{"id":"{id}"}}"#));
 }
 

@@ -1,7 +1,8 @@
 //! `tributary connectors …`: the REST API of a running worker, for people and scripts.
 //!
-//! Tables for people, the API's own JSON with `--output json`. Exit codes: 0 done; 1 the worker refused or is not there,
-//! or, for `status`, something has failed or a file is refused; 2 the command line or a file is wrong, and nothing was asked.
+//! Tables for people, the API's own JSON with `--output json`, and an object that says what was done where the API answers with
+//! nothing. Exit codes: 0 done; 1 the worker refused or is not there, or, for `status`, something has failed or a file is refused;
+//! 2 the command line or a file is wrong, and nothing was asked.
 
 use std::{io::Write, path::PathBuf};
 
@@ -139,25 +140,46 @@ async fn apply(worker: &Worker<'_>, files: &[PathBuf], out: &mut impl Write) -> 
         let (document, _) = Document::load(file).map_err(Failure::Configuration)?;
         documents.push(document);
     }
+    let (mut applied, mut ended) = (Vec::new(), Ok(()));
     for document in documents {
-        let Document { name, config, initial_state } = document;
-        let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
-        let config = Value::Object(config.collect::<Map<_, _>>());
-        let status = match initial_state {
-            // Only a creation takes a state; on one that is there it would undo what somebody has paused or stopped.
-            Some(state) if !worker.has(&name).await? => {
-                let body = json!({ "name": name, "config": config, "initial_state": state.name() });
-                worker.send(Method::POST, &["connectors".to_owned()], &[], Some(&body)).await?.0
+        let name = document.name.clone();
+        match put(worker, document).await {
+            Ok(done) => {
+                ended = worker.say(&format!("{name}: {done}"), out);
+                applied.push((name, done));
             }
-            _ => {
-                let path = ["connectors".to_owned(), name.clone(), "config".to_owned()];
-                worker.send(Method::PUT, &path, &[], Some(&config)).await?.0
-            }
-        };
-        let done = if status == StatusCode::CREATED { "created" } else { "configured" };
-        writeln!(out, "{name}: {done}").map_err(outside)?;
+            Err(failure) => ended = Err(failure),
+        }
+        if ended.is_err() {
+            break;
+        }
     }
-    Ok(())
+    // What came before a refusal is done all the same.
+    if !applied.is_empty() {
+        let each = applied.iter().map(|(name, done)| json!({ "connector": name, "done": done }));
+        let told = json!({ "connectors": each.collect::<Vec<_>>() });
+        ended = ended.and(worker.show(&told, out, |_, _| Ok(())));
+    }
+    ended
+}
+
+/// Creates or changes one connector; which of the two.
+async fn put(worker: &Worker<'_>, document: Document) -> Result<&'static str, Failure> {
+    let Document { name, config, initial_state } = document;
+    let config = config.into_iter().map(|(key, value)| (key, Value::from(value)));
+    let config = Value::Object(config.collect::<Map<_, _>>());
+    let status = match initial_state {
+        // Only a creation takes a state; on one that is there it would undo what somebody has paused or stopped.
+        Some(state) if !worker.has(&name).await? => {
+            let body = json!({ "name": name, "config": config, "initial_state": state.name() });
+            worker.send(Method::POST, &["connectors".to_owned()], &[], Some(&body)).await?.0
+        }
+        _ => {
+            let path = ["connectors".to_owned(), name, "config".to_owned()];
+            worker.send(Method::PUT, &path, &[], Some(&config)).await?.0
+        }
+    };
+    Ok(if status == StatusCode::CREATED { "created" } else { "configured" })
 }
 
 impl Worker<'_> {

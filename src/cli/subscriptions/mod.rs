@@ -130,8 +130,10 @@ async fn follow(options: &Options, environment: &Environment, out: &mut impl Wri
             let path = ["connectors".to_owned(), connector.clone(), "config".to_owned()];
             let patch = json!({ "subscriptions.manage": "false" });
             worker.send(Method::PATCH, &path, &[], Some(&patch)).await?;
-            writeln!(out, "{connector}: only receives from now on; its subscriptions stay as they are")
-                .map_err(outside)
+            let told = json!({ "connector": connector, "done": "configured", "manage": false });
+            worker.show(&told, out, |_, out| {
+                writeln!(out, "{connector}: only receives from now on; its subscriptions stay as they are")
+            })
         }
         Command::Apply { connector, patience, .. } => {
             wait::until_done(&worker, connector, false, patience.limit(), out).await

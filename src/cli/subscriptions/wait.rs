@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{path, show};
@@ -32,7 +32,9 @@ pub(super) async fn until_done(
     let until = Instant::now() + limit;
     let mut number = wish(worker, connector, removed).await?;
     if limit.is_zero() {
-        return writeln!(out, "{connector}: asked for, as wish {number}").map_err(outside);
+        let wish = json!({ "number": number, "removed": removed });
+        let told = json!({ "connector": connector, "done": "asked for", "wish": wish });
+        return worker.show(&told, out, |_, out| writeln!(out, "{connector}: asked for, as wish {number}"));
     }
     let mut told = String::new();
     loop {
@@ -94,8 +96,6 @@ fn standing(wish: &Value, number: u64, removed: bool) -> Standing {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
