@@ -19,13 +19,18 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Whether only this machine can reach it. A name counts as what it usually means, since nothing is looked up here.
+    /// Whether only this machine can reach it.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        match self.host.parse::<IpAddr>() {
-            Ok(address) => address.is_loopback(),
-            Err(_) => self.host.eq_ignore_ascii_case("localhost"),
-        }
+        is_loopback(&self.host)
+    }
+}
+
+/// Whether a host is the machine that asks. A name counts as what it usually means, since nothing is looked up here.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => host.eq_ignore_ascii_case("localhost"),
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         // Nothing is chosen by them, or has been before; reading holds their rules.
         reader.text(key);
     }
-    let servers = reader.list(&keys::BOOTSTRAP_SERVERS).join(",");
+    let servers = reader.list(&keys::BOOTSTRAP_SERVERS);
     let listeners = reader.parsed_list(&keys::LISTENERS, address::listener);
     let grant_encryption_key = reader.secret(&keys::GRANT_KEY);
     let grant_encryption_key_previous = reader.secret(&keys::GRANT_KEY_PREVIOUS);
@@ -37,7 +37,7 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         );
     }
     Worker {
-        kafka: client::read(reader, servers, dialect::is_declared),
+        kafka: client::read(reader, servers.join(","), dialect::is_declared),
         registry: registry::read(reader),
         providers: providers.clone(),
         group: group(reader),
@@ -45,7 +45,7 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         topic_creation: reader.boolean(&keys::TOPIC_CREATION),
         grant_encryption_key,
         grant_encryption_key_previous,
-        rest: rest(reader, &listeners),
+        rest: rest(reader, &listeners, &servers),
         listeners,
         webhook: webhook(reader),
         connectors_dir: reader.path(&keys::CONNECTORS_DIR),
@@ -128,7 +128,7 @@ fn topic(reader: &mut Reader<'_>, name: &Key, partitions: &Key, replication_fact
     }
 }
 
-fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
+fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> Rest {
     let tls = tls(reader, &keys::LISTENERS_CERTIFICATE, &keys::LISTENERS_KEY);
     if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
         reader.demand(&keys::LISTENERS_CERTIFICATE, "for an https listener");
@@ -167,12 +167,8 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
     let read_only = login(reader, &keys::AUTH_READER, &keys::AUTH_READER_PASSWORD);
     let first = listeners.first();
     let advertised_host = reader.text(&keys::ADVERTISED_HOST);
-    if advertised_host.is_none() && first.is_some_and(|first| matches!(first.host.as_str(), "0.0.0.0" | "::"))
-    {
-        reader.warn(
-            keys::ADVERTISED_HOST.name,
-            "is not set, and the first listener has no host of its own: every worker would have the same id",
-        );
+    if let Some(warning) = shared_id(advertised_host.as_deref(), first, servers) {
+        reader.warn(keys::ADVERTISED_HOST.name, warning);
     }
     let advertised_host =
         advertised_host.or_else(|| first.map(|first| first.host.clone())).unwrap_or_default();
@@ -197,6 +193,29 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener]) -> Rest {
         allowed_origins: reader.list(&keys::ALLOW_ORIGIN),
         allowed_methods: reader.list(&keys::ALLOW_METHODS),
     }
+}
+
+/// What to say where workers on several machines would have the same id. `set` is the advertised host, if it is set; the host
+/// of the first listener stands in for it.
+fn shared_id(set: Option<&str>, first: Option<&Listener>, servers: &[String]) -> Option<String> {
+    let host = set.or(first.map(|first| first.host.as_str()))?;
+    let because = if set.is_none() && matches!(host, "0.0.0.0" | "::") {
+        "is not set, and the first listener has no host of its own: every worker would have the same id"
+            .to_owned()
+    } else if address::is_loopback(host) && servers.iter().any(|server| is_elsewhere(server)) {
+        let host = if set.is_some() { format!("is {host}") } else { format!("is not set and so {host}") };
+        format!(
+            "{host}, while Kafka is on other machines: workers on several machines would have the same id"
+        )
+    } else {
+        return None;
+    };
+    Some(format!("{because}; set it to a name of this machine that no other worker has"))
+}
+
+/// Whether a server, `host:port`, is on another machine.
+fn is_elsewhere(server: &str) -> bool {
+    address::host_port(server).is_ok_and(|(host, _)| !address::is_loopback(&host))
 }
 
 fn login(reader: &mut Reader<'_>, user: &Key, password: &Key) -> Option<Login> {
@@ -266,4 +285,37 @@ fn webhook(reader: &mut Reader<'_>) -> Webhook {
 fn same_socket(one: &Listener, other: &Listener) -> bool {
     let overlap = one.host == other.host || [one, other].iter().any(|listener| listener.host == "0.0.0.0");
     one.port == other.port && one.port != 0 && overlap
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_several_machines_would_have_is_warned_about() {
+        let (here, elsewhere) = ("localhost:9092,127.0.0.1:9093,[::1]:9094", "localhost:9092,kafka-1:9092");
+        let table = [
+            (None, "http://127.0.0.1:8083", here, None),
+            (None, "http://127.0.0.1:8083", elsewhere, Some("is not set and so 127.0.0.1, while Kafka is")),
+            (None, "http://[::1]:8083", "10.0.0.1:9092", Some("is not set and so ::1, while Kafka is")),
+            (Some("localhost"), "http://:8083", elsewhere, Some("is localhost, while Kafka is")),
+            (Some("localhost"), "http://:8083", here, None),
+            (Some("worker-1"), "http://127.0.0.1:8083", elsewhere, None),
+            (None, "http://worker-1:8083", elsewhere, None),
+            (None, "http://:8083", here, Some("is not set, and the first listener has no host of its own")),
+            (Some("worker-1"), "http://:8083", elsewhere, None),
+        ];
+
+        for (set, listener, servers, expected) in table {
+            let first = address::listener(listener).unwrap();
+            let servers: Vec<String> = servers.split(',').map(str::to_owned).collect();
+            let told = shared_id(set, Some(&first), &servers);
+            let fits = match (&told, expected) {
+                (Some(told), Some(expected)) => told.starts_with(expected) && told.contains("; set it to"),
+                (told, expected) => told.is_none() && expected.is_none(),
+            };
+            assert!(fits, "{set:?}, {listener}, {servers:?}: {told:?}");
+        }
+        assert_eq!(shared_id(None, None, &["kafka-1:9092".to_owned()]), None);
+    }
 }

@@ -271,6 +271,17 @@ fn no_secret_is_in_the_debug_output_of_a_loaded_worker() {
 }
 
 #[test]
+fn a_worker_on_loopback_with_kafka_elsewhere_is_warned_under_the_key_that_mends_it() {
+    let alone = load("bootstrap.servers=kafka-1:9092").unwrap();
+    let named = load("bootstrap.servers=kafka-1:9092\nrest.advertised.host.name=worker-1").unwrap();
+
+    let told: Vec<String> = alone.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("rest.advertised.host.name: is not set and so 127.0.0.1"), "{told:?}");
+    assert_eq!(named.warnings, []);
+}
+
+#[test]
 fn a_worker_file_written_for_connect_loads_with_warnings_only() {
     let lines = "bootstrap.servers=kafka-1:9092,kafka-2:9092\n\
         group.id=connect-cluster\n\
