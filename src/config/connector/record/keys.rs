@@ -36,6 +36,10 @@ keys! {
         ENRICH_HORIZON = Key::new(Long, "enrich.horizon.ms",
             "How long a record is tried to be read, in milliseconds. Then its event goes to the dead letters, and a gap is opened.")
             .or("86400000").low().rule(Rule::Range(1, 30 * 86_400_000));
+        ENRICH_COMMIT = Key::new(Long, "enrich.commit.interval.ms",
+            "Time between two transactions of a partition while more of its records are being read, in milliseconds. What was \
+             read waits that long at most; the last of what is being read waits for nothing.")
+            .or("100").low().rule(Rule::Range(0, 5_000));
         COMPANIES_REFRESH = Key::new(Long, "companies.refresh.interval.ms",
             "How often the list of companies is read, in milliseconds. It is read at once for an event of a company that it does \
              not show.")

@@ -68,6 +68,8 @@ pub struct Enrich {
     pub parked: Duration,
     /// `enrich.parked.backoff.max.ms`; not below the other.
     pub parked_max: Duration,
+    /// `enrich.commit.interval.ms`.
+    pub commit: Duration,
     /// `enrich.horizon.ms`.
     pub horizon: Duration,
 }
@@ -198,6 +200,7 @@ fn enrich(reader: &mut Reader<'_>) -> Enrich {
     let parked = reader.milliseconds(&keys::ENRICH_PARKED);
     Enrich {
         window: reader.milliseconds(&keys::ENRICH_WINDOW),
+        commit: reader.milliseconds(&keys::ENRICH_COMMIT),
         retry,
         retry_max: reader.milliseconds(&keys::ENRICH_RETRY_MAX).max(retry),
         park_after: reader.milliseconds(&keys::ENRICH_PARK_AFTER),
