@@ -7,6 +7,9 @@ use super::{
     members::{Members, Object},
 };
 
+/// The longest that a delivery may take to be believed, in microseconds: a day of repetitions.
+const LONGEST_DELIVERY: i64 = 86_400_000_000;
+
 /// Where and when a delivery came in.
 #[derive(Debug, Clone, Copy)]
 pub struct Reception<'a> {
@@ -196,6 +199,15 @@ impl AccountingEvent {
             .finish()
     }
 
+    /// When what it tells of happened, in microseconds since 1970: by the provider's `Timestamp` where that can be so, and else when the
+    /// delivery was received. A provider that counts in a local time is ahead of us: what happened later than it was told of did not.
+    #[must_use]
+    pub fn happened_at(&self) -> i64 {
+        let earliest = self.received_at.saturating_sub(LONGEST_DELIVERY);
+        let can_be = |at: &i64| (earliest..=self.received_at).contains(at);
+        self.timestamp_at.filter(can_be).unwrap_or(self.received_at)
+    }
+
     /// Whether `JsonData` has a value under this name.
     pub(super) fn data_has_value(&self, name: &str) -> bool {
         let parsed =
@@ -363,6 +375,31 @@ mod tests {
         assert!(nothing.contains("EventType.Resource"), "{nothing}");
         let bare = AccountingEvent::from_delivery(b"{}", Some(Persons), reception);
         assert_eq!(bare.map(|event| event.resource), Ok(Persons));
+    }
+
+    #[test]
+    fn an_event_happened_when_the_provider_says_unless_that_cannot_be() {
+        const HOUR: i64 = 3_600_000_000;
+        let received_at = 1_714_979_289_000_000;
+        // Ticks of .NET count from year 1.
+        let ticks = |micros: i64| (micros * 10 + 621_355_968_000_000_000).to_string();
+        for (timestamp, happened_at) in [
+            (ticks(received_at - 1_500_000), received_at - 1_500_000),
+            (ticks(received_at), received_at),
+            (ticks(received_at - 23 * HOUR), received_at - 23 * HOUR),
+            // Two hours east of Greenwich; another age; no count of ticks; nothing.
+            (ticks(received_at + 2 * HOUR), received_at),
+            (ticks(received_at - 25 * HOUR), received_at),
+            ("1714979289".to_owned(), received_at),
+            ("null".to_owned(), received_at),
+        ] {
+            let json = format!(r#"{{"Timestamp":{timestamp}}}"#);
+            let reception = Reception { connector: "hooks", received_at };
+            let event =
+                AccountingEvent::from_json(json.as_bytes(), AccountingResource::Charges, reception).unwrap();
+
+            assert_eq!(event.happened_at(), happened_at, "{timestamp}");
+        }
     }
 
     #[test]

@@ -128,6 +128,16 @@ impl Version {
         Self::payroll_of(last_update, hash)
     }
 
+    /// Whether who has read this version has read no less than what is stored, in whichever epoch that stands.
+    #[must_use]
+    pub fn reaches(&self, stored: &Stamp) -> bool {
+        match self.order(&stored.version) {
+            Some(Ordering::Greater) => true,
+            Some(Ordering::Equal) => !stored.deleted,
+            Some(Ordering::Less) | None => false,
+        }
+    }
+
     fn payroll_of(last_update: &str, content: [u8; 16]) -> Result<Self, Error> {
         let at = Moment::parse(last_update).ok_or_else(|| Error::NotATime { given: excerpt(last_update) })?;
         Ok(Self::Payroll { last_update: last_update.to_owned(), at, content })
@@ -294,6 +304,23 @@ mod tests {
     fn payroll(time: &str, content: &str) -> Stamp {
         let version = Version::payroll(time, content.as_bytes()).unwrap();
         Stamp { epoch: Epoch(0), version, rank: Rank::List, deleted: false }
+    }
+
+    #[test]
+    fn a_version_reaches_what_is_stored_where_it_would_be_published_or_is_the_same() {
+        for stored_deleted in [false, true] {
+            for version in ["8", "9", "009", "10"] {
+                let stored = stamp(3, "9", Rank::List, stored_deleted);
+                let read = stamp(3, version, Rank::ById, false);
+                let comparison = read.against(Some(&stored));
+
+                let reaches = read.version.reaches(&stored);
+
+                let expected = comparison.publishes() || comparison == Comparison::Same;
+                assert_eq!(reaches, expected, "{version} {stored_deleted}");
+            }
+        }
+        assert!(!payroll("2024-05-06T07:08:09Z", "a").version.reaches(&stamp(0, "1", Rank::List, false)));
     }
 
     #[test]
