@@ -22,6 +22,8 @@ const OUTCOMES: &[&str] = &[
     "dead_lettered",
 ];
 
+/// What can become of a record.
+const OPERATIONS: &[&str] = &["publish", "delete"];
 /// What leads to a record.
 const CHANGED_BY: &[&str] = &["enrichment", "snapshot", "repair"];
 /// What a record can be.
@@ -60,7 +62,7 @@ pub(super) const RECORD_CHANGES: Metric = Metric {
     kind: Kind::Counter,
     unit: Unit::Count,
     help: "Records that were committed to their topics, by what led to it, what they are and what became of them.",
-    labels: &[("origin", CHANGED_BY), ("entity", ENTITIES), ("op", &["publish", "delete"])],
+    labels: &[("origin", CHANGED_BY), ("entity", ENTITIES), ("op", OPERATIONS)],
 };
 pub(super) const LAST_CHANGE: Metric = Metric {
     name: "tributary_last_change_timestamp_seconds",
@@ -87,8 +89,9 @@ pub(super) const END_TO_END: Metric = Metric {
     name: "tributary_end_to_end_latency_seconds",
     kind: Kind::Histogram(END_TO_END_LATENCY),
     unit: Unit::Seconds,
-    help: "Time from receiving a delivery to the commit of the record that follows from it.",
-    labels: &[],
+    help: "Time from what an event tells of, by the provider's timestamp where that can be so and else by its delivery, to the \
+           commit of the record that follows; of several events the first counts. A delete waits until it is confirmed.",
+    labels: &[("op", OPERATIONS)],
 };
 pub(super) const STALE_READS: Metric = Metric {
     name: "tributary_stale_reads_total",
@@ -149,7 +152,7 @@ pub fn event_enriched(outcome: &'static str) {
 /// So many records were committed at this moment, in microseconds since 1970; `origin` and `entity` are of the metric's.
 pub fn records_changed(origin: &'static str, entity: &'static str, is_deleted: bool, count: u64, at: i64) {
     debug_assert!(CHANGED_BY.contains(&origin) && ENTITIES.contains(&entity), "{origin}, {entity}");
-    let op = if is_deleted { "delete" } else { "publish" };
+    let op = operation(is_deleted);
     counter!(RECORD_CHANGES.name, "origin" => origin, "entity" => entity, "op" => op).increment(count);
     gauge!(LAST_CHANGE.name, "origin" => origin).set(at as f64 / 1e6);
 }
@@ -160,9 +163,13 @@ pub fn enrich_under_way(open: i64, parked: i64) {
     gauge!(ENRICH_PARKED.name).increment(parked as f64);
 }
 
-/// A record was committed so many microseconds after its event was received.
-pub fn end_to_end(micros: i64) {
-    histogram!(END_TO_END.name).record(micros.max(0) as f64 / 1e6);
+/// A record was committed so many microseconds after what its first event tells of.
+pub fn end_to_end(micros: i64, is_deleted: bool) {
+    histogram!(END_TO_END.name, "op" => operation(is_deleted)).record(micros.max(0) as f64 / 1e6);
+}
+
+const fn operation(is_deleted: bool) -> &'static str {
+    if is_deleted { "delete" } else { "publish" }
 }
 
 /// So many reads showed less than their events had told of.

@@ -64,6 +64,8 @@ live! {
     STATE_SECONDS = gauge "tributary_task_state_seconds" TASK, "How long a task has been in its present state.";
     SHARD_LAG = gauge "tributary_shard_lag_seconds" &["connector", "task", "shard"],
         "How long ago the oldest delivery came whose record a shard has neither published nor parked; 0 while there is none.";
+    COMPANIES_AGE = gauge "tributary_companies_age_seconds" TASK,
+        "How long ago a task has last read the list of companies to its end; before the first time, how long it has tried. Without it events of companies that are not known wait.";
     LEASE_LEFT = gauge "tributary_group_lease_seconds" NONE,
         "How much longer this worker may act on what it owns if Kafka says nothing; 0 while it may not.";
     LAPSE = gauge "tributary_group_lapse_seconds" NONE,

@@ -19,6 +19,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tokio::time::Instant;
+
 use super::{
     access::Access,
     ledger::Ledgers,
@@ -63,6 +65,10 @@ impl Scrape {
             for (shard, lag) in recorder.lag() {
                 let labels = [&*one.id.connector, &task.to_string(), &shard.to_string()];
                 page.put(&live::SHARD_LAG, &labels, lag.as_secs_f64());
+            }
+            if let Some(age) = recorder.companies_age(Instant::now()) {
+                let labels = [&*one.id.connector, &task.to_string()];
+                page.put(&live::COMPANIES_AGE, &labels, age.as_secs_f64());
             }
         }
         let connectors = running.iter().filter(|one| one.id.task.is_none());
