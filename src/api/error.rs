@@ -251,6 +251,15 @@ impl Error {
         matches!(self.cause, Cause::Throttled { .. } | Cause::Waited { .. })
     }
 
+    /// Whether it says nothing of who is to blame: what was asked for, or all that is behind it. Where others are answered
+    /// meanwhile it is the former; what is only too early is neither.
+    #[must_use]
+    pub fn may_be_alone(&self) -> bool {
+        use Cause::{Cut, NotJson, Server, Timeout, Unreachable};
+        self.reach() == Reach::Everything
+            && matches!(self.cause, Server { .. } | Unreachable(_) | Timeout { .. } | NotJson | Cut(_))
+    }
+
     /// What else would fail as well. Whoever has to choose between giving up one record, leaving a company for later and
     /// failing as a whole chooses by this and [`Self::retry`].
     #[must_use]
@@ -419,6 +428,24 @@ mod tests {
         ] {
             assert_eq!(error(status, cause(), true).reach(), Reach::Company, "{status:?}");
             assert_eq!(error(status, cause(), false).reach(), Reach::Everything, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_too_early_or_is_one_records_own_is_never_taken_for_a_provider_that_is_away() {
+        for (status, cause, may_be_alone) in [
+            (Some(503), Cause::Server { again: None }, true),
+            (None, Cause::Timeout { limit: Limit::Read }, true),
+            (Some(200), Cause::NotJson, true),
+            (Some(500), Cause::Server { again: None }, false),
+            (Some(429), Cause::Throttled { again: None }, false),
+            (Some(403), Cause::Quota { again: None }, false),
+            (None, Cause::Waited { what: ApiWait::Budget, left: None }, false),
+            (None, Cause::Waited { what: ApiWait::Circuit, left: None }, false),
+        ] {
+            let error = error(status, cause, false);
+
+            assert_eq!(error.may_be_alone(), may_be_alone, "{error:?}");
         }
     }
 
