@@ -1,6 +1,6 @@
 //! What is committed together.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
@@ -134,6 +134,8 @@ pub struct Entry {
     pub changes: Vec<Change>,
     /// What became of the events.
     pub outcomes: Vec<Outcome>,
+    /// When what the first of the events that are settled by it tells of happened; `None` where none is.
+    pub first_at: Option<i64>,
     /// Kafka does not take what was to be written of it.
     pub is_refused: bool,
 }
@@ -142,7 +144,7 @@ impl Entry {
     /// What is written of a record because of an event; of none where there is no subject.
     #[must_use]
     pub fn new(subject: Option<Subject>, event: Event, changes: Vec<Change>, outcomes: Vec<Outcome>) -> Self {
-        Self { subject, event, changes, outcomes, is_refused: false }
+        Self { subject, event, changes, outcomes, first_at: None, is_refused: false }
     }
 
     /// Bytes it will take in Kafka, roughly: what bounds a batch.
@@ -273,5 +275,41 @@ impl Batch {
             && self.first.is_empty()
             && self.state.is_empty()
             && self.certificates.is_empty()
+    }
+
+    /// What guards the records may have changed since their entries were decided: by a list that shows them, and by an entry before in
+    /// the same batch. A record is one thing under way, but is known by two subjects where the id of a tenant is that of a company
+    /// too. What is not newer any more is not written; nor is what is older, where a list is known to show as much as was published.
+    /// `stored` tells what the fence has, and `is_shown` whether one does; the answer is of which records what is older stands there
+    /// from now on.
+    ///
+    /// # Errors
+    /// What `stored` fails with.
+    pub fn compare_again<E>(
+        &mut self,
+        stored: impl Fn(&Key) -> Result<Option<Stamp>, E>,
+        is_shown: impl Fn(&Subject, &Stamp) -> bool,
+    ) -> Result<Vec<Key>, E> {
+        let mut written: HashMap<Key, Stamp> = HashMap::new();
+        let mut gone_back = Vec::new();
+        for entry in self.entries.iter_mut().filter(|entry| entry.stamp().is_some()) {
+            let Some(subject) = entry.subject.clone() else { continue };
+            let key = subject.fence_key();
+            let before = match written.get(&key) {
+                Some(stamp) => Some(stamp.clone()),
+                None => stored(&key)?,
+            };
+            entry.compare_again(before.as_ref());
+            if entry.goes_back() && before.is_some_and(|before| is_shown(&subject, &before)) {
+                entry.not_below();
+            }
+            if entry.goes_back() {
+                gone_back.push(key.clone());
+            }
+            if let Some(stamp) = entry.stamp() {
+                written.insert(key, stamp.clone());
+            }
+        }
+        Ok(gone_back)
     }
 }

@@ -35,8 +35,8 @@ pub(super) enum Verdict {
     Unusable(&'static str, String),
     /// Nothing of its company can be read for now; for how long, where that is told, in microseconds.
     Company { why: String, wait: Option<i64> },
-    /// Nothing can be read for now.
-    Everything { why: String, wait: Option<i64> },
+    /// Nothing can be read for now, or so it seems: whether it may be this record alone.
+    Everything { why: String, wait: Option<i64>, may_be_alone: bool },
     /// Nothing can be read until a person has done something.
     Stop(Box<api::Error>),
 }
@@ -166,7 +166,9 @@ fn failed(
         (Reach::Record, _) => Verdict::Again(Cause::Unreadable, why),
         (Reach::Company, _) => Verdict::Company { why, wait },
         (Reach::Grant | Reach::Everything, Retry::Never) => Verdict::Stop(Box::new(error)),
-        (Reach::Grant | Reach::Everything, _) => Verdict::Everything { why, wait },
+        (Reach::Grant | Reach::Everything, _) => {
+            Verdict::Everything { why, wait, may_be_alone: error.may_be_alone() }
+        }
     }
 }
 

@@ -16,7 +16,8 @@
 //! - An offset moves once everything before it is settled, and is in the same batch as what settled it.
 //! - An event is settled as exactly one of [`Outcome`]; one that is parked comes again as what becomes of it.
 //! - A version below the fence is never published, except under the next epoch, once reads over a whole
-//!   [`Rules::epoch_confirm`] have shown nothing else.
+//!   [`Rules::epoch_confirm`] have shown nothing else, nor has a list that was read meanwhile. Nobody waits for a list: where none is
+//!   read, reads by id decide alone.
 //! - A tombstone follows from a delete event and two answers of the API, [`Rules::tombstone_confirm`] apart, that the record is gone;
 //!   from nothing else.
 //!
@@ -43,7 +44,7 @@ pub use self::{
     asked::{Asked, Wanted, asked},
     batch::{Batch, Change, Entry, GapFound, Outcome},
     companies::{Companies, Standing},
-    desk::{Ask, Desk, Stop, Told},
+    desk::{Around, Ask, Desk, Row, Stop, Told},
     parked::{Cause, Parked},
 };
 use crate::{
@@ -101,6 +102,8 @@ pub struct Source {
     pub trace: Option<Traceparent>,
     /// When the delivery came, microseconds since 1970.
     pub received_at: i64,
+    /// When what it tells of happened, as far as that is known; microseconds since 1970.
+    pub happened_at: i64,
     /// What it is: an event, or a row of a list that asks for its record.
     pub origin: Origin,
 }

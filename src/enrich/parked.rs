@@ -111,6 +111,9 @@ struct WireEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
     received_at: i64,
+    /// Absent where it is not known otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    happened_at: Option<i64>,
     /// Absent for an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
@@ -132,7 +135,7 @@ impl Parked {
     /// Its value, as JSON.
     #[must_use]
     pub fn to_json(&self) -> Bytes {
-        let Source { original, id, trace, received_at, origin } = &*self.event;
+        let Source { original, id, trace, received_at, happened_at, origin } = &*self.event;
         let wire = Wire {
             in_company: self.subject.in_company,
             floor: self.floor.as_ref().map(|floor| floor.as_str().to_owned()),
@@ -147,6 +150,7 @@ impl Parked {
                 id: id.clone(),
                 trace: trace.map(|trace| trace.to_string()),
                 received_at: *received_at,
+                happened_at: (happened_at != received_at).then_some(*happened_at),
                 origin: (*origin != Origin::Enrichment).then(|| origin.name().to_owned()),
                 place: original.place.clone(),
                 key: BASE64.encode(&original.key),
@@ -167,7 +171,8 @@ impl Parked {
             text.map(SequenceVersion::parse).transpose().map_err(|error| error.to_string())
         };
         let bytes = |text: &str| BASE64.decode(text).map(Bytes::from).map_err(|error| error.to_string());
-        let WireEvent { id, trace, received_at, origin, place, key, value } = wire.event;
+        let WireEvent { id, trace, received_at, happened_at, origin, place, key, value } = wire.event;
+        let happened_at = happened_at.unwrap_or(received_at);
         let original = Original { key: bytes(&key)?, value: bytes(&value)?, place };
         let trace = trace.and_then(|trace| trace.parse().ok());
         let known = |name: &str| Origin::ALL.into_iter().find(|origin| origin.name() == name);
@@ -181,7 +186,7 @@ impl Parked {
             due: wire.due,
             gone_since: wire.gone_since,
             below_since: wire.below_since,
-            event: Arc::new(Source { original, id, trace, received_at, origin }),
+            event: Arc::new(Source { original, id, trace, received_at, happened_at, origin }),
         }))
     }
 
@@ -207,7 +212,7 @@ mod tests {
     use super::*;
     use crate::model::Traceparent;
 
-    fn parked(deleted: Option<Option<SequenceVersion>>) -> Parked {
+    fn parked(deleted: Option<Option<SequenceVersion>>, happened_at: i64) -> Parked {
         let original = Original {
             key: Bytes::from_static(b"c"),
             value: Bytes::from_static(b"\x00\x01\xff"),
@@ -233,6 +238,7 @@ mod tests {
                 id: "delivery".into(),
                 trace,
                 received_at: 4,
+                happened_at,
                 origin: Origin::Snapshot,
             }),
         }
@@ -240,8 +246,10 @@ mod tests {
 
     #[test]
     fn what_is_parked_reads_back_to_the_byte() {
-        for deleted in [None, Some(None), Some(SequenceVersion::parse("9").ok())] {
-            let parked = parked(deleted);
+        for (deleted, happened_at) in
+            [(None, 4), (Some(None), 3), (Some(SequenceVersion::parse("9").ok()), 2)]
+        {
+            let parked = parked(deleted, happened_at);
             let key = Parked::key(3, &parked.subject);
 
             let back = Parked::parse(3, key.as_str(), &parked.to_json()).unwrap().unwrap();
@@ -253,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_is_of_another_kind_or_shard_is_left_out_and_what_is_broken_is_told() {
-        let value = parked(None).to_json();
+        let value = parked(None, 4).to_json();
         assert!(Parked::parse(4, "parked/3/charges/c/r", &value).unwrap().is_none());
         assert!(Parked::parse(3, "page/3/charges/c/r", &value).unwrap().is_none());
         assert!(Parked::parse(3, "batch/3", &value).unwrap().is_none());

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Cause, Event, Parked, Subject, Wanted};
+use super::{Cause, Event, Parked, Row, Subject, Wanted};
 use crate::{
-    model::{AccountingResource, SequenceVersion, Version},
+    model::{AccountingResource, Origin, SequenceVersion, Stamp, Version},
     pipeline::progress::Ticket,
 };
 
@@ -36,6 +36,8 @@ pub(super) struct Work {
     tickets: Vec<Settle>,
     held_since: i64,
     received_at: i64,
+    /// When what the first of its events tells of happened; `None` where only lists ask for it.
+    pub(super) first_at: Option<i64>,
     /// Since when what it asks for has been asked for.
     pub(super) since: i64,
     pub(super) tries: u32,
@@ -52,10 +54,13 @@ pub(super) struct Work {
     pub(super) looks_back: bool,
     /// How many reads had been answered when one of this record failed as if nothing could be read.
     pub(super) failed_at: Option<u64>,
+    /// How long it has failed so while others were answered, and when last.
+    pub(super) alone_for: Option<i64>,
+    pub(super) alone_at: Option<i64>,
     pub(super) state: State,
     /// What a row of a list has asked for meanwhile.
     pub(super) row: Option<Box<Parked>>,
-    /// Events that came while it was being committed.
+    /// Events that came while it was being committed; or while it was read, and that tell no version.
     pub(super) later: Vec<(Wanted, Event, Settle)>,
 }
 
@@ -73,6 +78,7 @@ impl Work {
             deleted: is_delete.then(|| floor.clone()),
             floor,
             received_at: event.received_at,
+            first_at: (!tickets.is_empty()).then_some(event.happened_at),
             event,
             tickets,
             held_since: now,
@@ -86,6 +92,8 @@ impl Work {
             below_reads: 0,
             looks_back,
             failed_at: None,
+            alone_for: None,
+            alone_at: None,
             state: State::Settling,
             row: None,
             later: Vec::new(),
@@ -99,6 +107,7 @@ impl Work {
             floor,
             deleted,
             received_at: event.received_at,
+            first_at: (event.origin == Origin::Enrichment).then_some(event.happened_at),
             event,
             tickets: Vec::new(),
             held_since: since,
@@ -111,6 +120,9 @@ impl Work {
             below_reads: 0,
             looks_back: false,
             failed_at: None,
+            // Whoever had it before knew that it fails alone: it does not begin anew with each owner.
+            alone_for: (cause == Cause::Unreadable).then_some(i64::MAX),
+            alone_at: None,
             state: State::Settling,
             row: None,
             later: Vec::new(),
@@ -150,16 +162,22 @@ impl Work {
         self.parked.is_some()
             && wanted.floor.is_some()
             && wanted.floor <= self.parked_floor
-            && (!wanted.is_delete || self.deleted.is_some())
+            && (!wanted.is_delete || self.deleted.as_ref().is_some_and(|deleted| wanted.floor <= *deleted))
     }
 
     /// Another event of the same record.
     pub(super) fn join(&mut self, wanted: Wanted, event: Event, settle: Settle, now: i64) {
         let Wanted { floor, is_delete, .. } = wanted;
         if is_delete {
-            let known = self.deleted.take().flatten();
-            self.deleted = Some(known.max(floor.clone()));
+            let known = self.deleted.take();
+            let is_news = known.as_ref().is_none_or(|known| floor.is_none() || floor > *known);
+            self.deleted = Some(known.flatten().max(floor.clone()));
+            if is_news {
+                // However long it has waited for another reason: reads from before the delete are believed no sooner.
+                self.since = now;
+            }
         }
+        self.first_at = Some(self.first_at.map_or(event.happened_at, |first| first.min(event.happened_at)));
         if self.tickets.is_empty() {
             (self.held_since, self.received_at) = (now, event.received_at);
         }
@@ -183,6 +201,12 @@ impl Work {
     /// When the oldest delivery came whose offset it holds back.
     pub(super) fn oldest(&self) -> Option<i64> {
         (!self.tickets.is_empty()).then_some(self.received_at)
+    }
+
+    /// Whether a list, read since reads by id show less than was published, shows that much.
+    pub(super) fn is_contradicted(&self, row: &Row, stored: Option<&Stamp>) -> bool {
+        self.below_since.is_some_and(|since| row.read_at >= since)
+            && stored.is_some_and(|stored| row.version.reaches(stored))
     }
 
     /// Whether a version is what the events tell of.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api,
-    model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent},
+    model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent, Version},
     pipeline::{Failure, Stage, progress::Progress},
 };
 
@@ -29,6 +29,28 @@ pub struct Ask {
     pub lane: api::Lane,
     /// The trace of the event behind it.
     pub trace: Option<Traceparent>,
+}
+
+/// What is known around a read that has ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Around<'a> {
+    /// What the fence has of the record by now.
+    pub stored: Option<&'a Stamp>,
+    /// Records of its resource.
+    pub entries: u64,
+    /// What the provider has answered to whoever asks it beside this desk; it only grows. Answers to this desk may be among them.
+    pub answers: u64,
+    /// The last row of a list that shows the record, where one is known.
+    pub row: Option<&'a Row>,
+}
+
+/// What a list shows of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Which version.
+    pub version: Version,
+    /// It was read then, or later; microseconds since 1970.
+    pub read_at: i64,
 }
 
 /// Why a shard cannot go on without a person.
@@ -311,7 +333,9 @@ impl Desk {
         match self.works.entry(subject.clone()) {
             hash_map::Entry::Occupied(mut known) => {
                 let work = known.get_mut();
-                if work.state == State::Settling {
+                // What is being read may be from before an event whose version nobody knows: that one is left for the next read.
+                let is_unsure = work.state == State::Reading && wanted.floor.is_none();
+                if work.state == State::Settling || is_unsure {
                     // Whether it is settled by what is being committed is seen once that is.
                     work.later.push((wanted, event, settle));
                     return;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use super::{After, Desk, Stop};
+use super::{After, Around, Desk, Stop};
 use crate::{
     api,
     enrich::{
@@ -23,7 +23,7 @@ const SHARE: usize = 8;
 const BUSY_SHARE: usize = 2;
 
 impl Desk {
-    /// What a read has brought, and what the fence has of the record by now; `entries` are the records of its resource.
+    /// What a read has brought, and what is known around it.
     ///
     /// # Errors
     /// It needs a person; nothing was given up.
@@ -31,12 +31,16 @@ impl Desk {
         &mut self,
         subject: &Subject,
         reading: Result<Bytes, api::Error>,
-        stored: Option<&Stamp>,
-        entries: u64,
+        around: Around<'_>,
         now: i64,
     ) -> Result<(), Stop> {
+        let Around { stored, entries, answers, row } = around;
         self.line.ended(&subject.company, now);
         let Some(work) = self.works.get_mut(subject) else { return Ok(()) };
+        if row.is_some_and(|row| work.is_contradicted(row, stored)) {
+            // The provider did not go back: reads that show less begin to count anew.
+            (work.below_since, work.below_reads) = (None, 0);
+        }
         let is_found = reading.is_ok();
         let path_answers = self.paths.contains(&subject.resource);
         let verdict = judge::judge(subject, work, reading, stored, path_answers, &self.rules, now);
@@ -47,6 +51,9 @@ impl Desk {
         if !matches!(verdict, Verdict::Everything { .. } | Verdict::Company { .. } | Verdict::Stop(_)) {
             (self.holds, self.answers) = (0, self.answers + 1);
             self.line.answered(&subject.company);
+            if let Some(work) = self.works.get_mut(subject) {
+                (work.alone_for, work.alone_at) = (None, None);
+            }
         }
         match verdict {
             Verdict::Publish { value, stamp, is_met, size, over } => {
@@ -83,23 +90,50 @@ impl Desk {
                 self.line.hold(&subject.company, wait, retry_first, retry_longest, now);
                 self.again(subject, Cause::Unreadable, &why, Vec::new(), now);
             }
-            Verdict::Everything { why, wait } => self.hold(subject, &why, wait, now),
+            Verdict::Everything { why, wait, may_be_alone } => {
+                if may_be_alone && self.is_alone(subject, answers, now) {
+                    self.again(subject, Cause::Unreadable, &why, Vec::new(), now);
+                } else {
+                    self.hold(subject, wait, now);
+                }
+            }
             Verdict::Stop(error) => {
                 self.wait_until(subject, now);
                 return Err(Stop(*error));
             }
         }
+        self.join_later(subject, stored, now);
         Ok(())
     }
 
-    /// Nothing can be read for now, unless it is this record alone: then others have been answered meanwhile.
-    fn hold(&mut self, subject: &Subject, why: &str, wait: Option<i64>, now: i64) {
-        let answers = self.answers;
-        let Some(work) = self.works.get_mut(subject) else { return };
+    /// Events that came while it was read, and that this read does not settle: another is to come.
+    fn join_later(&mut self, subject: &Subject, stored: Option<&Stamp>, now: i64) {
+        // Those of one that is to be committed are looked at once it is.
+        let Some(work) = self.works.get_mut(subject).filter(|work| work.state != State::Settling) else {
+            return;
+        };
+        for (wanted, event, settle) in std::mem::take(&mut work.later) {
+            self.want(wanted, event, settle, stored, now);
+        }
+    }
+
+    /// Whether a record fails alone: others have been answered since it has failed last, here or elsewhere.
+    fn is_alone(&mut self, subject: &Subject, elsewhere: u64, now: i64) -> bool {
+        // Those of this desk may count twice: all that matters is whether there are more than before.
+        let answers = self.answers.saturating_add(elsewhere);
+        let Some(work) = self.works.get_mut(subject) else { return false };
         let is_alone = work.failed_at.replace(answers).is_some_and(|before| before < answers);
         if is_alone {
-            return self.again(subject, Cause::Unreadable, why, Vec::new(), now);
+            // Of what was between, one wait at most: the provider may have been away for the rest of it.
+            let since = work.alone_at.replace(now).map_or(0, |before| now.saturating_sub(before));
+            let alone = since.clamp(0, self.rules.parked_longest.max(0));
+            work.alone_for = Some(work.alone_for.unwrap_or(0).saturating_add(alone));
         }
+        is_alone
+    }
+
+    /// Nothing can be read for now.
+    fn hold(&mut self, subject: &Subject, wait: Option<i64>, now: i64) {
         // Others that were under way meanwhile say the same.
         if now >= self.held_until {
             self.holds = self.holds.saturating_add(1);
@@ -149,7 +183,8 @@ impl Desk {
         let is_told = work.parked.is_some() && work.event.origin == Origin::Enrichment;
         let count = settled.len() + usize::from(is_told);
         let outcomes = (0..count).map(|at| if at == 0 { outcome } else { Outcome::Coalesced }).collect();
-        let entry = Entry::new(Some(subject.clone()), Event::clone(&work.event), changes, outcomes);
+        let mut entry = Entry::new(Some(subject.clone()), Event::clone(&work.event), changes, outcomes);
+        entry.first_at = work.first_at;
         self.ready.push_back((entry, settled, Some(After::End)));
     }
 
@@ -165,7 +200,9 @@ impl Desk {
     ) {
         let rules = &self.rules;
         let Some(work) = self.works.get_mut(subject) else { return };
-        if now.saturating_sub(work.since) >= rules.horizon {
+        // For as long as nobody was answered, it was not the record that failed.
+        let tried = now.saturating_sub(work.since);
+        if work.alone_for.map_or(tried, |alone| alone.min(tried)) >= rules.horizon {
             let (class, gap) = match cause {
                 Cause::Floor => ("enrich::FloorUnmet", GapCause::Floor),
                 _ => ("enrich::Unreadable", GapCause::Unreadable),

@@ -149,3 +149,57 @@ fn what_is_told_after_a_delete_is_waited_for_and_no_delete_stands_for_it() {
 
     assert_eq!(life.published, [(subject("r"), stamp(0, 6, Rank::ById, false))]);
 }
+
+#[test]
+fn a_delete_without_a_version_that_comes_while_its_record_is_read_leads_to_a_read_of_its_own() {
+    let mut life = Life::new();
+    life.take(1, wanted(subject("r"), 5, false), "changed");
+    let ask = life.ask().unwrap();
+    life.take(2, unversioned(subject("r"), true), "deleted");
+    life.read(&ask.subject, Ok(json("r", 5))).unwrap();
+    while life.desk.ready() > 0 {
+        life.commit();
+    }
+    assert_eq!((life.offset, life.published.len()), (1, 1));
+
+    life.until(life.now + 3 * rules().tombstone_confirm, |_| Err(gone()));
+
+    assert_eq!(life.published.last(), Some(&(subject("r"), stamp(0, 5, Rank::ById, true))));
+    assert_eq!((life.offset, life.parked.len()), (2, 0));
+}
+
+#[test]
+fn a_delete_of_a_record_that_has_waited_for_long_is_not_settled_by_a_replica_that_has_not_heard_of_it() {
+    for deleted in [wanted(subject("r"), 5, true), unversioned(subject("r"), true)] {
+        let mut life = Life::new();
+        life.take(1, wanted(subject("r"), 5, false), "changed");
+        life.until(life.now + 3_600 * SECOND, |_| Err(error(400, api::Cause::Refused)));
+        assert_eq!((life.offset, life.parked.len()), (1, 1));
+
+        life.take(2, deleted, "deleted");
+        life.until(life.now + 60 * SECOND, |_| Ok(json("r", 5)));
+        assert_eq!(life.published, [(subject("r"), stamp(0, 5, Rank::ById, false))]);
+        life.until(life.now + 3 * rules().tombstone_confirm, |_| Err(gone()));
+
+        assert_eq!(life.published.last(), Some(&(subject("r"), stamp(0, 5, Rank::ById, true))));
+        assert!(life.parked.is_empty() && life.letters.is_empty(), "{:?}", life.parked);
+        assert_eq!(life.offset, 2);
+    }
+}
+
+#[test]
+fn a_second_delete_of_a_record_that_came_back_is_not_taken_for_the_first() {
+    let mut life = Life::new();
+    life.paths.insert(LANE);
+    life.crash();
+    life.take(1, wanted(subject("r"), 3, true), "deleted");
+    life.take(2, wanted(subject("r"), 5, false), "there again");
+    life.until(life.now + 3_600 * SECOND, |_| Err(error(400, api::Cause::Refused)));
+    assert_eq!(life.parked[&subject("r")].floor, Some(version(5)));
+
+    life.take(3, wanted(subject("r"), 5, true), "deleted again");
+    life.until(life.now + 3 * rules().tombstone_confirm, |_| Err(gone()));
+
+    assert_eq!(life.published, [(subject("r"), stamp(0, 5, Rank::ById, true))]);
+    assert_eq!((life.offset, life.parked.len()), (3, 0));
+}

@@ -1,5 +1,7 @@
 //! What becomes of events, and of their offsets.
 
+mod alone;
+mod back;
 mod companies;
 mod deleting;
 mod lives;
@@ -8,6 +10,7 @@ mod rows;
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     sync::Arc,
 };
 
@@ -16,6 +19,7 @@ use bytes::Bytes;
 use super::*;
 use crate::{
     api::{self, Acted, By, Endpoint},
+    metrics::ApiWait,
     model::{Epoch, GapCause, Origin, Rank, SequenceVersion, Stamp, Version},
 };
 
@@ -69,7 +73,15 @@ fn subject(id: &str) -> Subject {
 
 fn event(id: &str) -> Event {
     let original = Original { value: Bytes::copy_from_slice(id.as_bytes()), ..Original::default() };
-    Arc::new(Source { original, id: id.into(), trace: None, received_at: 1, origin: Origin::Enrichment })
+    let (received_at, happened_at) = (1, 1);
+    Arc::new(Source {
+        original,
+        id: id.into(),
+        trace: None,
+        received_at,
+        happened_at,
+        origin: Origin::Enrichment,
+    })
 }
 
 fn version(number: u64) -> SequenceVersion {
@@ -82,6 +94,10 @@ fn stamp(epoch: u64, number: u64, rank: Rank, deleted: bool) -> Stamp {
 
 fn wanted(subject: Subject, floor: u64, is_delete: bool) -> Asked {
     Asked::Wanted(Wanted { subject, floor: Some(version(floor)), is_delete })
+}
+
+fn unversioned(subject: Subject, is_delete: bool) -> Asked {
+    Asked::Wanted(Wanted { subject, floor: None, is_delete })
 }
 
 fn json(id: &str, number: u64) -> Bytes {
@@ -108,6 +124,10 @@ struct Life {
     outcomes: Vec<Outcome>,
     offset: i64,
     paths: BTreeSet<AccountingResource>,
+    /// What the provider has answered to others.
+    elsewhere: u64,
+    /// What a list has shown of the record last.
+    row: Option<Row>,
     now: i64,
 }
 
@@ -123,6 +143,8 @@ impl Life {
             outcomes: Vec::new(),
             offset: 0,
             paths: BTreeSet::new(),
+            elsewhere: 0,
+            row: None,
             now: 1_000 * SECOND,
         }
     }
@@ -143,9 +165,10 @@ impl Life {
     }
 
     fn read(&mut self, subject: &Subject, reading: Result<Bytes, api::Error>) -> Result<(), Stop> {
-        let stored = self.fences.get(subject).cloned();
-        let entries = self.fences.len() as u64;
-        self.desk.read(subject, reading, stored.as_ref(), entries, self.now)
+        let (entries, answers) = (self.fences.len() as u64, self.elsewhere);
+        let (stored, row) = (self.fences.get(subject), self.row.as_ref());
+        let around = Around { stored, entries, answers, row };
+        self.desk.read(subject, reading, around, self.now)
     }
 
     fn ask(&mut self) -> Option<Ask> {
@@ -225,6 +248,92 @@ fn several_events_of_a_record_become_one_read_and_all_their_offsets_move() {
     assert!(life.ask().is_some());
 }
 
+/// When what entries settle began, of those that write a record.
+fn begun(batch: &Batch) -> Vec<Option<i64>> {
+    batch.entries.iter().filter(|entry| entry.stamp().is_some()).map(|entry| entry.first_at).collect()
+}
+
+#[test]
+fn a_record_counts_from_the_first_of_the_events_that_it_settles_and_from_none_that_it_does_not() {
+    let mut life = Life::new();
+    for (next, happened_at) in [(1_i64, 70), (2, 50), (3, 90)] {
+        let event = Arc::new(Source { happened_at, ..(*event("e")).clone() });
+        let floor = u64::try_from(next).unwrap();
+        life.desk.take(LANE, next, wanted(subject("r"), floor, false), event, None, life.now);
+    }
+    let ask = life.ask().unwrap();
+    life.read(&ask.subject, Ok(json("r", 2))).unwrap();
+    assert_eq!(begun(&life.desk.batch(10, 1 << 20)), [None], "the last is open");
+    life.fences.insert(subject("r"), stamp(0, 2, Rank::ById, false));
+    life.desk.committed(&[], &|_| Some(stamp(0, 2, Rank::ById, false)), life.now);
+
+    life.now += SECOND;
+    let ask = life.ask().unwrap();
+    life.read(&ask.subject, Ok(json("r", 3))).unwrap();
+
+    assert_eq!(begun(&life.desk.batch(10, 1 << 20)), [Some(50)]);
+}
+
+#[test]
+fn a_delete_counts_from_its_event_also_for_the_next_owner_and_what_a_list_asks_for_from_none() {
+    let mut life = Life::new();
+    life.paths.insert(LANE);
+    life.fences.insert(subject("r"), stamp(0, 4, Rank::ById, false));
+    life.crash();
+    let told = Arc::new(Source { happened_at: 60, ..(*event("e")).clone() });
+    let stored = life.fences.get(&subject("r"));
+    life.desk.take(LANE, 1, wanted(subject("r"), 5, true), told, stored, life.now);
+    life.until(life.now + SECOND, |_| Err(gone()));
+    life.crash();
+    let listed = Arc::new(Source { origin: Origin::Snapshot, ..(*event("row")).clone() });
+    let row = Parked { subject: subject("s"), event: listed, ..life.parked[&subject("r")].clone() };
+    life.desk.adopt_row(Parked { deleted: None, gone_since: None, ..row }, life.now);
+
+    life.now += 2 * rules().tombstone_confirm;
+    while let Some(ask) = life.ask() {
+        let answer = if ask.subject == subject("r") { Err(gone()) } else { Ok(json("s", 5)) };
+        life.read(&ask.subject, answer).unwrap();
+    }
+
+    let mut begun = begun(&life.desk.batch(10, 1 << 20));
+    begun.sort_unstable();
+    assert_eq!(begun, [None, Some(60)]);
+}
+
+#[test]
+fn an_event_without_a_version_is_not_settled_by_a_read_that_began_before_it_came() {
+    for fails in [false, true] {
+        let mut life = Life::new();
+        life.take(1, wanted(subject("r"), 1, false), "first");
+        let ask = life.ask().unwrap();
+        life.take(2, unversioned(subject("r"), false), "second");
+        life.take(3, unversioned(subject("r"), false), "third");
+
+        let answer = if fails { Err(error(400, api::Cause::Refused)) } else { Ok(json("r", 1)) };
+        life.read(&ask.subject, answer).unwrap();
+        while life.desk.ready() > 0 {
+            life.commit();
+        }
+        assert_eq!(life.offset, if fails { 0 } else { 1 });
+        let reads = life.until(life.now + 2 * SECOND, |_| Ok(json("r", 2)));
+
+        assert_eq!((reads, life.offset), (1, 3), "{fails}");
+        assert_eq!(life.published.last(), Some(&(subject("r"), stamp(0, 2, Rank::ById, false))));
+        assert_eq!(life.desk.counts(), (0, 0));
+    }
+}
+
+#[test]
+fn an_event_without_a_version_that_comes_before_its_read_begins_is_settled_by_it() {
+    let mut life = Life::new();
+    life.take(1, unversioned(subject("r"), false), "first");
+    life.take(2, unversioned(subject("r"), false), "second");
+
+    let reads = life.until(life.now + SECOND, |_| Ok(json("r", 1)));
+
+    assert_eq!((reads, life.offset, life.published.len()), (1, 2, 1));
+}
+
 #[test]
 fn an_offset_waits_for_those_before_it() {
     let mut life = Life::new();
@@ -240,6 +349,30 @@ fn an_offset_waits_for_those_before_it() {
     life.commit();
 
     assert_eq!((life.offset, life.published.len()), (3, 2));
+}
+
+#[test]
+fn of_two_subjects_of_one_key_in_a_batch_the_older_is_not_written_after_the_newer() {
+    // The id of the tenant is that of a company too.
+    let by_tenant = Subject { in_company: false, ..subject("r") };
+    assert_eq!(by_tenant.fence_key(), subject("r").fence_key());
+    for (first, second, written) in [(7, 5, &["7"][..]), (5, 7, &["5", "7"][..])] {
+        let mut life = Life::new();
+        life.take(1, wanted(subject("r"), first, false), "first");
+        life.take(2, wanted(by_tenant.clone(), second, false), "second");
+        while let Some(ask) = life.ask() {
+            let number = if ask.subject.in_company { first } else { second };
+            life.read(&ask.subject, Ok(json("r", number))).unwrap();
+        }
+
+        let mut batch = life.desk.batch(10, 1 << 20);
+        let gone_back = batch.compare_again(|_| Ok::<_, Infallible>(None), |_, _| false).unwrap();
+
+        let stamps = batch.entries.iter().filter_map(Entry::stamp);
+        let versions: Vec<String> = stamps.map(|stamp| stamp.version.to_string()).collect();
+        assert_eq!(versions, written);
+        assert_eq!((gone_back, batch.offsets), (Vec::new(), vec![(LANE, 2)]), "its event is settled");
+    }
 }
 
 #[test]
@@ -282,79 +415,6 @@ fn what_is_never_reached_is_a_dead_letter_and_a_gap_at_the_horizon() {
 }
 
 #[test]
-fn a_provider_that_went_back_is_believed_once_nothing_else_was_read_for_long_enough() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
-    life.take(1, wanted(subject("r"), 51, false), "e");
-    let (begun, end) = (life.now, life.now + 2 * rules().epoch_confirm);
-
-    let reads = life.until(end, |_| Ok(json("r", 51)));
-
-    assert_eq!(life.published, [(subject("r"), stamp(1, 51, Rank::ById, false))]);
-    assert!(life.now >= begun + rules().epoch_confirm && (3..8).contains(&reads), "{reads}");
-    // From there on it goes on as before.
-    life.take(2, wanted(subject("r"), 52, false), "e");
-    life.until(end + SECOND, |_| Ok(json("r", 52)));
-    assert_eq!(life.published.last(), Some(&(subject("r"), stamp(1, 52, Rank::ById, false))));
-}
-
-#[test]
-fn one_read_that_shows_what_was_published_ends_the_suspicion() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
-    life.take(1, wanted(subject("r"), 51, false), "e");
-    let (begun, end) = (life.now, life.now + 2 * rules().epoch_confirm);
-
-    life.until(end, |now| Ok(json("r", if now < begun + rules().epoch_confirm / 2 { 99 } else { 100 })));
-
-    assert!(life.published.is_empty() && life.parked.is_empty());
-}
-
-#[test]
-fn a_row_that_shows_what_was_published_begins_the_suspicion_anew_also_for_the_next_owner() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
-    life.take(1, wanted(subject("r"), 51, false), "e");
-    let (begun, half) = (life.now, rules().epoch_confirm / 2);
-    life.until(begun + half, |_| Ok(json("r", 51)));
-    assert!(life.desk.is_suspected(&subject("r")) && life.parked[&subject("r")].below_since.is_some());
-
-    life.desk.not_below(&subject("r"));
-    life.commit();
-    assert!(!life.desk.is_suspected(&subject("r")));
-    assert_eq!(life.parked[&subject("r")].below_since, None);
-
-    life.crash();
-    let shown_at = life.now;
-    life.until(begun + rules().epoch_confirm + SECOND, |_| Ok(json("r", 51)));
-    assert_eq!(life.published, [], "it is not believed as if no row had shown it");
-    life.until(shown_at + 3 * rules().epoch_confirm, |_| Ok(json("r", 51)));
-    assert_eq!(life.published, [(subject("r"), stamp(1, 51, Rank::ById, false))]);
-}
-
-#[test]
-fn what_is_to_be_published_under_the_next_epoch_is_not_once_a_row_shows_what_was_published() {
-    let mut life = Life::new();
-    life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
-    life.take(1, wanted(subject("r"), 51, false), "e");
-    let (begun, confirm) = (life.now, rules().epoch_confirm);
-    life.until(begun + confirm - SECOND, |_| Ok(json("r", 51)));
-    life.now = begun + 2 * confirm;
-    let ask = life.ask().unwrap();
-    life.read(&ask.subject, Ok(json("r", 51))).unwrap();
-    assert!(life.desk.ready() > 0);
-
-    life.desk.not_below(&subject("r"));
-    while life.desk.ready() > 0 {
-        life.commit();
-    }
-
-    assert_eq!(life.published, []);
-    assert_eq!(life.outcomes.last(), Some(&Outcome::Stale));
-    assert!(life.parked.is_empty() && life.desk.counts() == (0, 0));
-}
-
-#[test]
 fn an_old_event_is_looked_into_once_and_then_only_counted() {
     let mut life = Life::new();
     life.fences.insert(subject("r"), stamp(0, 9, Rank::ById, false));
@@ -369,71 +429,6 @@ fn an_old_event_is_looked_into_once_and_then_only_counted() {
 
     assert_eq!((life.offset, life.published.len()), (21, 0));
     assert_eq!(life.outcomes.last(), Some(&Outcome::Duplicate));
-}
-
-#[test]
-fn what_concerns_everything_holds_everything_back_and_gives_nothing_up() {
-    let mut life = Life::new();
-    for number in 0..5 {
-        life.take(number + 1, wanted(subject(&format!("r{number}")), 1, false), "e");
-    }
-    let (begun, end) = (life.now, life.now + 3_600 * SECOND);
-
-    let reads = life.until(end, |now| {
-        if now < begun + 3_000 * SECOND {
-            Err(error(503, api::Cause::Server { again: None }))
-        } else {
-            Ok(json("r", 1))
-        }
-    });
-
-    assert!(reads < 4_000, "{reads}");
-    // Each was answered with another record in the end: no reason to give up, and none to wait for ever.
-    assert_eq!((life.letters.len(), life.parked.len(), life.offset), (0, 5, 5));
-}
-
-#[test]
-fn what_needs_a_person_stops_the_shard_and_loses_nothing() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 1, false), "e");
-    let ask = life.ask().unwrap();
-
-    let stopped = life.read(&ask.subject, Err(error(401, api::Cause::Key)));
-
-    assert!(stopped.is_err() && life.desk.ready() == 0);
-    assert!(life.ask().is_some(), "it is there for whoever goes on");
-}
-
-#[test]
-fn a_record_that_alone_fails_as_if_all_did_holds_up_no_other_and_is_given_up_at_the_horizon() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("bad"), 1, false), "bad");
-    for number in 0..3 {
-        life.take(number + 2, wanted(subject(&format!("r{number}")), 1, false), "e");
-    }
-    let end = life.now + 30 * SECOND;
-    let (mut reads, mut next) = (0, 4);
-    while life.now < end {
-        while let Some(ask) = life.ask() {
-            reads += 1;
-            let id = ask.subject.id.as_str().to_owned();
-            let is_bad = id == "bad";
-            let answer =
-                if is_bad { Err(error(504, api::Cause::Server { again: None })) } else { Ok(json(&id, 1)) };
-            life.read(&ask.subject, answer).unwrap();
-        }
-        while life.desk.ready() > 0 {
-            life.commit();
-        }
-        // Others go on being answered.
-        life.now += SECOND;
-        next += 1;
-        life.take(next, wanted(subject(&format!("n{next}")), 1, false), "e");
-    }
-
-    assert_eq!(life.parked.len(), 1, "{:?}", life.parked);
-    assert!(reads < 60 && life.published.len() >= 30, "{reads}, {}", life.published.len());
-    assert!(life.offset >= 30);
 }
 
 #[test]
@@ -459,24 +454,6 @@ fn an_event_of_a_record_that_is_parked_holds_back_its_offset_no_longer_than_any_
     life.take(4, wanted(subject("r"), 7, false), "most");
     life.until(life.now + 16 * SECOND, refused);
     assert_eq!((life.offset, life.parked[&subject("r")].floor.clone()), (4, Some(version(7))));
-}
-
-#[test]
-fn whether_the_provider_went_back_holds_back_no_offset() {
-    let mut life = Life::new();
-    life.take(1, wanted(subject("r"), 9, false), "first");
-    life.until(life.now + SECOND, |_| Ok(json("r", 9)));
-    life.take(2, wanted(subject("r"), 4, false), "before");
-    life.until(life.now + SECOND, |_| Ok(json("r", 4)));
-    assert_eq!((life.offset, life.parked.len()), (2, 1), "it is suspected");
-
-    life.take(3, wanted(subject("r"), 5, false), "again");
-    while life.desk.ready() > 0 {
-        life.commit();
-    }
-
-    assert_eq!(life.offset, 3);
-    assert_eq!(life.published.len(), 1);
 }
 
 #[test]

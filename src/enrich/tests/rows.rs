@@ -170,3 +170,39 @@ fn a_suspected_record_that_a_row_shows_more_of_is_read_soon() {
     assert_eq!(life.published, [(subject("r"), stamp(0, 10, Rank::ById, false))]);
     assert!(life.parked.is_empty() && life.desk.counts() == (0, 0));
 }
+
+#[test]
+fn a_provider_is_not_believed_to_have_gone_back_before_its_list_has_shown_no_more_for_as_long() {
+    let mut life = Life::new();
+    life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
+    life.take(1, wanted(subject("r"), 51, false), "e");
+    let (begun, confirm) = (life.now, rules().epoch_confirm);
+    let row = |number, read_at| Some(Row { version: Version::Sequence(version(number)), read_at });
+
+    // A list that is read over and over shows all the time what was published.
+    for half in 1..=10 {
+        life.until(begun + half * confirm / 2, |_| Ok(json("r", 51)));
+        life.row = row(100, life.now);
+    }
+    assert_eq!(life.published, []);
+
+    life.row = row(51, life.now);
+    life.until(life.now + 2 * confirm, |_| Ok(json("r", 51)));
+    assert_eq!(life.published, [(subject("r"), stamp(1, 51, Rank::ById, false))]);
+}
+
+#[test]
+fn a_row_from_before_the_first_read_that_shows_less_says_nothing() {
+    for read_at in [None, Some(-1)] {
+        let mut life = Life::new();
+        life.fences.insert(subject("r"), stamp(0, 100, Rank::ById, false));
+        let begun = life.now;
+        let row = |before| Row { version: Version::Sequence(version(100)), read_at: begun + before };
+        life.row = read_at.map(row);
+        life.take(1, wanted(subject("r"), 51, false), "e");
+
+        life.until(begun + rules().epoch_confirm, |_| Ok(json("r", 51)));
+
+        assert_eq!(life.published, [(subject("r"), stamp(1, 51, Rank::ById, false))], "{read_at:?}");
+    }
+}
