@@ -63,6 +63,14 @@
 //! before *e*, it may show a record of *R* that was deleted before *e*, which is taken off *D* though it had left. Both make the
 //! bound too small. So a page that was sent too early is refused.
 //!
+//! # Copies that are behind
+//!
+//! A provider may answer from a copy of the list that has not heard of the last changes. Then the cut of a page is before its request,
+//! and the first assumption does not hold. What a page of the copy shows after *e* may have left before *e*, and is taken off *D*; what
+//! came after its cut may have come before *e* by its version, and is taken for found. Where several copies answer, each behind by
+//! another time, pages go back in time, and it takes no record that leaves: one that comes is enough. Nothing in an answer tells of
+//! it but `Age`, which voids a pass. A test shows each, and that neither happens without.
+//!
 //! # Four traps
 //!
 //! Each looks right, and each certifies a list with a record that nobody has seen; a test shows it.

@@ -157,6 +157,12 @@ impl Reading {
         self.memory.contains_key(&id)
     }
 
+    /// Records that any pass has shown: what it costs to hold it.
+    #[must_use]
+    pub fn remembered(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
     /// The pass, its pages and rows so far, and the rows of the list, where they are known.
     #[must_use]
     pub fn progress(&self) -> (u32, u64, u64, Option<u64>) {

@@ -1,5 +1,6 @@
 //! Readings of lists that change under them, held against the truth.
 
+mod copies;
 mod properties;
 mod rules;
 mod simulation;
