@@ -239,7 +239,7 @@ impl Subject<'_> {
     }
 
     async fn start(&self, request: RunRequest, now: i64) -> Result<RunInfo, Error> {
-        let run = request.checked(self.name, &self.source.snapshot, now)?;
+        let run = request.clone().checked(self.name, &self.source.snapshot, now)?;
         if self.target == TargetState::Stopped {
             return Err(Error::Conflict(format!(
                 "Connector {} is STOPPED, so nobody would read anything; resume it first",
@@ -248,10 +248,11 @@ impl Subject<'_> {
         }
         let told = self.newest().await?;
         if let Some(known) = told.runs.runs.get(&run.id) {
-            return if known.asks_the_same(&run) {
+            let asked = request.beside(known, &run);
+            return if known.asks_the_same(&asked) {
                 self.shown(&told, &run.id)
             } else {
-                Err(Error::Conflict(request::difference(known, &run)))
+                Err(Error::Conflict(request::difference(known, &asked)))
             };
         }
         let open = told.runs.open(told.shards).len();
@@ -271,9 +272,10 @@ impl Subject<'_> {
         }
         self.by.write(self.prefix(), &run.key(), &value).await?;
         let told = self.newest().await?;
-        match told.runs.runs.get(&run.id) {
-            Some(stands) if !stands.asks_the_same(&run) => {
-                Err(Error::Conflict(request::difference(stands, &run)))
+        let stands = told.runs.runs.get(&run.id);
+        match stands.map(|stands| (stands, request.beside(stands, &run))) {
+            Some((stands, asked)) if !stands.asks_the_same(&asked) => {
+                Err(Error::Conflict(request::difference(stands, &asked)))
             }
             _ => self.shown(&told, &run.id),
         }

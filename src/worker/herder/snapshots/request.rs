@@ -114,6 +114,18 @@ impl RunRequest {
             requested_at: now,
         })
     }
+
+    /// What it asks for beside a run that has its id: what it leaves out is as that run has it, whatever is configured by now.
+    pub(super) fn beside(&self, known: &Run, asked: &Run) -> Run {
+        let mut asked = asked.clone();
+        if self.lists.is_none() {
+            asked.lists.clone_from(&known.lists);
+        }
+        if self.companies.is_none() {
+            asked.companies.clone_from(&known.companies);
+        }
+        asked
+    }
 }
 
 /// The list of a name.

@@ -174,6 +174,23 @@ async fn the_same_request_is_the_same_run_and_another_under_its_id_is_told_what_
 }
 
 #[tokio::test]
+async fn the_same_request_is_the_same_run_also_where_what_it_leaves_out_is_configured_otherwise_since() {
+    let kept = Kept::new(2);
+    let first = subject(&kept).start(request("r"), 1).await.unwrap();
+    let changed = source(&[("snapshot.lists", "customers"), ("snapshot.companies", "a,b")]);
+    let later = Subject { source: changed, ..subject(&kept) };
+    let named = RunRequest { lists: Some(vec!["customers".to_owned()]), ..request("r") };
+
+    let again = later.start(request("r"), 2).await.unwrap();
+    let refused = told(later.start(named, 3).await);
+
+    assert_eq!(again, first);
+    let expected = "run r of connector records is there and asks for something else: its lists are companies, customers, \
+                    accounts, not customers; choose another id";
+    assert_eq!(refused, (409, expected.to_owned()));
+}
+
+#[tokio::test]
 async fn nobody_can_be_asked_while_the_connector_is_stopped_or_has_no_topic_or_too_many_runs() {
     let (kept, absent) = (Kept::new(1), Kept::new(0));
     let running = subject(&kept);
