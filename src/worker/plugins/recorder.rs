@@ -113,7 +113,21 @@ impl Recorder {
 
     /// The task has no shards any more.
     pub fn lags_no_more(&self) {
-        self.with(|counted, _| counted.lags.clear());
+        self.with(|counted, _| {
+            counted.lags.clear();
+            counted.companies = None;
+        });
+    }
+
+    /// The list of companies was read to its end, or the task has begun to.
+    pub fn companies_read(&self) {
+        self.with(|counted, now| counted.companies = Some(now));
+    }
+
+    /// How long that was before `now`; `None` where the task does not read it.
+    #[must_use]
+    pub fn companies_age(&self, now: Instant) -> Option<Duration> {
+        self.lock().companies.map(|read| now.saturating_duration_since(read))
     }
 
     /// How far each shard of the task is behind.
@@ -235,6 +249,7 @@ struct Counted {
     errors: Errors,
     last_record: Option<SystemTime>,
     lags: BTreeMap<i32, Duration>,
+    companies: Option<Instant>,
 }
 
 impl Counted {
@@ -310,6 +325,22 @@ mod tests {
     #[test]
     fn a_recorder_nobody_fed_has_nothing_to_show() {
         assert_eq!(Recorder::default().measured(), None);
+    }
+
+    #[test]
+    fn the_list_of_companies_ages_until_it_is_read_and_with_nobody_who_reads_it_has_no_age() {
+        let recorder = Recorder::default();
+        let later = Instant::now() + Duration::from_secs(90);
+        assert_eq!(recorder.companies_age(later), None);
+
+        recorder.companies_read();
+        let age = recorder.companies_age(later).unwrap();
+        assert!((1..=90).contains(&age.as_secs()), "{age:?}");
+        recorder.companies_read();
+        assert!(recorder.companies_age(later).unwrap() <= age, "it was read since");
+
+        recorder.lags_no_more();
+        assert_eq!(recorder.companies_age(later), None);
     }
 
     #[test]

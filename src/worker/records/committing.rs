@@ -43,6 +43,8 @@ pub(super) struct Written {
     pub(super) behind: Option<i64>,
     pub(super) topics: Vec<Topic>,
     pub(super) took: Duration,
+    /// The store on this disk has the fences.
+    pub(super) is_kept: bool,
 }
 
 impl Commit {

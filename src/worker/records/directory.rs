@@ -5,10 +5,14 @@
 //! empty, or whose pages are odd, proves nothing of companies that it does not show. A provider that gives fewer rows at once than
 //! are asked for is asked for as many as it gives.
 //!
-//! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there.
+//! Read at the start, every `companies.refresh.interval.ms`, and soon after somebody has asked for a company that is not there, or
+//! suspects that the provider went back in one: what the list shows of it speaks against that, or does not.
+//!
+//! On failure of a page for its own sake, also if it is refused, it is tried on: companies that are known are read as before, events of
+//! others wait, and somebody is told, by an error now and then and by the age of the list. What concerns everything ends the task.
 
 use std::{
-    collections::{BTreeSet, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -19,10 +23,10 @@ use tokio_util::sync::CancellationToken;
 use super::{now, refused};
 use crate::{
     api::{self, Accounting, Ask, Lane, Next, Page, PageAsk, Walk, row_hash},
-    enrich::{Companies, Standing},
-    model::{Company, CompanyId},
+    enrich::{Companies, Row, Standing},
+    model::{Company, CompanyId, SequenceVersion, Version},
     retry::{Backoff, Chain, Policy},
-    worker::plugins::Failure,
+    worker::plugins::{Failure, recorder::Recorder},
 };
 
 /// The longest one page may take.
@@ -46,6 +50,8 @@ pub(super) struct Directory {
     asked: Arc<Notify>,
     every: Duration,
     page_size: u32,
+    connector: Arc<str>,
+    recorder: Recorder,
 }
 
 /// What has been read.
@@ -61,8 +67,11 @@ struct Known {
 #[derive(Debug)]
 struct Reading {
     begun_at: i64,
-    companies: HashSet<CompanyId>,
+    companies: Shown,
 }
+
+/// Companies of a list, with the versions it shows.
+type Shown = HashMap<CompanyId, Option<SequenceVersion>>;
 
 /// A reading that proves nothing of what it does not show.
 #[derive(Debug)]
@@ -85,8 +94,9 @@ pub(super) enum Listed {
 }
 
 impl Directory {
-    pub(super) fn new(every: Duration, page_size: u32) -> Self {
-        Self { known: Arc::default(), asked: Arc::default(), every, page_size }
+    pub(super) fn new(every: Duration, page_size: u32, connector: Arc<str>, recorder: Recorder) -> Self {
+        let (known, asked) = (Arc::default(), Arc::default());
+        Self { known, asked, every, page_size, connector, recorder }
     }
 
     /// Companies that are there, as readings show that began after this: those of one from before may be gone.
@@ -97,7 +107,7 @@ impl Directory {
         let is_whole = !known.readings.is_empty() && known.readings.iter().all(is_after);
         let odd = known.odd.as_ref().filter(|odd| odd.count >= ODD && odd.reading.begun_at >= since);
         let all = |readings: &mut dyn Iterator<Item = &Reading>| -> Vec<CompanyId> {
-            let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| &reading.companies).collect();
+            let all: BTreeSet<&CompanyId> = readings.flat_map(|reading| reading.companies.keys()).collect();
             all.into_iter().cloned().collect()
         };
         // Where the list is odd no better one may come for long: with the one before, the last has all that there are.
@@ -109,6 +119,18 @@ impl Directory {
         }
     }
 
+    /// What the list has shown of a company last, also where it proves nothing of others.
+    pub(super) fn shown(&self, company: &CompanyId) -> Option<Row> {
+        let known = self.lock();
+        let readings = known.readings.iter().chain(known.odd.as_ref().map(|odd| &odd.reading));
+        let rows = readings.filter_map(|reading| {
+            let version = reading.companies.get(company)?.as_ref()?;
+            Some((reading.begun_at, version))
+        });
+        let (read_at, version) = rows.max_by_key(|(begun_at, _)| *begun_at)?;
+        Some(Row { version: Version::Sequence(version.clone()), read_at })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,6 +140,8 @@ impl Directory {
     /// # Errors
     /// The provider refuses it for good.
     pub(super) async fn run(self, accounting: Accounting, cancel: CancellationToken) -> Result<(), Failure> {
+        // It has no age before: from now on it grows.
+        self.recorder.companies_read();
         cancel.run_until_cancelled(self.follow(&accounting)).await.unwrap_or(Ok(()))
     }
 
@@ -137,13 +161,17 @@ impl Directory {
 
     /// One reading. It proves nothing if it is empty, endless, or has pages that are not what they should be.
     async fn read(&self, accounting: &Accounting) -> Result<(), Failure> {
-        let mut reading = Reading { begun_at: now(), companies: HashSet::new() };
+        let mut reading = Reading { begun_at: now(), companies: Shown::new() };
         let (mut seen, mut walk, mut number) = (HashSet::new(), Walk::new(), 1);
         let mut size = self.page_size;
         loop {
             let page = self.page(accounting, PageAsk { number, size }, &reading).await?;
-            let ids = page.rows.iter().filter_map(|row| row.correlation_id.as_deref());
-            reading.companies.extend(ids.filter_map(|id| CompanyId::new(id).ok()));
+            let shown = page.rows.iter().filter_map(|row| {
+                let id = CompanyId::new(row.correlation_id.as_deref()?).ok()?;
+                let version = row.sequence_version.as_deref();
+                Some((id, version.and_then(|version| SequenceVersion::parse(version).ok())))
+            });
+            reading.companies.extend(shown);
             let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
             if number == 1 && (1..size).contains(&rows) {
                 // All there is, or as much as the provider gives at once: what is behind it tells.
@@ -191,7 +219,8 @@ impl Directory {
         let mut backoff = Backoff::new(AGAIN, reading.begun_at.unsigned_abs());
         let mut failures = 0_u32;
         loop {
-            let error = match accounting.companies(page, &Ask::within(Lane::Repair, PAGE_LIMIT)).await {
+            let read = accounting.companies(page, &Ask::within(Lane::Repair, PAGE_LIMIT)).await;
+            let error = match read {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
@@ -201,6 +230,8 @@ impl Directory {
                 api::Reach::Record | api::Reach::Company => {
                     failures += 1;
                     if failures.is_multiple_of(TOLD) {
+                        tracing::error!(connector = &*self.connector, page = page.number, failures, error = %Chain(&error),
+                            "the list of companies cannot be read: events of companies that it has not shown wait, others flow on");
                         let shown = reading.companies.clone();
                         let shown = Reading { begun_at: reading.begun_at, companies: shown };
                         self.is_odd(shown, format!("page {} cannot be read: {}", page.number, Chain(&error)));
@@ -210,12 +241,13 @@ impl Directory {
                 api::Reach::Grant | api::Reach::Everything => error.retry(),
             };
             let Some(wait) = backoff.next_wait(verdict) else { return Err(refused(&error)) };
-            tracing::warn!(error = %Chain(&error), ?wait, "the list of companies cannot be read yet");
+            tracing::warn!(connector = &*self.connector, error = %Chain(&error), ?wait, "the list of companies cannot be read yet");
             tokio::time::sleep(wait).await;
         }
     }
 
     fn took(&self, reading: Reading) {
+        self.recorder.companies_read();
         let mut known = self.lock();
         known.odd = None;
         known.readings.push_back(reading);
@@ -226,7 +258,12 @@ impl Directory {
 
     fn is_odd(&self, reading: Reading, why: String) {
         let found = reading.companies.len();
-        tracing::warn!(found, why, "the list of companies proves nothing of those it does not show");
+        tracing::warn!(
+            connector = &*self.connector,
+            found,
+            why,
+            "the list of companies proves nothing of those it does not show"
+        );
         let mut known = self.lock();
         let count = known.odd.as_ref().map_or(0, |odd| odd.count).saturating_add(1);
         known.odd = Some(Odd { count, reading, why });
@@ -236,7 +273,7 @@ impl Directory {
 impl Companies for Directory {
     fn standing(&self, company: &CompanyId) -> Standing {
         let readings = &self.lock().readings;
-        if readings.iter().any(|reading| reading.companies.contains(company)) {
+        if readings.iter().any(|reading| reading.companies.contains_key(company)) {
             return Standing::Known;
         }
         match (readings.front(), readings.len()) {
@@ -255,10 +292,10 @@ mod tests {
     use super::*;
 
     fn directory(readings: &[(i64, &[&str])]) -> Directory {
-        let directory = Directory::new(Duration::from_secs(60), 100);
-        for (begun_at, companies) in readings {
-            let companies = companies.iter().map(|id| CompanyId::new(*id).unwrap()).collect();
-            directory.took(Reading { begun_at: *begun_at, companies });
+        let recorder = Recorder::default();
+        let directory = Directory::new(Duration::from_secs(60), 100, "records".into(), recorder);
+        for (begun_at, ids) in readings {
+            directory.took(Reading { begun_at: *begun_at, companies: companies(ids) });
         }
         directory
     }
@@ -278,8 +315,41 @@ mod tests {
         }
     }
 
-    fn companies(ids: &[&str]) -> HashSet<CompanyId> {
-        ids.iter().map(|id| CompanyId::new(*id).unwrap()).collect()
+    fn companies(ids: &[&str]) -> Shown {
+        ids.iter().map(|id| (CompanyId::new(*id).unwrap(), None)).collect()
+    }
+
+    #[test]
+    fn the_last_row_of_a_company_is_told_with_when_its_reading_began_also_of_a_list_that_is_odd() {
+        let (directory, company) = (directory(&[(3, &["c"])]), CompanyId::new("c").unwrap());
+        let reading = |begun_at, version: &str| {
+            let companies = Shown::from([(company.clone(), SequenceVersion::parse(version).ok())]);
+            Reading { begun_at, companies }
+        };
+        let told = |version: &str, read_at| Some(Row { version: version.parse().unwrap(), read_at });
+        assert_eq!(directory.shown(&company), None, "its row had no version");
+
+        directory.took(reading(5, "7"));
+        assert_eq!(directory.shown(&company), told("7", 5));
+        directory.is_odd(reading(6, "8"), "odd".to_owned());
+        assert_eq!(directory.shown(&company), told("8", 6));
+        directory.took(reading(9, "4"));
+        assert_eq!(directory.shown(&company), told("4", 9));
+
+        // One that does not show it says nothing of it.
+        directory.took(Reading { begun_at: 12, companies: companies(&["d"]) });
+        assert_eq!(directory.shown(&company), told("4", 9));
+    }
+
+    #[test]
+    fn a_list_that_proves_nothing_does_not_count_as_read() {
+        let directory = directory(&[]);
+
+        directory.is_odd(Reading { begun_at: 6, companies: companies(&[]) }, "it is empty".to_owned());
+        assert_eq!(directory.recorder.companies_age(Instant::now()), None);
+
+        directory.took(Reading { begun_at: 7, companies: companies(&["a"]) });
+        assert!(directory.recorder.companies_age(Instant::now()).is_some());
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Shared {
         Ok(encoded)
     }
 
-    /// What was proved of a list; its id says in which run, so that a list that is done is known without its schema.
+    /// What was proved of a list; its id says in which run.
     fn certificate(
         &self,
         (certificate, asked_at): &(Certificate, i64),

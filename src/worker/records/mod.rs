@@ -27,8 +27,17 @@ mod runs;
 mod shard;
 mod state;
 mod taking;
+mod turns;
 
-use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::{
@@ -40,7 +49,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     directory::Directory,
     lists::{Orders, Pages},
-    reader::Reader,
+    reader::{InHand, Reader},
     runs::Follower,
     shard::Shard,
 };
@@ -93,10 +102,14 @@ struct Shared {
     preparer: Preparer,
     dead_letters: DeadLetters,
     accounting: Accounting,
+    answers: Answers,
     directory: Directory,
     decoder: avro::Decoder,
+    in_hand: InHand,
     /// Reads of this task at once.
     slots: Arc<Semaphore>,
+    /// Shards that read nothing and wait for one.
+    starving: Arc<AtomicUsize>,
     /// Pages, and reads for their sake, at once: events have the last quarter for themselves.
     page_slots: Arc<Semaphore>,
     pages: Pages,
@@ -112,6 +125,30 @@ struct Shared {
     shards: Vec<i32>,
     /// Where records have been published, once somebody has looked.
     published: OnceCell<BTreeSet<(AccountingResource, i32)>>,
+}
+
+/// What the accounting API has answered to whoever of a task has asked it for a record: who fails meanwhile fails alone. Lists do not
+/// count: what serves them may be there while all reads by id fail.
+#[derive(Debug, Default)]
+struct Answers(AtomicU64);
+
+impl Answers {
+    /// Something that was asked for has come, or not. Also one that says no to what was asked for answers.
+    fn note<T>(&self, asked: &Result<T, api::Error>) {
+        let is_answer = match asked {
+            Ok(_) => true,
+            // What cannot be asked for was not.
+            Err(api::Error { cause: api::Cause::Unaddressable, .. }) => false,
+            Err(error) => error.reach() == api::Reach::Record,
+        };
+        if is_answer {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Runs a task until it is cancelled. `tasks` is how many the connector has.
@@ -253,9 +290,17 @@ async fn begin(
         dead_letters: opened.dead_letters_of(&source.common.name, task.number, source.common.errors.logged),
         preparer: opened.preparer,
         accounting,
-        directory: Directory::new(source.companies_refresh, source.snapshot.page_size),
+        directory: Directory::new(
+            source.companies_refresh,
+            source.snapshot.page_size,
+            Arc::clone(&task.connector),
+            tools.recorder.clone(),
+        ),
+        answers: Answers::default(),
         decoder: avro::Decoder::new(store.ids.registry().clone()),
+        in_hand: InHand::of(&own),
         slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),
+        starving: Arc::default(),
         page_slots,
         pages,
         orders,
@@ -336,4 +381,36 @@ fn refused(error: &api::Error) -> Failure {
     let message = format!("records cannot be read: {}", Chain(error));
     let remedy = "events wait until it can go on; correct what the provider refuses, then restart the task";
     Failure::permanent("ProviderRefused", message, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_what_was_asked_for_is_an_answer_and_neither_an_outage_nor_what_was_never_sent_is_one() {
+        let answers = Answers::default();
+        let error = |status, cause| {
+            let endpoint = api::Endpoint { method: "GET", path: "x".into() };
+            Err(api::Error {
+                endpoint,
+                status,
+                cause,
+                excerpt: None,
+                acted: api::Acted::No,
+                in_company: true,
+            })
+        };
+        for (asked, count) in [
+            (Ok(()), 1),
+            (error(Some(404), api::Cause::NotFound { by: api::By::Api }), 2),
+            (error(Some(503), api::Cause::Server { again: None }), 2),
+            (error(Some(403), api::Cause::Forbidden { by: api::By::Api }), 2),
+            (error(None, api::Cause::Unaddressable), 2),
+        ] {
+            answers.note(&asked);
+
+            assert_eq!(answers.count(), count, "{asked:?}");
+        }
+    }
 }

@@ -6,7 +6,14 @@
 //! On failure: a registry that is away is waited for in place, so that order holds; what cannot be decoded is the shard's, as a dead
 //! letter.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::mpsc,
@@ -61,6 +68,36 @@ pub(super) enum Input {
         /// What may be missing.
         gap: GapFound,
     },
+}
+
+/// When the event came that the reader has in its hand, and that its shard does not know of yet; by shard. It stays there while the
+/// registry is away.
+#[derive(Debug)]
+pub(super) struct InHand(BTreeMap<i32, AtomicI64>);
+
+impl InHand {
+    /// Nothing is later than all that comes.
+    const NOTHING: i64 = i64::MAX;
+
+    pub(super) fn of(shards: &[i32]) -> Self {
+        Self(shards.iter().map(|shard| (*shard, AtomicI64::new(Self::NOTHING))).collect())
+    }
+
+    /// When the one of a shard came, in microseconds since 1970.
+    pub(super) fn of_shard(&self, shard: i32) -> Option<i64> {
+        let came_at = self.0.get(&shard)?.load(Ordering::Relaxed);
+        (came_at != Self::NOTHING).then_some(came_at)
+    }
+
+    fn take(&self, shard: i32, came_at: i64) {
+        if let Some(place) = self.0.get(&shard) {
+            place.store(came_at, Ordering::Relaxed);
+        }
+    }
+
+    fn hand_on(&self, shard: i32) {
+        self.take(shard, Self::NOTHING);
+    }
 }
 
 /// A topic and shard.
@@ -152,6 +189,8 @@ impl Reader {
         let Some(&lane) = self.topics.get(&record.topic) else { return Ok(()) };
         let (shard, next) = (record.partition, record.offset + 1);
         self.positions.insert((lane, shard), Start::Offset(next));
+        let came_at = record.timestamp_ms.map_or_else(now, |millis| millis.saturating_mul(1_000));
+        self.shared.in_hand.take(shard, came_at);
         let decoded = self.decode(&record).await;
         let event = Arc::new(source(record, &decoded));
         let asked = match decoded {
@@ -159,6 +198,7 @@ impl Reader {
             Err(message) => Asked::Unusable("avro::Error", message),
         };
         self.send(shard, Input::Event { lane, next, asked, event }).await?;
+        self.shared.in_hand.hand_on(shard);
         let is_low = self.inboxes.get(&shard).is_some_and(|inbox| inbox.capacity() < RESERVE);
         if is_low && !self.paused.contains(&shard) {
             for resource in self.topics.keys() {
@@ -250,7 +290,9 @@ impl Reader {
         let original =
             Original { place: Some((topic.to_string(), partition, offset)), ..Original::default() };
         let origin = Origin::Enrichment;
-        let source = Source { original, id: String::new(), trace: None, received_at: now(), origin };
+        let at = now();
+        let source =
+            Source { original, id: String::new(), trace: None, received_at: at, happened_at: at, origin };
         self.positions.insert((lane, partition), Start::Offset(next));
         self.send(partition, Input::Lost { lane, next, event: Arc::new(source), gap }).await
     }
@@ -266,14 +308,35 @@ fn source(record: Received, event: &Result<AccountingEvent, String>) -> Source {
     let id = header("tributary.id").map(str::to_owned);
     let id = id.unwrap_or_else(|| format!("{}/{}/{}", place.0, place.1, place.2));
     let trace = header("traceparent").and_then(|trace| trace.parse().ok());
-    let received_at = match event {
-        Ok(event) => event.received_at,
-        Err(_) => record.timestamp_ms.unwrap_or_default().saturating_mul(1_000),
+    let (received_at, happened_at) = match event {
+        Ok(event) => (event.received_at, event.happened_at()),
+        Err(_) => {
+            let at = record.timestamp_ms.unwrap_or_default().saturating_mul(1_000);
+            (at, at)
+        }
     };
     let original = Original {
         key: record.key.clone().unwrap_or_default(),
         value: record.value.clone().unwrap_or_default(),
         place: Some(place),
     };
-    Source { original, id, trace, received_at, origin: Origin::Enrichment }
+    Source { original, id, trace, received_at, happened_at, origin: Origin::Enrichment }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_reader_has_in_its_hand_is_known_to_its_shard_until_it_is_handed_on() {
+        let in_hand = InHand::of(&[0, 3]);
+        assert_eq!(in_hand.of_shard(3), None);
+
+        in_hand.take(3, 5);
+        in_hand.take(7, 5);
+        assert_eq!([0, 3, 7].map(|shard| in_hand.of_shard(shard)), [None, Some(5), None]);
+
+        in_hand.hand_on(3);
+        assert_eq!(in_hand.of_shard(3), None);
+    }
 }

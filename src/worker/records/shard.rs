@@ -4,8 +4,21 @@
 //! inbox ─▶ Desk ─▶ read by id (a slot each) ─▶ Desk ─▶ batch ─▶ Commit ─▶ fence, Desk
 //!           ▲ due ───────────────────────────────┘        one at a time; what settles meanwhile is the next
 //! ```
+//!
+//! - A transaction costs the same for one record as for many. So while more is being read, one begins at most every
+//!   `enrich.commit.interval.ms`; what is read last, or alone, waits for nothing.
+//! - A shard keeps its share of the task's slots from read to read, as long as no other that reads nothing waits for one.
+//! - Fences are kept on this disk once their batch is committed, and reads go on meanwhile; the next batch begins after that.
+//! - Events come before lists, which have their turn all the same: see [`Turns`].
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
@@ -25,10 +38,11 @@ use super::{
     reader::Input,
     refused,
     taking::unreadable,
+    turns::Turns,
 };
 use crate::{
     api::{self, Ask},
-    enrich::{self, Change, Desk, Stop, Subject},
+    enrich::{self, Around, Change, Companies as _, Desk, Stop, Subject},
     fence::Shelf,
     kafka::Start,
     metrics,
@@ -44,6 +58,8 @@ const BATCH_RECORDS: usize = 500;
 const BATCH_BYTES: usize = 8 << 20;
 /// How often it is looked for events that hold back their offset for too long.
 const LATE: Duration = Duration::from_secs(1);
+/// What has come already is taken in one turn, so much at most.
+const AT_ONCE: usize = 64;
 /// The shortest wait for what is due: nothing is looked at more often.
 const SHORTEST: Duration = Duration::from_millis(5);
 
@@ -55,6 +71,7 @@ pub(super) struct Shard {
     shelf: Shelf,
     starts: BTreeMap<AccountingResource, Start>,
     lists: Lists,
+    turns: Turns,
     /// `None` while a batch is being committed.
     commit: Option<Commit>,
     /// When the delivery came whose event was taken last.
@@ -62,8 +79,8 @@ pub(super) struct Shard {
     gauges: Gauges,
 }
 
-/// A read that has ended.
-type Read = (Subject, Result<Bytes, api::Error>);
+/// A read that has ended, and the slot that it had.
+type Read = (Subject, Result<Bytes, api::Error>, OwnedSemaphorePermit);
 
 impl Shard {
     /// Takes it over: once this returns nobody who had it before can write.
@@ -75,10 +92,9 @@ impl Shard {
         let mut writer = shared.take_writer(number).await?;
         let starts = shared.starts(number, writer.producer()).await?;
         let mut known = shared.known(number).await?;
-        let done = shared.certified(number, &known).await?;
         let shelf = shared.shelf(number, &known, &mut writer).await?;
         let mut desk = Desk::new(shared.rules());
-        let lists = Lists::new(Arc::clone(&shared), number, &mut known, done);
+        let lists = Lists::new(Arc::clone(&shared), number, &mut known);
         let parked = known.parked.len();
         // What is followed no more waits until it is again.
         let own = known.parked.into_values().filter(|one| shared.resources.contains(&one.subject.resource));
@@ -97,8 +113,8 @@ impl Shard {
         );
         let (last, moments) = (known.batch, Moments::default());
         let commit = Some(Commit { shared: Arc::clone(&shared), shard: number, writer, last, moments });
-        let gauges = Gauges::default();
-        Ok(Self { shared, number, desk, shelf, starts, lists, commit, taken: None, gauges })
+        let (turns, gauges) = (Turns::default(), Gauges::default());
+        Ok(Self { shared, number, desk, shelf, starts, lists, turns, commit, taken: None, gauges })
     }
 
     pub(super) fn number(&self) -> i32 {
@@ -121,9 +137,11 @@ impl Shard {
     ) -> Result<(), Failure> {
         let mut reads: FuturesUnordered<BoxFuture<'static, Read>> = FuturesUnordered::new();
         let mut committing: Option<BoxFuture<'static, Ended>> = None;
-        let mut held: Option<OwnedSemaphorePermit> = None;
+        let mut gathers_until = Instant::now();
+        let mut held: Vec<OwnedSemaphorePermit> = Vec::new();
         // Kept from turn to turn: whoever asks anew stands at the end of the line.
         let mut slot: Option<BoxFuture<'static, Option<OwnedSemaphorePermit>>> = None;
+        let mut starving: Option<Starving> = None;
         let mut getting = Getting::new();
         let (mut orders, mut stream) = (self.shared.orders.clone(), self.shared.stream.clone());
         self.lists.look(now());
@@ -134,7 +152,11 @@ impl Shard {
             // Before lists look whom they still wait for.
             self.lists.given_up(&self.desk.take_given_up());
             self.lists.begin(&mut getting, &self.shelf, &self.desk, now());
-            if committing.is_none() && (self.desk.ready() > 0 || self.lists.has_parts()) {
+            let begun = Instant::now();
+            let gathers = self.gathers(reads.len()) && begun < gathers_until;
+            let has_more = self.desk.ready() > 0 || self.lists.has_parts() || self.lists.has_counts();
+            if committing.is_none() && !gathers && has_more {
+                gathers_until = begun + self.shared.source.enrich.commit;
                 match self.begin_commit() {
                     Ok(begun) => committing = begun,
                     Err(failure) => break Err(failure),
@@ -147,29 +169,36 @@ impl Shard {
                 let slots = Arc::clone(&self.shared.slots);
                 slot = Some(slots.acquire_owned().map(Result::ok).boxed());
             }
-            // What is due waits for a slot.
-            let wake = if is_starved { Instant::now() + LATE } else { self.wake() };
+            // Others give back what they could keep.
+            let is_starving = slot.is_some() && reads.is_empty();
+            starving =
+                is_starving.then(|| starving.take().unwrap_or_else(|| Starving::new(&self.shared.starving)));
+            // What is due waits for a slot, or for what is to be committed first.
+            let is_held = is_starved || self.turns.are_due();
+            let wake = if is_held { Instant::now() + LATE } else { self.wake() };
             let step = tokio::select! {
                 () = cancel.cancelled() => break Ok(()),
                 ended = next(&mut committing) => {
                     committing = None;
-                    self.committed(ended).await
+                    self.ended(ended).map(|more| committing = more)
                 }
-                Some((subject, reading)) = reads.next() => self.read(&subject, reading),
+                Some(read) = reads.next() => self.read_all(read, &mut reads, &mut held),
                 Some(got) = getting.next() => self.lists.got(got, now()),
                 () = Lists::changed(&mut orders, &mut stream) => {
                     self.lists.look(now());
                     Ok(())
                 }
-                input = inbox.recv(), if !self.desk.is_full() => match input {
-                    Some(input) => self.take_in(input),
+                input = inbox.recv(), if !self.desk.is_full() && !self.turns.are_due() => match input {
+                    Some(input) => self.take_all(input, &mut inbox),
                     None => break Ok(()),
                 },
                 given = next(&mut slot) => {
-                    (held, slot) = (given, None);
+                    held.extend(given);
+                    slot = None;
                     Ok(())
                 }
                 () = sleep_until(wake) => Ok(()),
+                () = sleep_until(gathers_until), if gathers && committing.is_none() => Ok(()),
                 _ = late.tick() => {
                     self.look(!inbox.is_empty());
                     Ok(())
@@ -180,10 +209,11 @@ impl Shard {
             }
         };
         // Whether it is committed decides what the next owner finds; nothing is left half done.
-        let committed = match committing {
-            Some(committing) => self.committed(committing.await).await,
-            None => Ok(()),
-        };
+        let mut committed = Ok(());
+        while let Some(waiting) = committing.take() {
+            let ended = self.ended(waiting.await);
+            committed = ended.map(|more| committing = more);
+        }
         ended.and(committed)
     }
 
@@ -203,27 +233,33 @@ impl Shard {
         }
         // Those that are not taken came after the last that was.
         let behind = self.taken.filter(|_| is_behind);
-        let oldest = self.desk.oldest().into_iter().chain(behind).min();
-        let lag = oldest.map_or(0, |oldest| now.saturating_sub(oldest));
-        let lag = Duration::from_micros(u64::try_from(lag).unwrap_or_default());
-        self.shared.task.tools.recorder.lags(self.number, lag);
+        let in_hand = self.shared.in_hand.of_shard(self.number);
+        self.shared.task.tools.recorder.lags(self.number, lag([self.desk.oldest(), behind, in_hand], now));
     }
 
     /// Begins as many reads as there are slots; whether it wants more than there are.
     fn begin_reads(
         &mut self,
         reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
-        held: &mut Option<OwnedSemaphorePermit>,
+        held: &mut Vec<OwnedSemaphorePermit>,
     ) -> bool {
+        if self.turns.are_due() {
+            // Others may use them meanwhile.
+            held.clear();
+            return false;
+        }
         loop {
-            let slot = match held.take() {
+            let slot = match held.pop() {
                 Some(slot) => slot,
                 None => match Arc::clone(&self.shared.slots).try_acquire_owned() {
                     Ok(slot) => slot,
                     Err(_) => return self.desk.has_reads(now()),
                 },
             };
-            let Some(ask) = self.desk.next_read(&self.shared.directory, now()) else { return false };
+            let Some(ask) = self.desk.next_read(&self.shared.directory, now()) else {
+                held.clear();
+                return false;
+            };
             reads.push(self.begin_read(ask, slot));
         }
     }
@@ -234,14 +270,25 @@ impl Shard {
             let enrich::Ask { subject, lane, trace } = ask;
             let ask = Ask { trace, ..Ask::within(lane, READ_LIMIT) };
             let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
-            drop(slot);
-            (subject, read.map(|document| document.json))
+            (subject, read.map(|document| document.json), slot)
         }
         .boxed()
     }
 
     fn stored(&self, subject: &Subject) -> Result<Option<Stamp>, Failure> {
         self.shelf.get(&subject.fence_key()).map_err(unreadable)
+    }
+
+    fn take_all(&mut self, first: Input, inbox: &mut mpsc::Receiver<Input>) -> Result<(), Failure> {
+        self.take_in(first)?;
+        for _ in 1..AT_ONCE {
+            if self.desk.is_full() {
+                break;
+            }
+            let Ok(input) = inbox.try_recv() else { break };
+            self.take_in(input)?;
+        }
+        Ok(())
     }
 
     fn take_in(&mut self, input: Input) -> Result<(), Failure> {
@@ -260,13 +307,44 @@ impl Shard {
         Ok(())
     }
 
+    fn read_all(
+        &mut self,
+        first: Read,
+        reads: &mut FuturesUnordered<BoxFuture<'static, Read>>,
+        held: &mut Vec<OwnedSemaphorePermit>,
+    ) -> Result<(), Failure> {
+        // A slot that goes from shard to shard lies idle until the next one has its turn: each keeps those that are its share.
+        let share = self.shared.source.requests_in_flight / self.shared.shards.len().max(1);
+        let (mut next, mut taken) = (Some(first), 0);
+        while let Some((subject, reading, slot)) = next {
+            let is_kept = self.shared.starving.load(Ordering::Relaxed) == 0;
+            if is_kept && reads.len() + held.len() < share {
+                held.push(slot);
+            }
+            self.read(&subject, reading)?;
+            taken += 1;
+            next = if taken < AT_ONCE { reads.next().now_or_never().flatten() } else { None };
+        }
+        Ok(())
+    }
+
     fn read(&mut self, subject: &Subject, reading: Result<Bytes, api::Error>) -> Result<(), Failure> {
         if let Err(error) = &reading {
             tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %Chain(error), "a record was not read");
         }
+        self.shared.answers.note(&reading);
         let stored = self.stored(subject)?;
         let entries = self.shelf.entries_of(subject.topic());
-        let read = self.desk.read(subject, reading, stored.as_ref(), entries, now());
+        // Rows of other lists come with runs, and are told of as they are committed; this list is read all the time.
+        let directory = &self.shared.directory;
+        let is_company = subject.resource == AccountingResource::Companies;
+        let row = if is_company { directory.shown(&subject.company) } else { None };
+        let answers = self.shared.answers.count();
+        let around = Around { stored: stored.as_ref(), entries, answers, row: row.as_ref() };
+        let read = self.desk.read(subject, reading, around, now());
+        if is_company && self.desk.is_suspected(subject) {
+            directory.ask();
+        }
         read.map_err(|Stop(error)| refused(&error))
     }
 
@@ -278,34 +356,54 @@ impl Shard {
         soon.max(Instant::now() + Duration::from_micros(left).min(Duration::from_secs(3_600)))
     }
 
+    /// Whether more may come soon for the next transaction, which costs the same for one record as for many. Pages are many.
+    fn gathers(&self, reads: usize) -> bool {
+        let ready = self.desk.ready();
+        ready > 0 && ready < BATCH_RECORDS && reads > 0 && !self.lists.has_parts()
+    }
+
     fn begin_commit(&mut self) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
         let Some(commit) = self.commit.take() else { return Ok(None) };
         let mut batch = self.desk.batch(BATCH_RECORDS, BATCH_BYTES);
-        let mut gone_back = Vec::new();
-        for entry in &mut batch.entries {
-            let Some(key) = entry.subject.as_ref().map(Subject::fence_key) else { continue };
-            if entry.stamp().is_some() {
-                // A list may have shown more since this was decided.
-                let stored = self.shelf.get(&key).map_err(unreadable)?;
-                entry.compare_again(stored.as_ref());
-            }
-            if entry.goes_back() {
-                gone_back.push(key);
-            }
-        }
+        let (shelf, lists) = (&self.shelf, &self.lists);
+        let stored = |key: &Key| shelf.get(key).map_err(unreadable);
+        let gone_back = batch.compare_again(stored, |subject, stored| lists.shows(subject, stored))?;
         batch.first = self.lists.went_back(&gone_back, now());
         // What the desk has decided comes first: whoever shows a record after it is compared with that.
-        if self.desk.ready() == 0 {
+        if self.turns.begin(self.desk.ready(), self.lists.has_parts()) {
             self.lists.add_to(&mut batch, (&self.shelf, &self.desk), BATCH_BYTES / 2, now())?;
         }
+        self.lists.add_counts(&mut batch);
         Ok(Some(commit.write(batch).boxed()))
     }
 
-    async fn committed(&mut self, (commit, written): Ended) -> Result<(), Failure> {
-        self.commit = Some(commit);
-        let Written { batches, fences, behind, topics, took } = written?;
-        self.tell_epochs(&fences);
-        self.shelf.put(fences, behind).await.map_err(unreadable)?;
+    /// What was committed is kept on this disk next, and then it is over. Meanwhile reads go on: what they show is compared when
+    /// their own batch begins, which is not before that.
+    fn ended(&mut self, (commit, written): Ended) -> Result<Option<BoxFuture<'static, Ended>>, Failure> {
+        let mut written = match written {
+            Ok(written) => written,
+            Err(failure) => {
+                self.commit = Some(commit);
+                return Err(failure);
+            }
+        };
+        if written.is_kept {
+            self.commit = Some(commit);
+            self.committed(&written);
+            return Ok(None);
+        }
+        self.tell_epochs(&written.fences);
+        let kept = self.shelf.put(std::mem::take(&mut written.fences), written.behind);
+        written.is_kept = true;
+        let keeping = async move {
+            let kept = kept.await.map_err(unreadable);
+            (commit, kept.map(|()| written))
+        };
+        Ok(Some(keeping.boxed()))
+    }
+
+    fn committed(&mut self, written: &Written) {
+        let Written { batches, topics, took, .. } = written;
         let tools = &self.shared.task.tools;
         let (mut published, mut told, mut dropped) = (0, 0, 0);
         // Series are looked for once in a batch, not for each of its records.
@@ -320,6 +418,9 @@ impl Shard {
             let entity = entry.subject.as_ref().map_or(List::Payroll.name(), |one| one.resource.name());
             let mut count = |is_deleted| {
                 *changed.entry((entry.event.origin.name(), entity, is_deleted)).or_insert(0) += 1;
+                if let Some(first_at) = entry.first_at {
+                    metrics::end_to_end(at.saturating_sub(first_at), is_deleted);
+                }
             };
             for change in &entry.changes {
                 match change {
@@ -327,9 +428,6 @@ impl Shard {
                         published += 1;
                         count(false);
                         told += u64::from(is_event);
-                        if is_event {
-                            metrics::end_to_end(at.saturating_sub(entry.event.received_at));
-                        }
                     }
                     Change::Tombstone { .. } => {
                         published += 1;
@@ -352,9 +450,9 @@ impl Shard {
         tools.recorder.written(published);
         // What lists show was not polled: of events alone some are dropped.
         tools.recorder.dropped(dropped.saturating_sub(told));
-        tools.recorder.committed(published, took);
+        tools.recorder.committed(published, *took);
         for topic in topics {
-            (tools.uses_topic)(&self.shared.preparer.topic_name(topic));
+            (tools.uses_topic)(&self.shared.preparer.topic_name(*topic));
         }
         let entries = batches.iter().flat_map(|batch| &batch.entries).filter(|entry| entry.is_refused);
         let refused: Vec<(Option<Subject>, Origin)> =
@@ -365,7 +463,6 @@ impl Shard {
         // An entry that cannot be read is found so by whoever takes the next event of it.
         self.desk.committed(&refused, &|subject| shelf.get(&subject.fence_key()).ok().flatten(), at);
         self.lists.committed(&mut self.desk, at);
-        Ok(())
     }
 
     /// The provider itself has gone back: that is told, and loudly.
@@ -384,10 +481,55 @@ impl Shard {
     }
 }
 
+/// How long ago the oldest of these came; microseconds since 1970.
+fn lag(came_at: [Option<i64>; 3], now: i64) -> Duration {
+    let oldest = came_at.into_iter().flatten().min();
+    let lag = oldest.map_or(0, |oldest| now.saturating_sub(oldest));
+    Duration::from_micros(u64::try_from(lag).unwrap_or_default())
+}
+
+/// A shard that reads nothing, and waits for a slot.
+struct Starving(Arc<AtomicUsize>);
+
+impl Starving {
+    fn new(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(all))
+    }
+}
+
+impl Drop for Starving {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What is waited for, if anything is.
 async fn next<T>(waiting: &mut Option<BoxFuture<'static, T>>) -> T {
     match waiting {
         Some(waiting) => waiting.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_lags_as_far_as_the_oldest_event_that_waits_wherever_it_waits() {
+        for (came_at, lags) in [
+            ([None, None, None], 0),
+            ([Some(70), None, None], 30),
+            ([None, Some(90), None], 10),
+            // The registry is away, and nothing else is under way.
+            ([None, None, Some(40)], 60),
+            ([Some(70), Some(90), Some(40)], 60),
+            ([Some(70), Some(20), Some(40)], 80),
+            // Another machine's clock is ahead.
+            ([None, None, Some(300)], 0),
+        ] {
+            assert_eq!(lag(came_at, 100), Duration::from_micros(lags), "{came_at:?}");
+        }
     }
 }

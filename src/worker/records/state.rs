@@ -10,17 +10,17 @@
 //! | `page/{shard}/{run}/{asked at}/{list}/{n}` and, of one company, `…/{list}/{company}/{n}` | what was read of a list |
 //! | the same with 0 for `n` | [`Counts`]: what became of its rows |
 //! | `page/{shard}/{run}/{asked at}/companies/{company}/0` | the run's own list of companies has shown this one |
+//! | `over/{shard}/{run}/{asked at}/{list}` and, of one company, `…/{list}/{company}` | a list is over, and its run is not |
 //! | `known/{shard}/{run}/{asked at}/{resource}` | [`Cursor`]: how far known records are read again |
 //! | `progress/{shard}/{connector}/{run}` | [`Progress`] |
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, HashSet, btree_map};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     enrich::Parked,
-    kafka::Received,
     model::{AccountingResource, CompanyId, Key, List, Progress, RunId},
 };
 
@@ -30,6 +30,7 @@ const BRAKE: &str = "brake";
 const REBUILD: &str = "rebuild";
 const PROBE: &str = "probe";
 const PAGE: &str = "page";
+const OVER: &str = "over";
 const KNOWN: &str = "known";
 
 /// The last batch that was committed.
@@ -98,22 +99,22 @@ pub(super) struct Collection {
 }
 
 impl Collection {
-    /// The id of its certificate, by which it is known to be over.
+    /// The id of a certificate: no other run has made it.
     pub(super) fn certificate_id(run: &RunId, asked_at: i64) -> String {
         format!("{run}@{asked_at}")
     }
 
-    /// The one that a certificate is about.
-    pub(super) fn of_certificate(record: &Received) -> Option<Self> {
-        let (_, run) = record.headers.iter().find(|(name, _)| name == "tributary.id")?;
-        let (run, asked_at) = std::str::from_utf8(run).ok()?.rsplit_once('@')?;
-        let (run, asked_at) = (RunId::new(run).ok()?, asked_at.parse().ok()?);
-        let parts = Key::parts(std::str::from_utf8(record.key.as_deref()?).ok()?).ok()?;
-        let [of, list] = &parts[..] else { return None };
-        // Only a shard's part begins so.
-        let text = std::str::from_utf8(record.key.as_deref()?).ok()?;
-        let company = if text.starts_with('~') { None } else { Some(CompanyId::new(of.as_str()).ok()?) };
-        Some(Self { run, asked_at, list: list.parse().ok()?, company })
+    /// The one that parts of a key name.
+    fn parse(run: &str, asked_at: &str, list: &str, company: &[&str]) -> Result<Self, String> {
+        let broken = |error: crate::model::Error| error.to_string();
+        let company = match company {
+            [] => None,
+            [one] => Some(CompanyId::new(*one).map_err(broken)?),
+            _ => return Err("its key has too many parts".to_owned()),
+        };
+        let (run, list) = (RunId::new(run).map_err(broken)?, list.parse::<List>().map_err(broken)?);
+        let asked_at = asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?;
+        Ok(Self { run, asked_at, list, company })
     }
 
     /// Whether records of this resource and company are in it.
@@ -123,11 +124,21 @@ impl Collection {
 
     /// The key of what was read of it as the n-th.
     pub(super) fn page(&self, shard: i32, n: u64) -> Key {
-        let (number, asked_at) = (n.to_string(), self.asked_at.to_string());
+        self.key(PAGE, shard, Some(n.to_string().as_str()))
+    }
+
+    /// The key of the mark that it is over. It is written with its certificate, and removed once its run is over: certificates are
+    /// known by their lists alone, so that one of another run may take the place of this one's.
+    pub(super) fn over(&self, shard: i32) -> Key {
+        self.key(OVER, shard, None)
+    }
+
+    fn key(&self, kind: &str, shard: i32, last: Option<&str>) -> Key {
+        let asked_at = self.asked_at.to_string();
         let mut parts = vec![self.run.as_str(), &asked_at, self.list.name()];
         parts.extend(self.company.as_ref().map(CompanyId::as_str));
-        parts.push(&number);
-        Key::shard_state(PAGE, shard, &parts)
+        parts.extend(last);
+        Key::shard_state(kind, shard, &parts)
     }
 }
 
@@ -174,6 +185,8 @@ pub(super) struct Known {
     pub(super) probes: BTreeMap<List, Probe>,
     /// What was read of lists, in order.
     pub(super) pages: BTreeMap<Collection, BTreeMap<u64, Bytes>>,
+    /// Lists that are over.
+    pub(super) over: HashSet<Collection>,
     /// How far known records are read again.
     pub(super) cursors: BTreeMap<Again, Cursor>,
     /// How far its runs are.
@@ -224,7 +237,14 @@ impl Known {
                 }
             }
             (PAGE, [run, asked_at, list, company @ .., n], value) => {
-                self.page((run, asked_at), list, company, n, value)?;
+                self.page(Collection::parse(run, asked_at, list, company)?, n, value)?;
+            }
+            (OVER, [run, asked_at, list, company @ ..], value) => {
+                let collection = Collection::parse(run, asked_at, list, company)?;
+                match value {
+                    Some(_) => drop(self.over.insert(collection)),
+                    None => drop(self.over.remove(&collection)),
+                }
             }
             (KNOWN, [run, asked_at, resource], value) => {
                 let Ok(resource) = resource.parse::<AccountingResource>() else { return Ok(()) };
@@ -248,24 +268,8 @@ impl Known {
         Ok(())
     }
 
-    fn page(
-        &mut self,
-        (run, asked_at): (&str, &str),
-        list: &str,
-        company: &[&str],
-        n: &str,
-        value: Option<&Bytes>,
-    ) -> Result<(), String> {
-        let broken = |error: crate::model::Error| error.to_string();
-        let company = match company {
-            [] => None,
-            [one] => Some(CompanyId::new(*one).map_err(broken)?),
-            _ => return Err("its key has too many parts".to_owned()),
-        };
-        let (run, list) = (RunId::new(run).map_err(broken)?, list.parse::<List>().map_err(broken)?);
-        let asked_at = asked_at.parse().map_err(|_| format!("{asked_at} is no time"))?;
+    fn page(&mut self, collection: Collection, n: &str, value: Option<&Bytes>) -> Result<(), String> {
         let n: u64 = n.parse().map_err(|_| format!("{n} is no number of a page"))?;
-        let collection = Collection { run, asked_at, list, company };
         match value {
             Some(value) => drop(self.pages.entry(collection).or_default().insert(n, value.clone())),
             None => {
@@ -291,6 +295,13 @@ impl Known {
             let is_kept = is_open(&collection.run);
             if !is_kept {
                 keys.extend(pages.keys().map(|n| collection.page(shard, *n)));
+            }
+            is_kept
+        });
+        self.over.retain(|collection| {
+            let is_kept = is_open(&collection.run);
+            if !is_kept {
+                keys.push(collection.over(shard));
             }
             is_kept
         });
@@ -349,12 +360,13 @@ mod tests {
                 Collection { run: run.clone(), asked_at: 5, list, company: CompanyId::new("c").ok() };
             let again = (run.clone(), 5, AccountingResource::Charges);
             let written = Cursor { after: Some("k".to_owned()), vanished: 1, unreadable: 2, is_over: false };
-            let keys = [collection.page(3, 0), collection.page(3, 1), cursor(3, &again)];
-            for key in &keys[..2] {
+            let over = Collection { list: List::Accounts, ..collection.clone() }.over(3);
+            let keys = [collection.page(3, 0), collection.page(3, 1), over, cursor(3, &again)];
+            for key in &keys[..3] {
                 apply(&mut known, key, Some("{}")).unwrap();
             }
             let value = String::from_utf8(json(&written).to_vec()).unwrap();
-            apply(&mut known, &keys[2], Some(&value)).unwrap();
+            apply(&mut known, &keys[3], Some(&value)).unwrap();
             assert_eq!(known.cursors[&again], written);
             if let Some(state) = state {
                 let progress = format!(
@@ -373,8 +385,32 @@ mod tests {
         left.sort_by(|one, other| one.as_str().cmp(other.as_str()));
         expected.sort_by(|one: &Key, other| one.as_str().cmp(other.as_str()));
         assert_eq!(left, expected);
-        assert_eq!((known.pages.len(), known.cursors.len()), (1, 1));
+        assert_eq!((known.pages.len(), known.over.len(), known.cursors.len()), (1, 1, 1));
         assert!(known.take_left_over(3).is_empty());
+    }
+
+    #[test]
+    fn a_list_is_over_in_the_run_that_says_so_whatever_other_runs_have_proved_of_it() {
+        let (mut known, asked_at) = (Known::default(), 5);
+        let [long, beside] = ["repair/h/x", "beside"].map(|id| RunId::new(id).unwrap());
+        let company = CompanyId::new("a/b").ok();
+        let all = Collection { run: long.clone(), asked_at, list: List::Companies, company: None };
+        let one = Collection { run: long, asked_at, list: List::Customers, company };
+        let other = Collection { run: beside, ..one.clone() };
+        let earlier = Collection { asked_at: 4, ..one.clone() };
+        for collection in [&all, &one, &other, &earlier] {
+            apply(&mut known, &collection.over(3), Some("{}")).unwrap();
+        }
+        apply(&mut known, &one.over(4), None).unwrap();
+        assert_eq!(known.over, HashSet::from([&all, &one, &other, &earlier].map(Clone::clone)));
+
+        // The other run is over, and so is the one that had the same id.
+        apply(&mut known, &other.over(3), None).unwrap();
+        apply(&mut known, &earlier.over(3), None).unwrap();
+
+        assert_eq!(known.over, HashSet::from([all, one]));
+        assert!(known.pages.is_empty(), "it is no page");
+        assert!(apply(&mut known, &Key::shard_state(OVER, 3, &["r", "x", "customers"]), Some("{}")).is_err());
     }
 
     #[test]

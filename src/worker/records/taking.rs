@@ -1,7 +1,7 @@
 //! Taking a shard: its transactional id, and then all that is known of it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     Shared,
-    state::{self, Collection, Known},
+    state::{self, Known},
 };
 use crate::{
     fence::{self, Shelf},
@@ -153,19 +153,6 @@ impl Shared {
             found.extend(filled.map(|(shard, _)| (resource, shard)));
         }
         Ok(found)
-    }
-
-    /// Lists that are over in runs that this shard has under way: each has a certificate with the run's id.
-    pub(super) async fn certified(&self, shard: i32, known: &Known) -> Result<HashSet<Collection>, Failure> {
-        let mut done = HashSet::new();
-        if known.progress.values().all(|progress| progress.state.is_over()) {
-            return Ok(done);
-        }
-        let topic = self.preparer.topic_name(Topic::Certificates);
-        let each = |record: kafka::Received| done.extend(Collection::of_certificate(&record));
-        let read = kafka::read_to_end(&self.task.tools.kafka, &topic, &[shard], READ_LIMIT, each).await;
-        read.map_err(|error| Failure::kafka("read the certificates of a shard", error))?;
-        Ok(done)
     }
 
     /// What the state topic says of a shard.

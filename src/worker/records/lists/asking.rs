@@ -6,8 +6,8 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::{
     super::state, Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, LOOK, Lists, MISSING_AT_ONCE,
-    MOST_ASKED, MOST_HELD, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part, Probe, READ_LIMIT,
-    Shared, Stage, What, Written, comparing::Comparing, job::Job, pages, probe, sample::Sample,
+    MOST_ASKED, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part, Probe,
+    READ_LIMIT, Shared, Stage, What, Written, comparing::Comparing, job::Job, pages, probe, sample::Sample,
 };
 use crate::{
     api::{self, Ask},
@@ -19,17 +19,6 @@ use crate::{
 };
 
 impl Lists {
-    /// Records that rows have asked for and nobody has read yet.
-    fn asked_for(&mut self, desk: &Desk) -> usize {
-        let count = |jobs: &BTreeMap<u64, Job>| jobs.values().map(|job| job.asked_for.len()).sum::<usize>();
-        if count(&self.jobs) > MOST_ASKED {
-            for job in self.jobs.values_mut() {
-                job.asked_for.retain(|subject| desk.owes(subject));
-            }
-        }
-        count(&self.jobs)
-    }
-
     /// Begins what there is to begin.
     pub(in crate::worker::records) fn begin(
         &mut self,
@@ -39,12 +28,15 @@ impl Lists {
         now: i64,
     ) {
         self.begin_jobs(desk, now);
-        let has_asked_for_too_much = desk.counts().1 > MOST_ASKED && self.asked_for(desk) > MOST_ASKED;
+        let (_, parked) = desk.counts();
+        let has_asked_for_too_much = asks_for_too_much(&mut self.jobs, parked, |subject| desk.owes(subject));
         let is_full = self.waiting_bytes >= MOST_WAITING || has_asked_for_too_much;
-        if now < self.held_until || is_full {
+        if now < self.held_until {
             return;
         }
         let numbers: Vec<u64> = self.jobs.keys().copied().collect();
+        // Of many lists that remember much, one goes on in each shard, until it is over.
+        let first = if self.shared.pages.load.is_much() { self.first_of_pages(now) } else { None };
         for number in numbers {
             if !self.is_compared(number, getting, shelf, now) {
                 continue;
@@ -55,7 +47,8 @@ impl Lists {
                 continue;
             }
             let lane = job.lane();
-            if let Some(asked) = job.wants_page(now) {
+            let waits = job.is_of_company() && first.is_some_and(|first| first != number);
+            if let Some(asked) = job.wants_page(now).filter(|_| !waits && !is_full) {
                 job.stage = Stage::Asking;
                 getting.push(ask_page(&self.shared, &self.probes, number, asked));
             } else if matches!(job.stage, Stage::Compare) && job.unwritten == 0 && job.due <= now {
@@ -89,6 +82,20 @@ impl Lists {
         }
     }
 
+    /// The oldest list of a company whose pages are read, and not only waited for.
+    fn first_of_pages(&self, now: i64) -> Option<u64> {
+        let is_one = |job: &Job| {
+            let is_wanted = self.runs.get(&job.run.id).is_some_and(|active| active.wanted == Wanted::Running);
+            let is_read = match job.stage {
+                Stage::Asking => true,
+                Stage::Pages => job.due <= now,
+                _ => false,
+            };
+            job.is_of_company() && is_wanted && is_read
+        };
+        self.jobs.iter().find(|(_, job)| is_one(job)).map(|(number, _)| *number)
+    }
+
     /// All that was missing, or looked up, is read.
     fn goes_on_or_ends(&mut self, number: u64, now: i64) {
         let Some(job) = self.jobs.get_mut(&number) else { return };
@@ -106,7 +113,7 @@ impl Lists {
             active.is_some_and(|active| active.wanted == Wanted::Running)
                 && !matches!(job.stage, Stage::Braked(..))
         };
-        let mut active = self.jobs.values().filter(|job| is_active(job)).count();
+        let mut active = busy(self.jobs.values().filter(|job| is_active(job)), now);
         let most = (MOST_LISTS / self.shared.shards.len().max(1)).clamp(LEAST_JOBS, MOST_JOBS);
         while active < most && self.jobs.len() < MOST_HELD {
             active += 1;
@@ -132,6 +139,9 @@ impl Lists {
         }
         let What::List(collection) = &job.what else { return job };
         job.stage = Stage::Pages;
+        if collection.company.is_some() {
+            job.load = self.shared.pages.load.another();
+        }
         let snapshot = &self.shared.source.snapshot;
         job.comparing = (job.run.kind == RunKind::Verify).then(Comparing::default);
         job.sample = job.run.sample.map(|rows| Sample::of(rows, snapshot.page_size, collection));
@@ -175,7 +185,8 @@ impl Lists {
                 if reading.verdict().is_some() {
                     job.stage = Stage::Compare;
                 }
-                (job.reading, job.marks, job.started_at) = (Some(reading), marks, begun.unwrap_or(now));
+                (job.marks, job.started_at) = (marks, begun.unwrap_or(now));
+                job.set_reading(reading);
             }
             Err(why) => {
                 tracing::warn!(shard = self.shard, list = %collection.list, why, "a list is read from its first page on again");
@@ -258,20 +269,13 @@ fn ask_page(
             }
             Ok((page, is_asked)) => Ok(Came { page, thin: None, is_asked }),
             Err(error) => {
-                let is_alone = may_be_alone(&error) && shared.pages.answers(&asked).await;
+                let is_alone = error.may_be_alone() && shared.pages.answers(&asked).await;
                 Err(Failed { error, is_alone })
             }
         };
         Got::Page(number, asked.number, read)
     }
     .boxed()
-}
-
-/// Whether it says nothing of who is to blame: the page or all that is behind it.
-fn may_be_alone(error: &api::Error) -> bool {
-    use api::Cause::{Cut, NotJson, Server, Timeout, Unreachable};
-    error.reach() == api::Reach::Everything
-        && matches!(error.cause, Server { .. } | Unreachable(_) | Timeout { .. } | NotJson | Cut(_))
 }
 
 fn ask_record(
@@ -288,6 +292,7 @@ fn ask_record(
         let ask = Ask::within(lane, READ_LIMIT);
         let read = shared.accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
         drop(slot);
+        shared.answers.note(&read);
         let read = match read {
             Ok(document) => Ok(document.json),
             Err(error) => {
@@ -301,11 +306,98 @@ fn ask_record(
                     sent_after: i64::MIN,
                     lane,
                 };
-                let is_alone = may_be_alone(&error) && shared.pages.answers(&other).await;
+                let is_alone = error.may_be_alone() && shared.pages.answers(&other).await;
                 Err(Failed { error, is_alone })
             }
         };
         Got::Record(number, subject, tries, read)
     }
     .boxed()
+}
+
+/// How many of these lists others wait for.
+fn busy<'a>(jobs: impl Iterator<Item = &'a Job>, now: i64) -> usize {
+    let (mut idle, mut busy) = (0_usize, 0_usize);
+    for job in jobs {
+        *(if job.is_idle(now) { &mut idle } else { &mut busy }) += 1;
+    }
+    busy + idle.saturating_sub(MOST_IDLE)
+}
+
+/// Whether too many records wait to be read because rows have asked for them, where so many are parked. What events have parked are not
+/// among them; and what was read meanwhile, or is settled otherwise, is asked for no more.
+fn asks_for_too_much(jobs: &mut BTreeMap<u64, Job>, parked: usize, owes: impl Fn(&Subject) -> bool) -> bool {
+    let count = |jobs: &BTreeMap<u64, Job>| jobs.values().map(|job| job.asked_for.len()).sum::<usize>();
+    // Nobody has to look at each of them as long as there cannot be so many.
+    if parked <= MOST_ASKED || count(jobs) <= MOST_ASKED {
+        return false;
+    }
+    for job in jobs.values_mut() {
+        job.asked_for.retain(&owes);
+    }
+    count(jobs) > MOST_ASKED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::RecordId,
+        worker::records::{lists::IDLE_AFTER, state::Collection},
+    };
+
+    /// A list whose rows have asked for so many records.
+    fn job(count: usize) -> Job {
+        let run: Run = serde_json::from_value(serde_json::json!({
+            "connector": "records", "id": "r", "lists": ["customers"], "requestedBy": "test", "requestedAt": 1,
+        }))
+        .unwrap();
+        let company = CompanyId::new("c").unwrap();
+        let subject = |number: usize| Subject {
+            resource: AccountingResource::Customers,
+            company: company.clone(),
+            id: RecordId::new(format!("r{number}")).unwrap(),
+            in_company: true,
+        };
+        let asked_for = (0..count).map(subject).collect();
+        let (list, company) = (List::Customers, Some(company));
+        let what = What::List(Collection { run: run.id.clone(), asked_at: 1, list, company });
+        Job { asked_for, ..Job::new(Arc::new(run), what, 0) }
+    }
+
+    #[test]
+    fn what_was_read_meanwhile_is_asked_for_no_more_and_keeps_no_page_waiting() {
+        let mut jobs = BTreeMap::from([(1, job(MOST_ASKED)), (2, job(2))]);
+        assert!(asks_for_too_much(&mut jobs, MOST_ASKED + 1, |_| true), "nothing was read");
+
+        let is_too_much = asks_for_too_much(&mut jobs, MOST_ASKED + 1, |subject| subject.id.as_str() == "r1");
+
+        let left: Vec<usize> = jobs.values().map(|job| job.asked_for.len()).collect();
+        assert_eq!((is_too_much, left), (false, vec![1, 1]));
+    }
+
+    #[test]
+    fn lists_that_wait_long_for_records_keep_no_other_from_being_read_unless_there_are_many() {
+        let now = 1_000 * IDLE_AFTER;
+        let waits = |answered: i64| Job { stage: Stage::Compare, answered, ..job(1) };
+        let count = |jobs: &[Job]| busy(jobs.iter(), now);
+        let long = now - IDLE_AFTER - 1;
+
+        assert_eq!(count(&[waits(long)]), 0);
+        // It waits as every list does whose rows are thin.
+        assert_eq!(count(&[waits(now - IDLE_AFTER)]), 1);
+        // Pages of it are read, or nothing is owed to it.
+        let reads = Job { stage: Stage::Pages, ..waits(long) };
+        let compares = Job { asked_for: Vec::new(), ..waits(long) };
+        assert_eq!(count(&[reads, compares]), 2);
+        let many: Vec<Job> = (0..MOST_IDLE + 2).map(|_| waits(long)).collect();
+        assert_eq!(count(&many), 2, "what proves them is held");
+    }
+
+    #[test]
+    fn deletes_that_are_parked_keep_no_list_from_its_pages() {
+        let mut jobs = BTreeMap::from([(1, job(3))]);
+
+        assert!(!asks_for_too_much(&mut jobs, 20 * MOST_ASKED, |_| true));
+    }
 }

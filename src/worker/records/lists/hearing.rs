@@ -5,9 +5,9 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    super::state::{self, Collection},
-    BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe, Stage,
-    What, Written,
+    super::state,
+    Active, BRAKE_COUNT, BRAKE_SHARE, Came, Cursor, Ended, Failed, Found, Got, Lists, Missing, Part, Probe,
+    Stage, What, Written,
     job::{self, answer},
     pages::Fetched,
     rows,
@@ -16,7 +16,7 @@ use crate::{
     api,
     enrich::Subject,
     metrics,
-    model::{List, Origin, RunKind, ShardState},
+    model::{List, Origin, Progress, RunKind, ShardState},
     retry::{Chain, Retry},
     snapshot::Reading,
     worker::{plugins::Failure, records::taking::unreadable},
@@ -36,19 +36,10 @@ impl Lists {
     }
 
     /// Records that Kafka does not take: of a list that has shown one, or whose rows asked for it, not every record is published.
-    /// Without a subject are those of payroll alone.
     pub(in crate::worker::records) fn refused(&mut self, records: &[(Option<Subject>, Origin)]) {
         for (subject, origin) in records {
             for job in self.jobs.values_mut() {
-                let has = |one: &Collection| match subject {
-                    Some(subject) => one.has(subject.resource, &subject.company),
-                    None => one.list == List::Payroll,
-                };
-                if subject.as_ref().is_some_and(|subject| job.asked_for.contains(subject)) {
-                    job.count(0, 1);
-                } else if *origin != Origin::Enrichment && job.collection().is_some_and(has) {
-                    job.refuse();
-                }
+                job.refused(subject.as_ref(), *origin);
             }
         }
     }
@@ -222,11 +213,8 @@ impl Lists {
             }
         }
         let is_too_much = is_list && !is_verify && count > BRAKE_COUNT.max(listed / BRAKE_SHARE);
-        // An order from before it was braked was about something else, and so is one from before it was read.
-        let is_allowed = self.runs.get(&run).is_some_and(|active| {
-            active.ordered_at > job.answered
-                && active.progress.braked_at.is_some_and(|since| active.ordered_at > since)
-        });
+        let is_allowed = |active: &Active| is_released(&active.progress, active.ordered_at, job.answered);
+        let is_allowed = self.runs.get(&run).is_some_and(is_allowed);
         if !is_too_much || is_allowed {
             job.stage = Stage::Missing(missing);
             return;
@@ -297,6 +285,9 @@ impl Lists {
         job.stage = Stage::Ending;
         job.unwritten += 1;
         let mut kept: Vec<_> = job.kept(self.shard).into_iter().map(|key| (key, None)).collect();
+        // Who compares does so anew.
+        let over = job.collection().filter(|_| !is_verify).map(|collection| collection.over(self.shard));
+        kept.extend(over.map(|key| (key, Some(Bytes::from_static(b"{}")))));
         if let Some(again) = job.again() {
             // There is no certificate of it: this says that it is over, as long as the run is not.
             let over = Cursor { is_over: true, ..job.cursor.clone() };
@@ -330,5 +321,41 @@ impl Lists {
         let certificate = certificate.filter(|_| !is_verify).map(Box::new);
         let what = Written::End { certificate, state: kept, ended };
         self.ready.push_back(Part { run, job: Some(number), what, bytes: 512 });
+    }
+}
+
+/// Whether a person has said, once a list of the run was braked and all of this one was read, that it goes on. An order from before
+/// was about something else.
+fn is_released(progress: &Progress, ordered_at: i64, answered: i64) -> bool {
+    ordered_at > answered && progress.braked_at.is_some_and(|since| ordered_at > since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Run;
+
+    #[test]
+    fn only_an_order_from_after_the_brake_and_the_last_page_lets_a_list_go_on() {
+        let run: Run = serde_json::from_value(serde_json::json!({
+            "connector": "records", "id": "r", "lists": ["customers"], "requestedBy": "test", "requestedAt": 1,
+        }))
+        .unwrap();
+        for (braked_at, answered, ordered_at, goes_on) in [
+            // It was paused and resumed, and nobody had seen what is missing.
+            (None, 5, 9, false),
+            (Some(7), 5, 0, false),
+            (Some(7), 5, 6, false),
+            (Some(7), 5, 7, false),
+            (Some(7), 5, 8, true),
+            // It was read anew since.
+            (Some(7), 8, 8, false),
+        ] {
+            let progress = Progress { braked_at, ..Progress::new(&run, 0, ShardState::Paused, 1) };
+
+            let found = is_released(&progress, ordered_at, answered);
+
+            assert_eq!(found, goes_on, "{braked_at:?} {answered} {ordered_at}");
+        }
     }
 }

@@ -12,7 +12,7 @@
 //!   is under way one page at most.
 //! - A row is compared with the fence when its batch is made, and nothing is committed between: so lists and events never write over
 //!   each other.
-//! - A list that is over in a run is known by its certificate, which has the run's id.
+//! - That a list is over is marked with its certificate, and the marks are removed once their run is over.
 //! - Lists that span companies are read at once, those of companies as these become known; see [`plan`].
 //! - That a list does not show a record leads to a read of it and a line in the certificate, never to a tombstone.
 //!
@@ -57,7 +57,7 @@ use crate::{
     api,
     enrich::{Entry, Event, Parked, Subject, Wanted as Asked},
     fence,
-    model::{Certificate, CompanyId, Key, List, Progress, RecordId, Run, RunId, Wanted},
+    model::{Certificate, CompanyId, Key, List, Progress, RecordId, Run, RunId, Stamp, Wanted},
     snapshot::{Reading, Seen},
 };
 
@@ -68,6 +68,10 @@ const LEAST_JOBS: usize = MOST_RUNS + 1;
 const MOST_JOBS: usize = 16;
 /// Lists that may be held, with those that wait for a person or whose run is paused.
 const MOST_HELD: usize = 1_000;
+/// Lists of a shard that keep nobody else waiting although they wait for records that cannot be read; each holds what proves it.
+const MOST_IDLE: usize = 64;
+/// For how long a list waits for such records before others are read beside it; microseconds.
+const IDLE_AFTER: i64 = 60_000_000;
 /// Runs of a shard that are under way at the same time; others wait.
 const MOST_RUNS: usize = 4;
 /// Missing records of one list that are read at the same time.
@@ -239,7 +243,7 @@ struct Ended {
 }
 
 impl Lists {
-    pub(super) fn new(shared: Arc<Shared>, shard: i32, known: &mut Known, done: HashSet<Collection>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, shard: i32, known: &mut Known) -> Self {
         let orders = shared.orders.clone();
         let forgotten = known.take_left_over(shard);
         Self {
@@ -259,7 +263,7 @@ impl Lists {
             cursors: std::mem::take(&mut known.cursors),
             progress: std::mem::take(&mut known.progress),
             forgotten,
-            done,
+            done: std::mem::take(&mut known.over),
             probes: std::mem::take(&mut known.probes),
             views: HashMap::new(),
             held_until: i64::MIN,
@@ -276,6 +280,22 @@ impl Lists {
             changed = orders.changed() => if changed.is_err() { std::future::pending::<()>().await },
             changed = stream.changed() => if changed.is_err() { std::future::pending::<()>().await },
         }
+    }
+
+    /// Whether a page that waits to be committed shows as much of a record as is stored: then the provider did not go back.
+    pub(super) fn shows(&self, subject: &Subject, stored: &Stamp) -> bool {
+        let key = subject.key();
+        let is_shown = |fetched: &Fetched| {
+            let mut rows = fetched.rows.iter().filter(|row| row.key == key);
+            rows.any(|row| matches!(row.value.version(), Ok(Some(version)) if version.reaches(stored)))
+        };
+        self.ready.iter().any(|part| match &part.what {
+            Written::Page { fetched, .. } => {
+                let list = part.job.and_then(|number| self.jobs.get(&number)?.list());
+                list.is_some_and(|list| list.topic() == subject.topic()) && is_shown(fetched)
+            }
+            _ => false,
+        })
     }
 
     /// The provider went back in these records: what is counted of their lists counts nothing. What is kept of that is committed
@@ -311,6 +331,11 @@ impl Lists {
     /// Whether there is anything to commit.
     pub(super) fn has_parts(&self) -> bool {
         !self.ready.is_empty() || !self.forgotten.is_empty()
+    }
+
+    /// Whether something has become of rows that is to be kept.
+    pub(super) fn has_counts(&self) -> bool {
+        self.jobs.values().any(Job::has_new_counts)
     }
 
     /// When there is something to begin that nobody tells of.

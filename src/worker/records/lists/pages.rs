@@ -4,18 +4,24 @@
 //! for each of them, the last pages are remembered: a shard gets one that was asked for after the moment it names, which is what its
 //! proof needs, or it is asked for anew. Shards that began together go on together; one that is behind reads for itself.
 //!
-//! A page of one company's list takes [`Room`] until it is committed, and keeps its slot while there is none. So what a task holds of
-//! pages is bounded however many shards and lists it has: the room, and one page for each slot. Those that are remembered are few, and
-//! held by several at once.
+//! A page of one company's list takes [`Room`] from before it is asked for until it is committed, as much as a large one of the last
+//! had. So what a task holds of pages is bounded however many shards, lists and slots it has: where they are large, fewer are
+//! asked for at once. Those that are remembered are few, and held by several at once.
+//!
+//! What proves a list grows with it ([`Load`]), and is held until its end. Where all that are under way remember much, only the oldest
+//! of each shard goes on, so that lists end one after the other instead of all growing beside each other.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash},
@@ -27,8 +33,15 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(60);
 /// Pages of a list that are remembered: neighbours are at most one apart.
 const REMEMBERED: usize = 3;
-/// What a task may hold of pages, in KiB of their JSON; parsed and encoded they are some times as much.
-const ROOM: u32 = 32 << 10;
+/// What a task may hold of pages, in KiB of their JSON. Parsed, compared, encoded and in the producer's queue they are ten times as
+/// much.
+const ROOM: u32 = 8 << 10;
+/// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 130 bytes.
+const MOST_REMEMBERED: u64 = 400_000;
+/// What a page is taken to need before one was read, in KiB.
+const UNKNOWN: u32 = 512;
+/// How much a smaller page changes what the next is taken to need: one part in so many.
+const INERTIA: u32 = 8;
 /// The state of accounts that are no records: they have no id.
 const TEMPLATE: &str = "Template";
 
@@ -67,6 +80,8 @@ impl Fetched {
 struct Room {
     size: u32,
     free: Arc<Semaphore>,
+    /// What pages have needed: the largest, forgotten slowly.
+    usual: AtomicU32,
 }
 
 /// Part of a [`Room`].
@@ -74,14 +89,64 @@ pub(super) type Taken = OwnedSemaphorePermit;
 
 impl Room {
     fn new(size: u32) -> Self {
-        Self { size, free: Arc::new(Semaphore::new(size as usize)) }
+        Self { size, free: Arc::new(Semaphore::new(size as usize)), usual: AtomicU32::new(UNKNOWN) }
     }
 
-    /// Waits until there is as much; what is larger than all of it takes all of it.
-    async fn take(&self, bytes: usize) -> Option<Taken> {
-        let wanted = u32::try_from(bytes / 1024).unwrap_or(u32::MAX).clamp(1, self.size);
+    /// Waits until there is as much as a page may need.
+    async fn reserve(&self) -> Option<Taken> {
+        let wanted = self.usual.load(Ordering::Relaxed).clamp(1, self.size);
         // Nobody closes it.
         Arc::clone(&self.free).acquire_many_owned(wanted).await.ok()
+    }
+
+    /// The page needs so much: what is left of its part is given back. What it lacks it takes where there is some, and does not wait
+    /// for: whoever holds a part and waits for another may wait for ever.
+    fn settle(&self, taken: &mut Taken, bytes: usize) {
+        let needed = u32::try_from(bytes / 1024).unwrap_or(u32::MAX).clamp(1, self.size);
+        let usual = self.usual.load(Ordering::Relaxed);
+        let moved =
+            (u64::from(usual) * u64::from(INERTIA - 1) + u64::from(needed)).div_ceil(u64::from(INERTIA));
+        // Up at once: until an average had followed, all that are asked for meanwhile would be held on too little.
+        let moved = moved.max(u64::from(needed));
+        // Two at once: one of them goes without saying.
+        self.usual.store(u32::try_from(moved).unwrap_or(needed), Ordering::Relaxed);
+        let has = u32::try_from(taken.num_permits()).unwrap_or(u32::MAX);
+        if has > needed {
+            drop(taken.split((has - needed) as usize));
+        } else if let Ok(more) = Arc::clone(&self.free).try_acquire_many_owned(needed - has) {
+            taken.merge(more);
+        }
+    }
+}
+
+/// How many rows the lists of a task remember.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    all: Arc<AtomicU64>,
+    own: u64,
+}
+
+impl Load {
+    /// Another list that remembers nothing yet.
+    pub(super) fn another(&self) -> Self {
+        Self { all: Arc::clone(&self.all), own: 0 }
+    }
+
+    /// It remembers so many.
+    pub(super) fn set(&mut self, rows: u64) {
+        self.all.fetch_add(rows, Ordering::Relaxed);
+        self.all.fetch_sub(std::mem::replace(&mut self.own, rows), Ordering::Relaxed);
+    }
+
+    /// Whether all together remember so much that they should end one after the other.
+    pub(super) fn is_much(&self) -> bool {
+        self.all.load(Ordering::Relaxed) >= MOST_REMEMBERED
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -102,6 +167,8 @@ pub(in crate::worker::records) struct Pages {
     /// Pages that may be asked for at once.
     slots: Arc<Semaphore>,
     room: Room,
+    /// What readings of lists of companies remember.
+    pub(super) load: Load,
 }
 
 type Remembered = VecDeque<(Asked, Arc<Fetched>)>;
@@ -115,15 +182,26 @@ impl Pages {
     ) -> Self {
         let spanning = List::ALL.into_iter().filter(|list| list.spans_companies());
         let remembered = spanning.map(|list| (list, Mutex::default())).collect();
-        Self { accounting, payroll, order_by, remembered, slots, room: Room::new(ROOM) }
+        Self {
+            accounting,
+            payroll,
+            order_by,
+            remembered,
+            slots,
+            room: Room::new(ROOM),
+            load: Load::default(),
+        }
     }
 
     /// Reads a page, or gives one that was read; whether the provider was asked.
     pub(super) async fn read(&self, asked: &Asked) -> Result<(Arc<Fetched>, bool), api::Error> {
         let Some(remembered) = self.remembered.get(&asked.list) else {
-            let (mut page, slot) = self.fetch(asked).await?;
-            page.room = self.room.take(page.rows.iter().map(|row| row.raw.len()).sum()).await;
-            drop(slot);
+            let mut room = self.room.reserve().await;
+            let mut page = self.fetch(asked).await?;
+            if let Some(room) = &mut room {
+                self.room.settle(room, page.rows.iter().map(|row| row.raw.len()).sum());
+            }
+            page.room = room;
             return Ok((Arc::new(fit(page, asked.sent_after)), true));
         };
         // Held meanwhile: whoever waits for the same page gets this one.
@@ -138,7 +216,7 @@ impl Pages {
         if let Some(page) = known {
             return Ok((page, false));
         }
-        let (page, _) = self.fetch(asked).await?;
+        let page = self.fetch(asked).await?;
         let is_early = page.seen.sent < asked.sent_after;
         let page = Arc::new(fit(page, asked.sent_after));
         if is_early {
@@ -167,13 +245,13 @@ impl Pages {
         asked.list != List::Payroll && is_answer(self.fetch(&companies).await.map(drop))
     }
 
-    /// Reads a page; with the slot that it was read in.
-    async fn fetch(&self, asked: &Asked) -> Result<(Fetched, Option<SemaphorePermit<'_>>), api::Error> {
+    /// Reads a page.
+    async fn fetch(&self, asked: &Asked) -> Result<Fetched, api::Error> {
         // Nobody closes it.
-        let slot = self.slots.acquire().await.ok();
+        let _slot = self.slots.acquire().await;
         let page = PageAsk { number: asked.number, size: asked.size };
         let ask = Ask::within(asked.lane, LIMIT);
-        let page = match (asked.list, &asked.company) {
+        match (asked.list, &asked.company) {
             (List::Customers, Some(company)) => {
                 self.accounting.customers(company, page, &ask).await.map(fetched)
             }
@@ -184,7 +262,7 @@ impl Pages {
                 let Some(payroll) = &self.payroll else {
                     // The list is not read without its grant: see where runs are planned.
                     let seen = Seen::unreadable(page.number, page.size, "no grant", 0);
-                    return Ok((Fetched::without_rows(seen), slot));
+                    return Ok(Fetched::without_rows(seen));
                 };
                 let (filter, order_by) = (asked.filter.as_deref(), Some(self.order_by.as_str()));
                 payroll.companies(PayrollAsk { page, filter, order_by }, &ask).await.map(fetched)
@@ -192,8 +270,7 @@ impl Pages {
             (List::Companies | List::Customers | List::Accounts, _) => {
                 self.accounting.companies(page, &ask).await.map(fetched)
             }
-        }?;
-        Ok((page, slot))
+        }
     }
 }
 
@@ -289,25 +366,67 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_page_waits_until_there_is_room_for_it() {
-        let room = Room::new(10);
-        let first = room.take(8 << 10).now_or_never().flatten();
-        let small = room.take(100).now_or_never().flatten();
-
-        assert!(first.is_some() && small.is_some(), "there was room");
-        assert!(room.take(2 << 10).now_or_never().is_none(), "there was none for it");
-
-        drop(first);
-        assert!(room.take(2 << 10).now_or_never().flatten().is_some(), "there is room again");
+    fn reserve(room: &Room) -> Option<Taken> {
+        room.reserve().now_or_never().flatten()
     }
 
     #[test]
-    fn a_page_larger_than_the_room_is_read_alone() {
-        let room = Room::new(10);
-        let large = room.take(1 << 30).now_or_never().flatten();
+    fn a_page_is_not_asked_for_until_there_is_room_for_one_like_the_last() {
+        let room = Room::new(2 * UNKNOWN);
+        let (first, second) = (reserve(&room), reserve(&room));
 
-        assert!(large.is_some(), "nobody held any of it");
-        assert!(room.take(1).now_or_never().is_none(), "another was let in beside it");
+        assert!(first.is_some() && second.is_some(), "there was room");
+        assert!(reserve(&room).is_none(), "there was none for it");
+
+        drop(first);
+        assert!(reserve(&room).is_some(), "there is room again");
+    }
+
+    #[test]
+    fn what_lists_remember_is_counted_until_each_is_over() {
+        let task = Load::default();
+        let (mut one, mut other) = (task.another(), task.another());
+
+        one.set(MOST_REMEMBERED - 1);
+        one.set(MOST_REMEMBERED / 2);
+        other.set(MOST_REMEMBERED / 2 - 1);
+        assert!(!task.is_much());
+        other.set(MOST_REMEMBERED / 2);
+        assert!(task.is_much());
+
+        drop(one);
+        assert!(!task.is_much());
+        assert_eq!(task.all.load(Ordering::Relaxed), MOST_REMEMBERED / 2);
+    }
+
+    #[test]
+    fn a_page_that_is_smaller_gives_back_what_it_does_not_need_and_the_next_take_less() {
+        let room = Room::new(UNKNOWN);
+        let mut first = reserve(&room).unwrap();
+        assert!(reserve(&room).is_none());
+
+        for _ in 0..50 {
+            room.settle(&mut first, 10 << 10);
+        }
+
+        let others: Vec<Taken> = std::iter::from_fn(|| reserve(&room)).collect();
+        assert!(others.len() > 20, "{} pages of 10 KiB in {UNKNOWN}", others.len());
+    }
+
+    #[test]
+    fn a_page_that_is_larger_waits_for_nobody_and_keeps_others_from_being_asked_for() {
+        let room = Room::new(3 * UNKNOWN);
+        let (mut first, mut second) = (reserve(&room).unwrap(), reserve(&room).unwrap());
+
+        room.settle(&mut first, (2 * UNKNOWN as usize) << 10);
+        room.settle(&mut second, 1 << 40);
+
+        assert_eq!(first.num_permits(), 2 * UNKNOWN as usize);
+        assert_eq!(second.num_permits(), UNKNOWN as usize, "more than there is");
+        assert!(reserve(&room).is_none());
+        drop(second);
+        assert!(reserve(&room).is_none(), "pages are known to be large by now");
+        drop(first);
+        assert!(reserve(&room).is_some());
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
-    super::directory::Listed, Active, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, Stage, What, Written,
+    super::directory::Listed, Active, Job, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, What,
     writing::kept_of,
 };
 use crate::{
@@ -167,10 +167,7 @@ impl Lists {
         }
         let mut is_released = false;
         for job in self.jobs.values_mut().filter(|job| job.run.id == *run) {
-            if matches!(job.stage, Stage::Braked(since) if since < at) {
-                is_released = true;
-                job.stage = Stage::Compare;
-            }
+            is_released |= job.release(at);
         }
         if let Some(active) = self.runs.get_mut(run).filter(|_| is_released) {
             (active.progress.state, active.progress.reason) = (ShardState::Running, None);
@@ -188,9 +185,13 @@ impl Lists {
         active.waiting.clear();
         // Nothing more is planned.
         active.plan.settle(None);
-        let own = self.jobs.values().filter(|job| job.run.id == *run);
-        let mut forgotten: Vec<Key> = own.flat_map(|job| job.kept(self.shard)).collect();
-        forgotten.extend(kept_of(active, self.shard));
+        let own: Vec<&Job> = self.jobs.values().filter(|job| job.run.id == *run).collect();
+        let mut forgotten: Vec<Key> = own.iter().flat_map(|job| job.kept(self.shard)).collect();
+        // One of them may be ending just now.
+        let over =
+            own.iter().filter_map(|job| job.collection()).map(|collection| collection.over(self.shard));
+        forgotten.extend(over);
+        forgotten.extend(kept_of(active, &self.done, self.shard));
         self.jobs.retain(|_, job| job.run.id != *run);
         self.pages.retain(|collection, pages| {
             let is_other = collection.run != *run;
@@ -202,8 +203,9 @@ impl Lists {
         // Pages that wait would be kept again after they are forgotten.
         self.ready.retain(|part| part.run != *run);
         self.waiting_bytes = self.ready.iter().map(|part| part.bytes).sum();
-        let what = Written::Forgotten(forgotten);
-        self.ready.push_back(Part { run: run.clone(), job: None, what, bytes: 0 });
+        // Some at a time, once it is written that it is over.
+        self.forgotten.extend(forgotten);
+        self.ready.push_back(Part::standing(run));
     }
 }
 

@@ -110,6 +110,13 @@ impl Compared {
         Ok(())
     }
 
+    /// Whether a record was read by id as far as it was published at least.
+    pub(super) fn reaches(&self, entry: &Entry, stored: &Stored<'_>) -> Result<bool, plugins::Failure> {
+        let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(false) };
+        let before = self.stored(&subject.fence_key(), stored)?;
+        Ok(before.is_some_and(|before| stamp.version.reaches(&before)))
+    }
+
     /// Adds the rows that are newer.
     pub(super) fn add_rows<'a>(
         &mut self,
@@ -149,14 +156,15 @@ impl Compared {
         let epoch = before.as_ref().map_or(Epoch::default(), |before| before.epoch);
         let stamp = Stamp { epoch, version, rank: Rank::List, deleted: false };
         let comparison = stamp.against(before.as_ref());
-        if is_compared && !tally.compare(context, row, &stamp, before.as_ref()) {
-            return Ok(());
-        }
-        if (comparison.publishes() || comparison == Comparison::Same)
+        // Whatever it was read for: who compares writes nothing, and has seen it all the same.
+        if before.as_ref().is_some_and(|before| stamp.version.reaches(before))
             && let Some(subject) = subject(context.list, &row.value)
             && context.desk.is_suspected(&subject)
         {
             tally.not_below.push(subject);
+        }
+        if is_compared && !tally.compare(context, row, &stamp, before.as_ref()) {
+            return Ok(());
         }
         match comparison {
             comparison if comparison.publishes() && context.is_thin => {
@@ -242,6 +250,7 @@ pub(super) fn entry_of_record(run: &Run, subject: &Subject, json: &Bytes) -> Opt
         id: format!("{}/{}", run.id, subject.fence_key()),
         trace: None,
         received_at: run.requested_at,
+        happened_at: run.requested_at,
         origin: origin(run),
     });
     let change = Change::Publish { value: Arc::new(value), stamp, size: json.len(), over: None };
@@ -267,6 +276,7 @@ fn source(context: Context<'_>, row: &Fresh) -> Source {
         id: format!("{}/{}/{}", context.run.id, context.list, row.key),
         trace: None,
         received_at: context.now,
+        happened_at: context.now,
         origin: origin(context.run),
     }
 }
@@ -421,6 +431,85 @@ mod tests {
         assert_eq!((tally.published, tally.parked.len()), (0, 1));
         assert!(matches!(&batch.entries[0].changes[..], [Change::Park(parked)]
             if parked.cause == Cause::Listed && parked.floor == SequenceVersion::parse("9").ok()));
+    }
+
+    /// One that waits to see whether the provider went back in a record.
+    fn suspecting(subject: &Subject) -> Desk {
+        let (run, mut desk) = (run(RunKind::Snapshot), desk());
+        let event = Arc::new(source(context(&run, false, &desk), &row("a", r#""5""#)));
+        desk.adopt(Parked {
+            subject: subject.clone(),
+            floor: SequenceVersion::parse("5").ok(),
+            deleted: None,
+            cause: Cause::Below,
+            since: 1,
+            due: 2,
+            gone_since: None,
+            below_since: Some(1),
+            event,
+        });
+        desk
+    }
+
+    #[test]
+    fn a_row_that_shows_what_was_published_clears_a_suspicion_whatever_it_was_read_for() {
+        let suspected = subject(List::Customers, &row("a", r#""9""#).value).unwrap();
+        let desk = suspecting(&suspected);
+        for kind in [RunKind::Snapshot, RunKind::Verify, RunKind::Repair] {
+            for (version, deleted, is_cleared) in [
+                (r#""8""#, false, false),
+                (r#""9""#, false, true),
+                (r#""10""#, false, true),
+                (r#""9""#, true, false),
+                (r#""10""#, true, true),
+            ] {
+                let (run, mut batch) = (run(kind), Batch::default());
+                let stored = |_: &Key| Ok(Some(stamp("9", Rank::ById, deleted)));
+                let rows = [row("a", version), row("b", version)];
+
+                let context = context(&run, false, &desk);
+                let tally =
+                    Compared::new(&batch).add_rows(&mut batch, context, rows.iter(), &stored).unwrap();
+
+                let cleared: &[Subject] = if is_cleared { std::slice::from_ref(&suspected) } else { &[] };
+                assert_eq!(tally.not_below, cleared, "{kind:?} {version} {deleted}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_read_by_id_for_a_list_is_held_against_what_was_published() {
+        let run = run(RunKind::Repair);
+        let subject = subject(List::Customers, &row("a", r#""9""#).value).unwrap();
+        let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
+        let entry = entry_of_record(&run, &subject, &json).unwrap();
+        let compared = Compared::new(&Batch::default());
+
+        for (stored, reaches) in [("8", true), ("9", true), ("10", false)] {
+            let stored = |_: &Key| Ok(Some(stamp(stored, Rank::ById, false)));
+
+            assert_eq!(compared.reaches(&entry, &stored).unwrap(), reaches);
+        }
+        assert!(!compared.reaches(&entry, &|_: &Key| Ok(None)).unwrap(), "nothing was published");
+    }
+
+    #[test]
+    fn a_row_that_waits_to_be_read_by_id_does_not_keep_its_page_in_memory() {
+        let alone = row("a", r#""9""#);
+        // As rows come: each is a piece of its page.
+        let page = Bytes::from([&alone.raw[..], &[b' '; 1_000]].concat());
+        let row = Fresh { raw: page.slice(..alone.raw.len()), ..alone };
+        let newer = stamp("10", Rank::ById, false);
+
+        let (_, below) = add(RunKind::Snapshot, false, Some(&newer), std::slice::from_ref(&row));
+        let (_, thin) = add(RunKind::Snapshot, true, None, std::slice::from_ref(&row));
+
+        let (below, parked) = (below.below.first().unwrap(), thin.parked.first().unwrap());
+        for event in [&below.1, &parked.event] {
+            let kept = &event.original.value;
+            assert_eq!(kept, &row.raw);
+            assert!(!page.as_ptr_range().contains(&kept.as_ptr()), "it holds all of its page");
+        }
     }
 
     #[test]

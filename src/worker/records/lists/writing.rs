@@ -1,12 +1,13 @@
 //! What is committed of lists with the batch of their shard, and what follows from that.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 
 use super::{
     Active, Ended, FORGOTTEN_AT_ONCE, LOOK, Lists, NAMED, Part, Stage, Written,
     comparing::{Comparing, Finding, Looked},
+    job::Answer,
     rows::{self, Compared},
     topic::Holds,
 };
@@ -18,7 +19,11 @@ use crate::{
     model::{CompanyId, Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp},
     worker::{
         plugins::Failure,
-        records::{micros, state, taking::unreadable},
+        records::{
+            micros,
+            state::{self, Collection},
+            taking::unreadable,
+        },
     },
 };
 
@@ -50,13 +55,8 @@ impl Lists {
             }
             self.committing.push(part);
         }
-        let counted = self.jobs.values_mut().filter_map(|job| job.take_counts(self.shard));
-        batch.state.extend(counted.map(|(key, counts)| (key, Some(counts))));
-        if self.ready.is_empty() {
-            // Last: that nobody needs them has to be written as well.
-            let count = self.forgotten.len().min(FORGOTTEN_AT_ONCE);
-            batch.state.extend(self.forgotten.drain(..count).map(|key| (key, None)));
-        }
+        let forgotten = take_forgotten(&mut self.forgotten, self.ready.is_empty());
+        batch.state.extend(forgotten.into_iter().map(|key| (key, None)));
         for run in runs {
             let current: Vec<_> = self.jobs.values().filter(|job| job.run.id == run).collect();
             let current = current.iter().filter_map(|job| job.progress()).take(NAMED).collect();
@@ -68,6 +68,13 @@ impl Lists {
             batch.state.push((active.progress.key(), Some(state::json(&active.progress))));
         }
         Ok(())
+    }
+
+    /// Adds what became of rows. Of what is given up that is in the batch that says so, or before: whoever goes on with a list must not
+    /// take it for published.
+    pub(in crate::worker::records) fn add_counts(&mut self, batch: &mut Batch) {
+        let counted = self.jobs.values_mut().filter_map(|job| job.take_counts(self.shard));
+        batch.state.extend(counted.map(|(key, counts)| (key, Some(counts))));
     }
 
     fn add_part(
@@ -88,6 +95,12 @@ impl Lists {
                 batch.state.push((state::probe(self.shard, *list), Some(state::json(probe))));
             }
             Written::Record(entry) => {
+                let suspected = entry.subject.as_ref().filter(|subject| desk.is_suspected(subject));
+                if let Some(subject) = suspected
+                    && compared.reaches(entry, &stored)?
+                {
+                    self.not_below.push(subject.clone());
+                }
                 let before = batch.entries.len();
                 compared.add_record(batch, (**entry).clone(), &stored)?;
                 let published = (batch.entries.len() - before) as u64;
@@ -130,6 +143,13 @@ impl Lists {
             Written::Looked(looked) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
                 let (subject, answer) = &**looked;
+                if let Answer::There(json) = answer
+                    && desk.is_suspected(subject)
+                    && let Some(entry) = rows::entry_of_record(&run, subject, json)
+                    && compared.reaches(&entry, &stored)?
+                {
+                    self.not_below.push(subject.clone());
+                }
                 let view = job.list().and_then(|list| self.views.get(&(run.id.clone(), list)));
                 let holds = view.map_or(Holds::Unknown, |view| view.get(&subject.key()));
                 let Some(comparing) = &mut job.comparing else { return Ok(()) };
@@ -252,7 +272,7 @@ impl Lists {
                     "lists of companies that nobody knows of were not read; the list of companies cannot be relied on: {why}"
                 ));
             }
-            self.forgotten.extend(kept_of(active, self.shard));
+            self.forgotten.extend(kept_of(active, &self.done, self.shard));
             let Progress { lists, certified, rows, published, .. } = active.progress;
             tracing::info!(connector = &*self.shared.task.connector, shard = self.shard, %run, lists, certified, rows,
                 published, "a run is over in this shard");
@@ -262,10 +282,38 @@ impl Lists {
 }
 
 /// What the state topic has of a run beside what it has of its lists.
-pub(super) fn kept_of(active: &Active, shard: i32) -> Vec<Key> {
+pub(super) fn kept_of(active: &Active, done: &HashSet<Collection>, shard: i32) -> Vec<Key> {
     let run = &active.run;
-    let shown = active.plan.kept().filter(|_| run.kind != RunKind::Verify);
+    let is_kept = run.kind != RunKind::Verify;
+    let shown = active.plan.kept().filter(|_| is_kept).map(|collection| collection.page(shard, 0));
+    let over = done.iter().filter(|one| is_kept && one.run == run.id).map(|one| one.over(shard));
     let again = run.known.iter().map(|resource| (run.id.clone(), run.requested_at, *resource));
     let cursors = again.map(|again| state::cursor(shard, &again));
-    shown.map(|collection| collection.page(shard, 0)).chain(cursors).collect()
+    shown.chain(over).chain(cursors).collect()
+}
+
+/// Keys that are removed with a batch: none before all else is in it, since that nobody needs them any more has to be written, too.
+/// Otherwise whoever has the shard next would go on with a run of which something is missing.
+fn take_forgotten(forgotten: &mut Vec<Key>, is_all_written: bool) -> Vec<Key> {
+    let count = if is_all_written { forgotten.len().min(FORGOTTEN_AT_ONCE) } else { 0 };
+    forgotten.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_run_has_kept_is_removed_with_the_word_that_it_is_over_and_not_before() {
+        let keys: Vec<Key> =
+            (0..=FORGOTTEN_AT_ONCE).map(|number| Key::state("page", &[&number.to_string()])).collect();
+        let mut forgotten = keys.clone();
+
+        assert_eq!(take_forgotten(&mut forgotten, false), [], "a part waits: it may be that word");
+        let first = take_forgotten(&mut forgotten, true);
+        let rest = take_forgotten(&mut forgotten, true);
+
+        assert_eq!((first.len(), rest.len()), (FORGOTTEN_AT_ONCE, 1), "a batch has its bounds");
+        assert_eq!([first, rest].concat(), keys);
+    }
 }

@@ -28,8 +28,8 @@ use super::{
 use crate::{
     config::{RecordSource, connector::Mode},
     model::{
-        AccountingResource, Gap, GapState, List, Moment, Order, Progress, Repair, RepairState, Run, RunId,
-        RunKind, Target,
+        AccountingResource, Gap, GapState, Key, List, Moment, Order, Progress, Repair, RepairState, Run,
+        RunId, RunKind, Target,
     },
     retry::Chain,
     snapshot::{self, Runs, State},
@@ -217,16 +217,19 @@ impl Follower {
 
     /// Forgets the oldest of many runs that are over.
     async fn forget(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
-        for run in surplus(runs, shards) {
-            // The run first: without some of its progress it would seem not to be over. What an interruption leaves is small.
-            self.handle.put(&run.key(), None).await?;
-            self.handle.put(&Order::key(&run.connector, &run.id), None).await?;
-            for shard in 0..shards {
-                self.handle.put(&Progress::key_of(shard, &run.connector, &run.id), None).await?;
-            }
+        for key in surplus(runs, shards).into_iter().flat_map(|run| keys_of(run, shards)) {
+            self.handle.put(&key, None).await?;
         }
         Ok(())
     }
+}
+
+/// All records of a run, in the order in which they are removed: the run first, since without some of its progress it would seem not
+/// to be over. What an interruption leaves is small.
+fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
+    let (connector, id) = (&run.connector, &run.id);
+    let progress = (0..shards).map(|shard| Progress::key_of(shard, connector, id));
+    [run.key(), Order::key(connector, id)].into_iter().chain(progress).collect()
 }
 
 /// The oldest of many runs that are over.
@@ -341,9 +344,8 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     // Where there is no list, what is known was read again all the same.
     let outcome = |run: &Run| {
         let standing = runs.standing(&run.id, shards);
-        let absent = if run.known.is_empty() { 0 } else { standing.absent };
-        let is_read = standing.lists_certified.saturating_add(absent) >= standing.lists && covers(&run);
-        match (is_read, only_known.is_empty() && absent == 0) {
+        let is_read = standing.lists_certified.saturating_add(standing.absent) >= standing.lists;
+        match (is_read && covers(&run), only_known.is_empty() && standing.absent == 0) {
             (true, true) => GapState::Closed,
             (true, false) => GapState::RepairedKnown,
             (false, _) => GapState::RepairedUncertified,

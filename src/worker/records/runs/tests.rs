@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     config::Providers,
-    model::{CompanyId, GapCause, ShardState},
+    model::{CompanyId, GapCause, ShardState, Wanted},
     worker::plugins::samples::record_config,
 };
 
@@ -129,20 +129,17 @@ fn a_gap_of_one_company_is_not_closed_by_a_run_of_all_that_may_not_have_read_it(
 }
 
 #[test]
-fn a_list_that_is_not_there_is_made_up_for_only_by_known_records_that_were_read() {
-    for (target, state) in [
-        (CUSTOMERS, GapState::RepairedUncertified),
-        (Target::Accounting(AccountingResource::Accounts), GapState::RepairedKnown),
-    ] {
-        let (gap, repair) = gap(target);
+fn a_list_that_is_not_there_is_made_up_for_by_known_records_that_were_read() {
+    for (absent, state) in [(0, GapState::RepairedUncertified), (1, GapState::RepairedKnown)] {
+        let (gap, repair) = gap(Target::Accounting(AccountingResource::Accounts));
         let mut runs = Runs::default();
         let run = asked(&gap, &repair, &runs);
         over(&mut runs, run, false);
         for progress in runs.progress.values_mut() {
-            progress.absent = 1;
+            progress.absent = absent;
         }
 
-        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{target}");
+        assert_eq!(judge(&gap, &repair, &runs, 2, &source()), Step::Settle(state), "{absent}");
     }
 }
 
@@ -249,4 +246,32 @@ fn of_many_runs_the_oldest_are_forgotten_but_the_first_and_the_last_verification
     let forgotten: Vec<&str> = surplus(&runs, 2).into_iter().map(|run| run.id.as_str()).collect();
 
     assert_eq!(forgotten, ["verified-before", "start-1"]);
+}
+
+#[test]
+fn a_run_that_is_forgotten_is_never_open_again_wherever_that_is_interrupted() {
+    let (one, repair) = gap(CUSTOMERS);
+    let plain = asked(&one, &repair, &Runs::default());
+    let run = Run { connector: "records".into(), id: RunId::new("old").unwrap(), ..plain };
+    let mut runs = Runs::default();
+    over(&mut runs, run.clone(), true);
+    runs.orders.insert(run.id.clone(), Order { wanted: Wanted::Running, at: 1 });
+    let keys = keys_of(&run, 2);
+    assert_eq!(keys.len(), 4, "the run, its order, and the progress of both shards");
+
+    for key in keys {
+        assert_eq!(runs.open(2), Vec::<&Run>::new(), "before {key}");
+        let parts = Key::parts(key.as_str()).unwrap();
+        let is_there = match parts[0].as_str() {
+            Run::KIND => runs.runs.remove(&run.id).is_some(),
+            Order::KIND => runs.orders.remove(&run.id).is_some(),
+            Progress::KIND => {
+                runs.progress.remove(&(run.id.clone(), parts[1].parse::<i32>().unwrap())).is_some()
+            }
+            other => panic!("{other}"),
+        };
+        assert!(is_there, "{key}");
+    }
+
+    assert!(runs.is_empty());
 }
