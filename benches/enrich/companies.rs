@@ -45,7 +45,7 @@ pub(crate) async fn measure(shared: &Shared, counts: &[u32]) -> Result<bool> {
         worker.usage.reset_peak();
         let began = Instant::now();
         worker.ask_for_run("companies").await?;
-        let over = follow(&worker, "companies").await?;
+        let (over, _) = follow(&worker, "companies").await?;
         let (read, then) = (began.elapsed(), worker.usage.resident());
         let peak = worker.usage.peak();
         worker.kill();

@@ -25,13 +25,14 @@ pub(crate) async fn measure(shared: &Shared, records: &[u32]) -> Result<bool> {
         "\nlists in pages of 1,000, a provider that answers at once, {PARTITIONS} shards in one task, {COMPANIES} companies"
     );
     println!(
-        "{:>9} {:>10} {:>8} {:>11} {:>9} {:>13} {:>12} {:>15} {:>10}",
+        "{:>9} {:>10} {:>8} {:>11} {:>9} {:>13} {:>13} {:>12} {:>15} {:>10}",
         "records",
         "run",
         "seconds",
         "records/s",
         "pages/s",
         "CPU-s/1,000",
+        "median RSS MB",
         "peak RSS MB",
         "provider cores",
         "written"
@@ -50,13 +51,13 @@ pub(crate) async fn measure(shared: &Shared, records: &[u32]) -> Result<bool> {
             let (own, begun) = (Usage::own(), Instant::now());
             let (before, provider) = (worker.usage.processor_time(), own.processor_time());
             worker.ask_for_run(run).await?;
-            let over = follow(&worker, run).await?;
+            let (over, resident) = follow(&worker, run).await?;
             let seconds = begun.elapsed().as_secs_f64();
             let spent = (worker.usage.processor_time() - before).as_secs_f64();
             let cores = (own.processor_time() - provider).as_secs_f64() / seconds;
             let number = |member: &str| over[member].as_u64().unwrap_or_default();
             println!(
-                "{total:>9} {run:>10} {seconds:8.1} {:11.0} {:9.1} {:13.3} {:12.0} {cores:15.2} {:>10}",
+                "{total:>9} {run:>10} {seconds:8.1} {:11.0} {:9.1} {:13.3} {resident:13.0} {:12.0} {cores:15.2} {:>10}",
                 total as f64 / seconds,
                 number("pages") as f64 / seconds,
                 spent * 1e3 / total as f64,
@@ -73,13 +74,16 @@ pub(crate) async fn measure(shared: &Shared, records: &[u32]) -> Result<bool> {
     Ok(sound)
 }
 
-/// Looks at a run until it is over; how it ended.
-pub(crate) async fn follow(worker: &Worker, run: &str) -> Result<serde_json::Value> {
+/// Looks at a run until it is over; how it ended, and the median of the worker's memory in megabytes.
+pub(crate) async fn follow(worker: &Worker, run: &str) -> Result<(serde_json::Value, f64)> {
+    let mut resident = Vec::new();
     let mut moved = (0, Instant::now());
     loop {
         let standing = worker.run(run).await?;
+        resident.push(worker.usage.resident());
         if standing["state"] == "ended" {
-            return Ok(standing);
+            resident.sort_by(f64::total_cmp);
+            return Ok((standing, resident[resident.len() / 2]));
         }
         let rows = standing["rows"].as_u64().unwrap_or_default();
         if rows > moved.0 {
