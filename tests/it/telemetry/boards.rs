@@ -15,6 +15,7 @@ use super::rules;
 crate::tests! {
     plain every_query_of_the_board_asks_for_what_there_is;
     plain every_alert_asks_for_what_there_is_and_says_what_to_do;
+    plain every_alert_has_a_unit_test;
     plain metrics_that_ask_for_an_alert_have_one;
     plain a_query_for_what_there_is_not_is_found;
 }
@@ -37,6 +38,8 @@ const ROWS: [&str; 9] = [
     "API budget",
     "Worker",
 ];
+/// What `promtool test rules` is given.
+const UNIT_TESTS: &str = include_str!("../../ops/alerts_test.yml");
 /// Without so much of everything it is not the file that is meant.
 const LEAST_PANELS: usize = 50;
 const LEAST_ALERTS: usize = 30;
@@ -217,6 +220,25 @@ fn unlabelled(alert: &rules::Rule) -> Vec<String> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let shown = texts.split("$labels.").skip(1).map(|rest| rest.split(|letter| !is_letter(letter)).next());
     shown.flatten().filter(|label| !labels.iter().any(|one| one == label)).map(str::to_owned).collect()
+}
+
+async fn every_alert_has_a_unit_test() {
+    let alerts = alerts();
+    let names: BTreeSet<&str> = alerts.iter().map(|alert| alert["alert"].as_str()).collect();
+
+    let tested = tested(UNIT_TESTS);
+
+    let untested: Vec<&&str> = names.difference(&tested).collect();
+    let unknown: Vec<&&str> = tested.difference(&names).collect();
+    assert!(untested.is_empty(), "alerts that tests/ops/alerts_test.yml never sees fire: {untested:?}");
+    assert!(unknown.is_empty(), "tests/ops/alerts_test.yml tests what is no alert: {unknown:?}");
+}
+
+/// Alerts that unit tests expect to fire: among samples, or by name.
+fn tested(text: &str) -> BTreeSet<&str> {
+    let sampled = text.split("labels: '{alertname=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let named = text.lines().filter_map(|line| line.trim_start().strip_prefix("alertname: "));
+    sampled.chain(named).collect()
 }
 
 async fn metrics_that_ask_for_an_alert_have_one() {
