@@ -1,7 +1,8 @@
 //! What we publish, read by clients we did not write: Kafka's own console consumer, and confluent-kafka and fastavro on Python.
 //!
-//! Python only where `TRIBUTARY_TEST_PYTHON` names an interpreter that has both; `tests/interop/run` makes one and
-//! runs this. One script gets what must be found as JSON and compares every field, the other is the example for our users.
+//! Python only where `TRIBUTARY_TEST_PYTHON` names an interpreter that has both; `tests/interop/environment` makes one, and
+//! `tests/interop/run` and the gate run this with it. One script gets what must be found as JSON and compares every field, the other
+//! is the example for our users.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tributary::kafka::Ack;
 use tributary::model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, RecordId, Topic};
@@ -22,6 +24,7 @@ use crate::support::{Error, Result, Shared, run_directory};
 crate::tests! {
     real a_reader_in_another_language_finds_every_field given "TRIBUTARY_TEST_PYTHON";
     real the_example_shows_what_is_there_and_what_one_company_has given "TRIBUTARY_TEST_PYTHON";
+    real the_example_follows_a_topic_until_it_is_interrupted given "TRIBUTARY_TEST_PYTHON";
     real kafkas_own_console_shows_keys_versions_and_tombstones;
 }
 
@@ -71,9 +74,12 @@ async fn publish(place: &Place) {
     for example in &examples {
         publisher.publish(&example.outgoing).await.unwrap();
     }
+    publisher.publish(&deleted_invoice()).await.unwrap();
+}
+
+fn deleted_invoice() -> Outgoing {
     let (company, id) = (CompanyId::new(COMPANY).unwrap(), RecordId::new(INVOICE).unwrap());
-    let gone = Outgoing::tombstone(INVOICES, &company, &id, Meta::new("o-6", Origin::Enrichment)).unwrap();
-    publisher.publish(&gone).await.unwrap();
+    Outgoing::tombstone(INVOICES, &company, &id, Meta::new("o-6", Origin::Enrichment)).unwrap()
 }
 
 async fn the_example_shows_what_is_there_and_what_one_company_has(shared: &'static Shared) -> Result<()> {
@@ -98,13 +104,51 @@ async fn the_example_shows_what_is_there_and_what_one_company_has(shared: &'stat
     Ok(())
 }
 
+async fn the_example_follows_a_topic_until_it_is_interrupted(shared: &'static Shared) -> Result<()> {
+    let place = Place::on(shared, "follow")?;
+    let invoices = Topic::AccountingRecords(INVOICES);
+    let publisher = place.open(&place.layout([invoices])).await.unwrap();
+    let invoice = one_of_everything().into_iter().find(|one| one.outgoing.topic == invoices).unwrap();
+    let log = run_directory::create("follow")?.join("output.log");
+    let python = consume(&["-c", INTERRUPTIBLE], shared, "follow", &[&place.name(invoices)]);
+    let follow = Process::spawn("consume.py follow", python, &log)?;
+    let lines = || -> Vec<Value> {
+        follow.said().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+
+    publisher.publish(&invoice.outgoing).await.unwrap();
+    follow.ready(LIMIT, async || !lines().is_empty()).await?;
+    // It follows, so this one comes to a reader that waits.
+    publisher.publish(&deleted_invoice()).await.unwrap();
+    follow.ready(LIMIT, async || lines().len() > 1).await?;
+    follow.signal(Signal::INT)?;
+    let status = follow.wait(LIMIT).await?;
+
+    assert_eq!(status.code(), Some(0), "{status}: {}", follow.said());
+    let lines = lines();
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert_eq!(
+        (&lines[0]["key"], &lines[0]["version"]),
+        (&json!(invoice.key), &json!(invoice.version)),
+        "{lines:#?}"
+    );
+    assert!(lines[0]["value"].is_object(), "{lines:#?}");
+    assert_eq!((&lines[1]["key"], &lines[1]["value"]), (&json!(invoice.key), &Value::Null), "{lines:#?}");
+    Ok(())
+}
+
+/// Runs a script that Ctrl-C ends. Shells have what they start in the background ignore it, and so do the children of that.
+const INTERRUPTIBLE: &str = "\
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
+";
+
 /// What the example for our users prints.
 async fn example(shared: &Shared, way: &str, arguments: &[&str]) -> Result<Vec<Value>> {
     let log = run_directory::create("example")?.join("output.log");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/consume.py");
-    let mut python = Command::new(std::env::var_os("TRIBUTARY_TEST_PYTHON").unwrap());
-    python.arg(script).args([way, shared.bootstrap(), shared.registry()]).args(arguments);
-    let process = Process::spawn("consume.py", python, &log)?;
+    let process = Process::spawn("consume.py", consume(&[], shared, way, arguments), &log)?;
     let status = process.wait(LIMIT).await?;
     let output =
         fs::read_to_string(&log).map_err(|error| Error(format!("read {}: {error}", log.display())))?;
@@ -112,6 +156,14 @@ async fn example(shared: &Shared, way: &str, arguments: &[&str]) -> Result<Vec<V
         return Err(process.error(&format!("consume.py {way}: {status}")));
     }
     Ok(output.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+/// The example for our users, with options of Python before it.
+fn consume(options: &[&str], shared: &Shared, way: &str, arguments: &[&str]) -> Command {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/consume.py");
+    let mut python = Command::new(std::env::var_os("TRIBUTARY_TEST_PYTHON").unwrap());
+    python.args(options).arg(script).args([way, shared.bootstrap(), shared.registry()]).args(arguments);
+    python
 }
 
 async fn kafkas_own_console_shows_keys_versions_and_tombstones(shared: &'static Shared) -> Result<()> {
