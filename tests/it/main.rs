@@ -9,7 +9,7 @@
 //! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.
 //! Where they are not to be had, the tests are ignored, and a block at the end of the run says which and what
 //! to install; with `CI` set they fail. `TRIBUTARY_TEST_CYCLES` sets how often repeating tests repeat
-//! themselves, `TRIBUTARY_TEST_SEED` what drawn tests draw, `TRIBUTARY_TEST_OUTAGE_SECONDS` how long outages last. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` sets it),
+//! themselves, `TRIBUTARY_TEST_SEED` what drawn tests draw, `TRIBUTARY_TEST_OUTAGE_SECONDS` how long outages last. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` and `.ci/run` set it),
 //! `TRIBUTARY_TEST_TRACE` searches all that is said at `trace` for secrets, `TRIBUTARY_TEST_CONNECT` a real Kafka Connect (`tests/conformance/connect` sets it), `TRIBUTARY_TEST_BROWSER` a login in a
 //! browser (`tests/access/browser` sets it).
 //!
@@ -32,6 +32,7 @@ mod api;
 #[cfg(feature = "simulator")]
 mod auth;
 mod cli;
+mod cli_connectors;
 #[cfg(feature = "simulator")]
 mod cli_demo;
 mod cli_help;
@@ -111,6 +112,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "simulator")]
         api::tests(),
         cli::tests(),
+        cli_connectors::tests(),
         #[cfg(feature = "simulator")]
         cli_demo::tests(),
         cli_help::tests(),

@@ -95,6 +95,13 @@ pub(super) async fn parked(scene: &Scene) -> Result<BTreeMap<Name, Value>> {
     Ok(parked)
 }
 
+/// Keys of what is kept of lists while their runs are under way.
+pub(super) async fn kept_of_lists(scene: &Scene) -> Result<Vec<String>> {
+    let all = state(scene, Topic::State).await?;
+    let is_kept = |key: &String| ["page/", "over/", "known/"].iter().any(|kind| key.starts_with(kind));
+    Ok(all.into_keys().filter(is_kept).collect())
+}
+
 /// Gaps of a connector.
 pub(super) async fn gaps(scene: &Scene, connector: &str) -> Result<Vec<Value>> {
     let all = state(scene, Topic::State).await?;
@@ -130,7 +137,8 @@ async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
     // Others are published too, as the list of companies by a repair, and are not what is looked at here.
     let own: Vec<_> = scene.resources.iter().copied().map(ours).collect();
     for (key, value) in state(scene, Topic::Fences).await? {
-        if key.starts_with('~') {
+        // Companies of payroll have no events, and no version that is a number: their lists are judged by who reads them.
+        if key.starts_with('~') || key.starts_with("payroll.") {
             continue;
         }
         let named = key.strip_prefix("accounting.").and_then(|rest| rest.split_once('/'));

@@ -1,18 +1,23 @@
 //! A worker that is killed again and again while lists are read: they end as if nothing had happened, and little is read twice.
 //!
+//! Lists of companies, and those that span them: that of companies, and payroll. Requests for the former are counted for each list. Of
+//! payroll every shard reads all pages, and the provider cannot tell shards apart: those are counted together. The list of companies is
+//! read by every task for itself as well, so that what was read of it for the run is not counted.
+//!
 //! `TRIBUTARY_TEST_CYCLES` says how often it is killed; where somebody asks for more than usual, there is much more to read, too.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tributary::avro::embedded::Server;
-use tributary::model::{Certificate, List, Method, RunKind};
+use tributary::model::{Certificate, List, Method, RunKind, Topic};
 use tributary::simulator::gateway::Request;
 use tributary::simulator::knobs::Latency;
 
 use super::super::checker::check;
-use super::super::scene::{Options, PARTITIONS, Scene};
-use super::{LISTED, LISTS, sum};
+use super::super::evidence;
+use super::super::scene::{Options, PARTITIONS, RECORDS, Scene};
+use super::{LISTED, sum};
 use crate::support::harness::Test;
 use crate::support::stage::Ground;
 use crate::support::{Error, Result, breakable, cycles};
@@ -21,6 +26,9 @@ use crate::support::{Error, Result, breakable, cycles};
 const KILLS: u32 = 2;
 /// Pages that a company's two lists take, about.
 const PAGES: u64 = 14;
+/// What is read of all of them.
+const SETTINGS: [(&str, &str); 2] =
+    [("snapshot.lists", "companies,customers,accounts,payroll"), ("page.size", "5")];
 
 /// All tests of this module.
 pub(crate) fn tests() -> Vec<Test> {
@@ -40,20 +48,25 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
         resources: &LISTED,
         // Short, so that the next life soon has its tasks; and no machine stalls for so long that one ends without a kill.
         properties: &[("session.timeout.ms", "5000"), ("heartbeat.interval.ms", "500")],
-        settings: &[("snapshot.lists", "companies,customers,accounts"), ("page.size", "5")],
         ..Options::default()
     };
     let mut scene = Scene::start(ground, "lists-killed", options, |settings| {
         (settings.world.companies, settings.world.customers, settings.world.accounts) = (companies, 12, 7);
+        // As long that it is under way at every kill.
+        settings.world.payroll_companies = companies * 5 / 2;
         settings.world.others = 0;
         settings.journal_limit = 10_000_000;
         // Some pages are always on their way.
         settings.knobs.gateway.latency = Latency::Fixed(10.0);
     })
     .await?;
+    scene.stage.login_for("payroll", RECORDS).await?;
+    scene.stop().await?;
+    scene.stage.configure(RECORDS, &scene.fetching(&SETTINGS)).await?;
+    scene.resume().await?;
 
     let since = scene.provider().gateway.request_count();
-    scene.ask_for("killed", RunKind::Snapshot, &LISTS).await?;
+    scene.ask_for("killed", RunKind::Snapshot, &List::ALL).await?;
     let mut killed_at = Vec::new();
     for kill in 1..=kills {
         let enough = u64::from(companies) * PAGES * u64::from(kill) / u64::from(kills + 1);
@@ -66,8 +79,11 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
     let between = scene.provider().gateway.request_count();
     let (disturbed, took) = (scene.certificates_of("killed").await?, began.elapsed());
 
-    let calm = scene.run("calm", RunKind::Snapshot, &LISTS).await?;
+    let calm = scene.run("calm", RunKind::Snapshot, &List::ALL).await?;
     let undisturbed = scene.certificates_of("calm").await?;
+    scene
+        .until("nothing kept of lists", async || Ok(evidence::kept_of_lists(&scene).await?.is_empty()))
+        .await?;
     let read = lists(&scene, since, between);
     let needed = lists(&scene, between, u64::MAX);
     let mut most = 0;
@@ -75,39 +91,63 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
     for (list, needed) in &needed {
         let read = &read[list];
         // It was under way at a kill if pages of it were asked for before and after.
-        let open =
-            killed_at.iter().filter(|at| read.iter().any(|one| one < at) && read.iter().any(|one| one > at));
-        let (open, more) = (open.count(), read.len().saturating_sub(needed.len()));
+        let open = killed_at.iter().filter(|at| is_open(read, **at)).count();
+        let more = read.len().saturating_sub(needed.len());
         (again, in_flight) = (again + more, in_flight + open);
         most = most.max(more.saturating_sub(open));
     }
+    let (payroll, payroll_needed) = (payroll(&scene, since, between), payroll(&scene, between, u64::MAX));
+    let payroll_open = killed_at.iter().filter(|at| is_open(&payroll, **at)).count();
+    let payroll_again = payroll.len().saturating_sub(payroll_needed.len());
     scene.quiesce().await?;
-    let evidence = scene.evidence().await?;
-    let verdict = check(&evidence);
+    let seen = scene.evidence().await?;
+    let verdict = check(&seen);
+    let published =
+        seen.published() + evidence::read(&scene, &scene.topic(Topic::PayrollCompanies)).await?.len();
 
     println!(
         "lists, killed: {companies} companies, {kills} kills, {} lists ended in {took:.0?}; {} pages, {in_flight} lists were under \
-         way at a kill and {again} pages were read again; {verdict}",
+         way at a kill and {again} pages were read again; payroll at {payroll_open} kills, {payroll_again} pages; {verdict}",
         disturbed.len(),
         read.values().map(Vec::len).sum::<usize>(),
     );
     verdict.assert_sound();
-    let last = evidence.last();
+    let last = seen.last();
     for place in scene.living() {
         assert!(last.contains_key(&scene.name(place)), "{place:?} is not there");
     }
-    assert_eq!(disturbed.len(), 2 * companies as usize + PARTITIONS as usize);
+    assert_eq!(disturbed.len(), 2 * companies as usize + 2 * PARTITIONS as usize);
     assert_eq!(verdicts(&disturbed), verdicts(&undisturbed));
     assert!(disturbed.values().all(|one| one.certified && one.method != Method::None));
+    let mut by_key = disturbed.values().filter(|one| one.list == "payroll");
+    assert!(by_key.all(|one| one.method == Method::Keyset), "{disturbed:#?}");
     assert_eq!(sum(&progress, "lists"), disturbed.len() as u64, "{progress:#?}");
     assert_eq!(
         (sum(&progress, "ended"), sum(&progress, "certified")),
         (sum(&progress, "lists"), sum(&progress, "lists"))
     );
+    // What is counted is what is there, each record once.
+    let told: i64 = disturbed.values().map(|one| one.published).sum();
+    assert_eq!((sum(&progress, "published"), told), (published as u64, published as i64));
     assert_eq!(sum(&calm, "published"), 0);
     assert!(in_flight > 0, "nothing was under way at a kill");
     assert_eq!(most, 0, "more than one page was read again");
+    assert!(payroll_open > 0, "payroll was not under way at a kill");
+    let shards = PARTITIONS as usize;
+    assert!(payroll_again <= shards * payroll_open, "of payroll {payroll_again} pages were read again");
     Ok(())
+}
+
+/// Whether pages of a list were asked for before and after this number in the journal.
+fn is_open(pages: &[u64], at: u64) -> bool {
+    pages.iter().any(|page| *page < at) && pages.iter().any(|page| *page > at)
+}
+
+/// Numbers of the requests for pages of payroll, between two numbers in the journal.
+fn payroll(scene: &Scene, from: u64, to: u64) -> Vec<u64> {
+    let all = scene.provider().gateway.requests(from, usize::MAX).into_iter();
+    let is_page = |(number, request): &(u64, Request)| *number < to && request.target.starts_with("/payroll");
+    all.filter(is_page).map(|(number, _)| number).collect()
 }
 
 /// Waits until so many pages were asked for.
@@ -135,11 +175,13 @@ fn lists(scene: &Scene, from: u64, to: u64) -> BTreeMap<(List, String), Vec<u64>
     found
 }
 
-type Proved = (Method, bool, Option<i64>, Option<i64>, Option<i64>);
+type Proved = (Method, bool, [Option<i64>; 3], i32, [i64; 2]);
 
-/// What is proved of each list.
+/// What is proved of each list, and by how much.
 fn verdicts(certificates: &BTreeMap<String, Certificate>) -> BTreeMap<&String, Proved> {
-    let proved =
-        |one: &Certificate| (one.method, one.certified, one.listed, one.distinct, one.missing_at_most);
+    let proved = |one: &Certificate| {
+        let counted = [one.listed, one.distinct, one.missing_at_most];
+        (one.method, one.certified, counted, one.passes, [one.pages, one.rows])
+    };
     certificates.iter().map(|(key, one)| (key, proved(one))).collect()
 }
