@@ -39,6 +39,9 @@ pub(super) fn run(
         };
         let begun = lapse::now();
         let committed = commit(client, topic, &renewal);
+        if stop.is_cancelled() {
+            return;
+        }
         // A client that has just lost its membership commits as one that never had any, which an empty group accepts.
         if committed.is_ok() && !client.assignment_lost() {
             holdings.renewed(&renewal, begun);

@@ -18,8 +18,8 @@
 //!   claim before it. Whoever compares claims knows who came later. A partition is owned only once a commit after its
 //!   claim has succeeded, so that a claim which was delayed beyond the session is never anybody's.
 //!
-//! On failure: a lost broker or coordinator ends leases by time, and the group goes on by itself once it is back;
-//! [`Membership::lapse`] tells since when and why. A fault of the program in any of the three leaves the group.
+//! On failure: a lost broker or coordinator ends leases by time, and the group goes on by itself once it is back; a member that
+//! does not come back while Kafka is there joins anew with another client. [`Membership::lapse`] tells since when and why. A fault of the program in any of the three leaves the group.
 
 mod claim;
 mod holdings;
@@ -53,6 +53,8 @@ use crate::{config::Kafka, lapse};
 
 /// The longest the topic may take to be found.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+/// How many sessions, and how long at least, the group may not count on a member before it joins anew.
+const PATIENCE: (u32, Duration) = (4, Duration::from_secs(15));
 /// The longest leaving is waited for; without a broker it takes its time, and nobody there to be told.
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -91,6 +93,12 @@ impl Membership {
     /// # Errors
     /// The client cannot be built, or the topic cannot be found in time.
     pub async fn join(kafka: &Kafka, options: Options) -> Result<Self, Error> {
+        let (sessions, least) = PATIENCE;
+        let patience = (options.session * sessions).max(least);
+        Self::join_patiently(kafka, options, patience).await
+    }
+
+    async fn join_patiently(kafka: &Kafka, options: Options, patience: Duration) -> Result<Self, Error> {
         let claims = Claims::new(kafka, &options.topic, &options.member)?;
         let holdings = Arc::new(Holdings::new(options.session, lapse::now()));
         let (slot, stop) = (poll::Slot::default(), CancellationToken::new());
@@ -101,6 +109,7 @@ impl Membership {
             kafka: kafka.clone(),
             options,
             connect_limit: CONNECT_LIMIT,
+            patience,
             holdings: Arc::clone(&holdings),
             slot: Arc::clone(&slot),
             stop: stop.clone(),
