@@ -4,7 +4,10 @@
 use std::{
     collections::HashMap,
     error,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -57,6 +60,9 @@ pub(super) type Link = Arc<OnceLock<Weak<dyn Handle>>>;
 /// What librdkafka is told while there is no token yet; it is no trouble of the connection.
 const TOKEN_ON_ITS_WAY: &str = "the token is on its way";
 
+/// The facility of librdkafka's log lines about connections that failed or ended.
+const CUT: &str = "FAIL";
+
 /// The callbacks of one client.
 pub(super) struct Context {
     client: Client,
@@ -64,19 +70,25 @@ pub(super) struct Context {
     tokens: Option<Arc<Tokens>>,
     totals: Mutex<Totals>,
     trouble: Mutex<Option<(Code, String)>>,
+    cuts: Arc<AtomicU64>,
     rebalances: Option<Arc<dyn Rebalances>>,
 }
 
 impl Context {
     pub(super) fn new(client: Client, tokens: Option<Arc<Tokens>>, link: Link) -> Self {
-        let (totals, trouble) = (Mutex::default(), Mutex::default());
-        Self { client, link, tokens, totals, trouble, rebalances: None }
+        let (totals, trouble, cuts) = (Mutex::default(), Mutex::default(), Arc::default());
+        Self { client, link, tokens, totals, trouble, cuts, rebalances: None }
     }
 
     /// Tells of what a consumer group gives and takes.
     pub(super) fn telling(mut self, rebalances: Arc<dyn Rebalances>) -> Self {
         self.rebalances = Some(rebalances);
         self
+    }
+
+    /// How often a connection was lost, or could not be had. Only who has said nothing for a minute may lose one unnoticed.
+    pub(super) fn cuts(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.cuts)
     }
 
     /// Fetches a token, if the client needs one and has not asked yet. Blocks.
@@ -136,6 +148,9 @@ impl ClientContext for Context {
 
     fn log(&self, level: Level, facility: &str, message: &str) {
         let client = self.client.label();
+        if facility == CUT {
+            self.cuts.fetch_add(1, Ordering::AcqRel);
+        }
         match level {
             // A shard's producer is fenced in the ordinary course of things; its owner is told by the failed call.
             Level::Emerg | Level::Alert | Level::Critical if self.client != Client::Transactional => {
@@ -154,6 +169,9 @@ impl ClientContext for Context {
         // The log callback has the same news; whoever uses the client gets those that end it.
         debug!(client = self.client.label(), %error, reason, "client error");
         let code = error.rdkafka_error_code();
+        if matches!(code, Some(Code::AllBrokersDown | Code::BrokerTransportFailure)) {
+            self.cuts.fetch_add(1, Ordering::AcqRel);
+        }
         // A failure for good comes under the code of its cause; only lost connections are too frequent to look.
         if !matches!(code, None | Some(Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve)) {
             self.aside(|client| client.end_if_fatal());
@@ -243,6 +261,11 @@ pub(super) struct Reporting<R> {
 impl<R> Reporting<R> {
     pub(super) fn new(context: Context, reports: R) -> Self {
         Self { context, reports }
+    }
+
+    /// See [`Context::cuts`].
+    pub(super) fn cuts(&self) -> Arc<AtomicU64> {
+        self.context.cuts()
     }
 
     /// See [`Context::failed`].

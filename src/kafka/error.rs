@@ -84,6 +84,14 @@ pub enum Error {
         /// The shard's id.
         transactional_id: Arc<str>,
     },
+    /// A connection was lost since the last transaction was begun; what became of that one has to be read before the next.
+    #[error(
+        "write with transactional id {transactional_id}: a connection was lost since the last transaction began"
+    )]
+    Cut {
+        /// The shard's id.
+        transactional_id: Arc<str>,
+    },
     /// The position to read from is not, or no longer, in the log.
     #[error("read {topic} partition {partition} from offset {offset}: the broker keeps {low} up to {high}")]
     OffsetOutOfRange {
@@ -145,7 +153,9 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Request { source, .. } | Self::Delivery { source, .. } => source.retry(),
-            Self::Token { .. } | Self::Deadline { .. } | Self::Undecided { .. } => Retry::Later,
+            Self::Token { .. } | Self::Deadline { .. } | Self::Undecided { .. } | Self::Cut { .. } => {
+                Retry::Later
+            }
             Self::Refused { .. }
             | Self::Setting { .. }
             | Self::Create { .. }

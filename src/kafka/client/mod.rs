@@ -13,7 +13,7 @@ use std::{
 
 use rdkafka::{
     ClientContext,
-    config::{ClientConfig, FromClientConfigAndContext},
+    config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel},
     error::KafkaError,
 };
 use tokio::sync::oneshot;
@@ -59,6 +59,8 @@ pub(super) enum Role {
     Consumer { partitions: usize, prefetch_bytes: usize },
     /// Asks where partitions end, open transactions included, and reads nothing.
     Ends,
+    /// A reader of this many partitions that sees what was never committed too.
+    All { partitions: usize, prefetch_bytes: usize },
     /// A member of a group that shares out partitions and reads none.
     Member { group: Arc<str>, session: Duration, heartbeat: Duration },
     /// The topic admin.
@@ -70,7 +72,7 @@ impl Role {
         match self {
             Self::Producer { .. } => Client::Producer,
             Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer { .. } | Self::Ends | Self::Member { .. } => Client::Consumer,
+            Self::Consumer { .. } | Self::All { .. } | Self::Ends | Self::Member { .. } => Client::Consumer,
             Self::Admin => Client::Admin,
         }
     }
@@ -78,7 +80,9 @@ impl Role {
     fn user_settings(&self) -> ClientRole {
         match self {
             Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
-            Self::Consumer { .. } | Self::Ends | Self::Member { .. } => ClientRole::Consumer,
+            Self::Consumer { .. } | Self::All { .. } | Self::Ends | Self::Member { .. } => {
+                ClientRole::Consumer
+            }
             Self::Admin => ClientRole::Admin,
         }
     }
@@ -86,7 +90,7 @@ impl Role {
     fn queue_bytes(&self) -> Option<usize> {
         match self {
             Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
-            Self::Consumer { .. } | Self::Ends | Self::Member { .. } | Self::Admin => None,
+            Self::Consumer { .. } | Self::All { .. } | Self::Ends | Self::Member { .. } | Self::Admin => None,
         }
     }
 
@@ -115,7 +119,7 @@ impl Role {
                 ("queue.buffering.max.ms", "0".into()),
                 ("compression.codec", "lz4".into()),
             ]),
-            Self::Consumer { partitions, prefetch_bytes } => {
+            Self::Consumer { partitions, prefetch_bytes } | Self::All { partitions, prefetch_bytes } => {
                 // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
                 let share = prefetch_bytes / 2 / (*partitions).max(1);
                 defaults.extend([
@@ -209,6 +213,10 @@ impl Settings {
             } else {
                 config.set(promise.key, promise.value);
             }
+        }
+        if client == Client::Transactional {
+            // Lost connections are told in log lines alone, whatever of them is shown; see `Context::cuts`.
+            config.set_log_level(RDKafkaLogLevel::Info);
         }
         Ok(Self { client, config, token })
     }

@@ -1,4 +1,4 @@
-//! Reading assigned partitions, committed records only.
+//! Reading assigned partitions, committed records only; [`look`] alone sees others, for whoever has to decide about them.
 //!
 //! A thread per consumer ([`poll`]) polls librdkafka and hands records over in order through a channel bounded in records
 //! and bytes; [`Consumer::next`] takes them out. When the channel is full the thread stops taking, librdkafka's bounded
@@ -143,7 +143,9 @@ impl Consumer {
         assignments: Vec<Assignment>,
         options: &Options,
     ) -> Result<Self, Error> {
-        Self::open(kafka, assignments, options, AskEnds::No).await.map(|(consumer, _)| consumer)
+        Self::open(kafka, assignments, options, Sight::Committed, AskEnds::No)
+            .await
+            .map(|(consumer, _)| consumer)
     }
 
     /// The next record or end, in order within each partition. Cancel safe: a dropped call loses nothing.
@@ -206,6 +208,7 @@ impl Consumer {
         kafka: &Kafka,
         assignments: Vec<Assignment>,
         options: &Options,
+        sight: Sight,
         ends: AskEnds,
     ) -> Result<(Self, Ends), Error> {
         let (sender, events) = mpsc::channel(options.buffer_records.max(1));
@@ -218,6 +221,7 @@ impl Consumer {
             options: options.clone(),
             assignments,
             partitions: partitions.clone(),
+            sight,
             ends,
             events: sender,
             shared: Arc::clone(&shared),
@@ -362,7 +366,8 @@ impl Reading {
             .collect();
         let options = Options { connect_limit: limit, ..Options::default() };
         let decided = AskEnds::Decided { also: waits.also.to_vec(), patience: waits.patience };
-        let opened = timeout_at(end, Consumer::open(kafka, assignments, &options, decided)).await;
+        let opening = Consumer::open(kafka, assignments, &options, Sight::Committed, decided);
+        let opened = timeout_at(end, opening).await;
         let (consumer, ends) = opened.unwrap_or_else(|_| Err(late.clone()))?;
         // The end as the broker told it before the first fetch: whatever is below has come before the end was reported.
         let positions =
@@ -410,13 +415,64 @@ pub async fn watermarks(
     limit: Duration,
 ) -> Result<BTreeMap<i32, (i64, i64)>, Error> {
     let topic: Arc<str> = topic.into();
-    let assignments = partitions
-        .iter()
-        .map(|partition| Assignment { topic: Arc::clone(&topic), partition: *partition, start: Start::End })
-        .collect();
-    let options = Options { connect_limit: limit, ..Options::default() };
-    let (_, ends) = Consumer::open(kafka, assignments, &options, AskEnds::Committed).await?;
+    let places: Vec<Place> = partitions.iter().map(|partition| (Arc::clone(&topic), *partition)).collect();
+    let ends = ends(kafka, &places, Sight::Committed, limit).await?;
     Ok(ends.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
+}
+
+/// Which records are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// Those of transactions that were committed, up to the first that is open.
+    Committed,
+    /// Those of open and aborted transactions too.
+    All,
+}
+
+/// The first offset each partition has, and the one behind the last record that is seen.
+pub(super) async fn ends(
+    kafka: &Kafka,
+    places: &[Place],
+    sight: Sight,
+    limit: Duration,
+) -> Result<Ends, Error> {
+    if places.is_empty() {
+        return Ok(Ends::new());
+    }
+    let assignments = places.iter().map(|place| assignment(place, Start::End)).collect();
+    let options = Options { connect_limit: limit, ..Options::default() };
+    Ok(Consumer::open(kafka, assignments, &options, sight, AskEnds::Now).await?.1)
+}
+
+/// Hands over what is seen of partitions from these offsets to their ends as of now.
+pub(super) async fn look(
+    kafka: &Kafka,
+    starts: BTreeMap<Place, i64>,
+    sight: Sight,
+    limit: Duration,
+    mut each: impl FnMut(Received),
+) -> Result<(), Error> {
+    let end = Instant::now() + limit;
+    let mut open: BTreeSet<Place> = starts.keys().cloned().collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let late = || Error::Deadline { action: "look at what stands in partitions".to_owned(), limit };
+    let assignments = starts.iter().map(|(place, offset)| assignment(place, Start::Offset(*offset)));
+    let options = Options { connect_limit: limit, ..Options::default() };
+    let opening = Consumer::open(kafka, assignments.collect(), &options, sight, AskEnds::Now);
+    let (mut consumer, _) = timeout_at(end, opening).await.unwrap_or_else(|_| Err(late()))?;
+    while !open.is_empty() {
+        match timeout_at(end, consumer.next()).await.unwrap_or_else(|_| Err(late()))? {
+            Event::Record(record) => each(record),
+            Event::End { topic, partition } => drop(open.remove(&(topic, partition))),
+        }
+    }
+    Ok(())
+}
+
+fn assignment((topic, partition): &Place, start: Start) -> Assignment {
+    Assignment { topic: Arc::clone(topic), partition: *partition, start }
 }
 
 /// Whether the ends of partitions are asked for before the first fetch.
@@ -424,7 +480,7 @@ pub async fn watermarks(
 enum AskEnds {
     No,
     /// As far as can be read now.
-    Committed,
+    Now,
     /// Once every transaction before them is decided, and those of other partitions too.
     Decided {
         also: Vec<Place>,

@@ -19,7 +19,7 @@ use rdkafka::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::{AskEnds, Assignment, Ends, Event, Options, Partition, Place, Received, Shared, Start};
+use super::{AskEnds, Assignment, Ends, Event, Options, Partition, Place, Received, Shared, Sight, Start};
 use crate::{
     config::Kafka,
     kafka::{
@@ -58,6 +58,7 @@ pub(super) struct Order {
     pub(super) options: Options,
     pub(super) assignments: Vec<Assignment>,
     pub(super) partitions: Vec<Partition>,
+    pub(super) sight: Sight,
     pub(super) ends: AskEnds,
     pub(super) events: mpsc::Sender<Result<Event, Error>>,
     pub(super) shared: Arc<Shared>,
@@ -117,7 +118,11 @@ pub(super) fn ask(
 
 fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let Order { kafka, options, assignments, .. } = order;
-    let role = Role::Consumer { partitions: assignments.len(), prefetch_bytes: options.prefetch_bytes };
+    let (partitions, prefetch_bytes) = (assignments.len(), options.prefetch_bytes);
+    let role = match order.sight {
+        Sight::Committed => Role::Consumer { partitions, prefetch_bytes },
+        Sight::All => Role::All { partitions, prefetch_bytes },
+    };
     let settings = Settings::new(kafka, &role)?;
     let thread = thread::current();
     let client: Arc<Client> = settings.create_with(
@@ -133,7 +138,7 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let own = assignments.iter().map(|assignment| (Arc::clone(&assignment.topic), assignment.partition));
     let ends = match &order.ends {
         AskEnds::No => Ends::new(),
-        AskEnds::Committed => ask_all(&client, &own.collect::<Vec<_>>(), left)?,
+        AskEnds::Now => ask_all(&client, &own.collect::<Vec<_>>(), left)?,
         AskEnds::Decided { also, patience } => {
             let places: Vec<Place> = own.chain(also.iter().cloned()).collect();
             decided_ends(order, &client, &places, *patience, left)?

@@ -9,23 +9,29 @@
 //!   caller's lease says that the shard is still its own: a frozen instance that comes back must not fence its successor.
 //! - After [`Failure::Rebuilt`] nothing may be written before what was read has been read to the end again: the last batch
 //!   may be in the log.
+//! - Who has lost a connection since its last transaction began writes nothing before it has looked whether all of that one was
+//!   told everywhere: that is a [`Failure::Rebuilt`] too.
 //! - Calls that block run on the shard's thread; one that hangs past the watchdog is left behind with its producer.
 //!
 //! Now and then a broker loses track of a transaction: its coordinator calls it ended, and partitions never hear of it.
 //! Taking the id over does not end it, and readers see nothing behind it for ever. [`ShardProducer::settle`] does: the id has
-//! kept its producer's number, so that the end of a new transaction in the same partition ends the old one as well. That
-//! new one is aborted, never committed, and what was left hanging with it: also a batch whose commit was acknowledged
-//! in the moment before the broker died. Where the broker had told some partitions of the commit and not the others, the
-//! batch stays visible in those alone: no later transaction can make it whole again, and the client does not learn what had
-//! been decided.
+//! kept its producer's number, so that the end of a new transaction in the same partition ends the old one as well. Whether
+//! that one is committed or aborted follows from what the batch says of itself and from where it is ([`left`]), so that a
+//! batch stays whole whichever partitions were told.
 //!
 //! A transaction the broker itself aborted because it was open longer than `transaction.timeout.ms` (a frozen process) is
 //! reported as fencing too: librdkafka cannot tell the two apart, and ending the instance is right for both.
 
+mod left;
 mod tally;
 mod worker;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::{
@@ -127,7 +133,14 @@ impl Shards {
     ) -> Result<ShardProducer, Error> {
         let transactional_id = transactional_id.into();
         let worker = self.start(&transactional_id, &lease).await?;
-        Ok(ShardProducer { shards: self.clone(), transactional_id, lease, worker: Some(worker), open: false })
+        Ok(ShardProducer {
+            shards: self.clone(),
+            transactional_id,
+            lease,
+            worker: Some(worker),
+            open: false,
+            numbers: left::Numbers::default(),
+        })
     }
 
     /// Asks the lease once its turn has come and once more at the end, since both take their time: a worker is only
@@ -190,6 +203,7 @@ pub struct ShardProducer {
     worker: Option<Worker>,
     /// A batch was handed over and its outcome has not been seen: the call that waited for it was dropped.
     open: bool,
+    numbers: left::Numbers,
 }
 
 impl ShardProducer {
@@ -203,20 +217,46 @@ impl ShardProducer {
     ///
     /// If this call is dropped before it returns, the batch may or may not be committed; the next call then writes nothing
     /// and answers [`Failure::Rebuilt`].
-    pub async fn commit(&mut self, batch: Vec<EncodedRecord>) -> Result<Committed, Failure> {
+    pub async fn commit(&mut self, mut batch: Vec<EncodedRecord>) -> Result<Committed, Failure> {
         let action = format!("commit a batch with transactional id {}", self.transactional_id);
+        if !self.open && !batch.is_empty() && self.worker.as_ref().is_some_and(Worker::was_cut) {
+            let source = Error::Cut { transactional_id: Arc::clone(&self.transactional_id) };
+            return Err(self.rebuild(source).await);
+        }
+        left::sign(&self.transactional_id, &mut self.numbers, &mut batch);
         self.hand_over(batch, Purpose::Commit, &action).await
     }
 
     /// Ends for good what an earlier owner of the id may have left hanging in these partitions, and what nobody would ever
-    /// end otherwise; see the module's head. Where there is nothing it leaves a record nobody sees.
+    /// end otherwise: see [`left`] for how. Where there is nothing it leaves a record nobody sees. Of all topics others may write
+    /// to one, `shared`, as well.
     ///
     /// To be called before the first [`ShardProducer::commit`]: that would make visible what was left in its partitions.
     ///
     /// # Errors
     /// Another owner has come, the lease has ended, or Kafka did not take it.
-    pub async fn settle(&mut self, places: &[Place]) -> Result<(), Error> {
+    pub async fn settle(&mut self, places: &[Place], shared: &str) -> Result<(), Error> {
         let action = format!("end what was left open with transactional id {}", self.transactional_id);
+        let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
+        let open = left::judge(&kafka, &self.transactional_id, places, shared, limit).await?;
+        let committed: BTreeSet<Place> = open.iter().map(|one| one.place.clone()).collect();
+        let mut tries = 0;
+        while !open.is_empty() {
+            if tries == 0 {
+                let told = |(topic, partition): &Place| format!("{topic}-{partition}");
+                let places = committed.iter().map(told).collect::<Vec<_>>().join(", ");
+                let id = &*self.transactional_id;
+                tracing::warn!(
+                    id,
+                    places,
+                    "Kafka did not tell these partitions that a transaction was committed"
+                );
+            }
+            let records = left::to_commit(&kafka, &open, tries == 0, limit).await?;
+            if self.try_settling(Purpose::Commit, records, &action, &mut tries).await? {
+                break;
+            }
+        }
         let record = |(topic, partition): &Place| EncodedRecord {
             topic: Arc::clone(topic),
             partition: *partition,
@@ -225,22 +265,39 @@ impl ShardProducer {
             headers: Vec::new(),
             timestamp_ms: None,
         };
-        let records: Vec<EncodedRecord> = places.iter().map(record).collect();
+        let rest: Vec<EncodedRecord> =
+            places.iter().filter(|place| !committed.contains(*place)).map(record).collect();
         let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.hand_over(records.clone(), Purpose::Settle, &action).await {
-                Ok(_) => return Ok(()),
-                // A new producer stands ready, and nothing has to be read before this is done again.
-                Err(Failure::Rebuilt { .. }) if tries < SETTLE_TRIES => {}
-                Err(Failure::Over { .. }) if !(self.lease)() => {
-                    return Err(Error::LeaseEnded { transactional_id: Arc::clone(&self.transactional_id) });
-                }
-                Err(Failure::Rebuilt { .. } | Failure::Over { .. }) => {
-                    return Err(Error::Deadline { action, limit: self.shards.options.watchdog });
-                }
-                Err(Failure::Aborted { source } | Failure::Fenced { source }) => return Err(source),
+        while !self.try_settling(Purpose::Settle, rest.clone(), &action, &mut tries).await? {}
+        Ok(())
+    }
+
+    /// Whether it is done; where it is not, a new producer stands ready for another try.
+    async fn try_settling(
+        &mut self,
+        purpose: Purpose,
+        records: Vec<EncodedRecord>,
+        action: &str,
+        tries: &mut u32,
+    ) -> Result<bool, Error> {
+        *tries += 1;
+        let may_try = *tries < SETTLE_TRIES;
+        match self.hand_over(records, purpose, action).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Rebuilt { .. }) if may_try => Ok(false),
+            // What was to be committed is aborted with it, and has to be written anew.
+            Err(Failure::Aborted { source })
+                if may_try && purpose == Purpose::Commit && source.retry() != Retry::Never =>
+            {
+                Ok(false)
             }
+            Err(Failure::Over { .. }) if !(self.lease)() => {
+                Err(Error::LeaseEnded { transactional_id: Arc::clone(&self.transactional_id) })
+            }
+            Err(Failure::Rebuilt { .. } | Failure::Over { .. }) => {
+                Err(Error::Deadline { action: action.to_owned(), limit: self.shards.options.watchdog })
+            }
+            Err(Failure::Aborted { source } | Failure::Fenced { source }) => Err(source),
         }
     }
 
@@ -251,7 +308,7 @@ impl ShardProducer {
         action: &str,
     ) -> Result<Committed, Failure> {
         let action = || action.to_owned();
-        let Some(worker) = &self.worker else {
+        let Some(worker) = &mut self.worker else {
             return Err(Failure::Over { source: Error::Stopped { action: action() } });
         };
         if self.open {

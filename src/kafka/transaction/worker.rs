@@ -3,7 +3,11 @@
 //! The thread ends, and its client with it, when the handle is dropped and no call hangs.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -54,6 +58,10 @@ pub(super) enum Ended {
 /// The handle of a running, initialised worker.
 pub(super) struct Worker {
     batches: mpsc::Sender<Batch>,
+    /// Connections that its client has lost.
+    cuts: Arc<AtomicU64>,
+    /// How many those were before the last batch, or the initialisation.
+    before: u64,
 }
 
 /// What a batch is for.
@@ -98,24 +106,31 @@ impl Worker {
                 match shard {
                     Err(error) => drop(started.send(Err(error))),
                     Ok(shard) => {
-                        if started.send(Ok(())).is_ok() {
+                        if started.send(Ok(shard.producer.context().cuts())).is_ok() {
                             shard.run(&inbox);
                         }
                     }
                 }
             })
             .map_err(|_| stopped())?;
-        start.await.map_err(|_| stopped())??;
-        Ok(Self { batches })
+        let cuts = start.await.map_err(|_| stopped())??;
+        let before = cuts.load(Ordering::Acquire);
+        Ok(Self { batches, cuts, before })
+    }
+
+    /// Whether a connection was lost since the last batch was handed over.
+    pub(super) fn was_cut(&self) -> bool {
+        self.cuts.load(Ordering::Acquire) != self.before
     }
 
     /// Hands a batch over. When the thread has ended, the answer is dropped unanswered.
     pub(super) fn hand_over(
-        &self,
+        &mut self,
         records: Vec<EncodedRecord>,
         purpose: Purpose,
         answer: oneshot::Sender<Ended>,
     ) {
+        self.before = self.cuts.load(Ordering::Acquire);
         self.batches.send(Batch { records, purpose, answer }).ok();
     }
 }

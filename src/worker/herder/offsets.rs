@@ -182,7 +182,7 @@ impl Herder {
             other => return other.map_err(Error::kafka(doing)),
         };
         let places: Vec<Place> = open.into_iter().map(|one| (one.topic, one.partition)).collect();
-        let settling = try_join_all(writers.iter_mut().map(|writer| writer.settle(&places)));
+        let settling = try_join_all(writers.iter_mut().map(|writer| writer.settle(&places, tail.topic())));
         let settled = timeout(budget.left(), settling).await.map_err(|_| Error::TimedOut { doing })?;
         settled.map(drop).map_err(Error::kafka(doing))?;
         let settled = self.parts.arbiter.settle(budget.left()).await;

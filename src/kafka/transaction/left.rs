@@ -1,0 +1,366 @@
+//! What a transaction says of itself, and what is to become of one that was left hanging.
+//!
+//! The last record that a batch writes to a partition carries a [`Manifest`]: which batch it is, whose, and everywhere it writes. A
+//! partition has the records of a producer in their order, so that where this record is, all of the batch that belongs there is; where
+//! every partition of the manifest has it, the batch is whole.
+//!
+//! A coordinator that has decided tells every partition. Kafka 4.3 takes one that has no leader in that moment for deleted, and never
+//! tells it: its broker is stopping, or has just come back. Readers of that partition stand still before the batch, while those of
+//! others may have it. What was decided is not to be had from the coordinator any more, and follows from what is in the logs:
+//!
+//! | the batch | in partitions that were told | so |
+//! |---|---|---|
+//! | is not whole | | its commit was never asked for: abort |
+//! | is whole | is seen | commit |
+//! | is whole | is not seen | abort |
+//! | is whole | there are none | commit: its owner may have been told so, and nothing of it is missing |
+//!
+//! A batch is committed by writing its last record of each such partition once more, and committing that: the end of a transaction ends
+//! all that its producer has open in a partition. So readers get that one record twice, manifest and all.
+//!
+//! One of two batches hanging in the same partition could be neither committed nor aborted without the other. So it does not come to
+//! that: who has lost a connection since its last transaction began looks first ([`super::ShardProducer::commit`]).
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::{
+    config::Kafka,
+    kafka::{
+        Error, Place, Received,
+        consumer::{Sight, ends, look},
+    },
+    model::EncodedRecord,
+};
+
+/// Where the manifest is.
+pub(super) const HEADER: &str = "tributary.batch";
+
+/// How many of the last records of a partition are looked through for one that is not open there: few are enough where nobody else
+/// writes, and many where others do.
+const BACK: [i64; 2] = [500, 50_000];
+
+/// What the last record of a batch says in each of its partitions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Manifest {
+    /// The transactional id.
+    by: String,
+    /// No other batch of the same id has this number, and later ones have higher ones.
+    batch: u64,
+    /// Partitions by topic.
+    at: BTreeMap<String, BTreeSet<i32>>,
+}
+
+impl Manifest {
+    fn read(record: &Received) -> Option<Self> {
+        let (_, value) = record.headers.iter().find(|(name, _)| name == HEADER)?;
+        serde_json::from_slice(value).ok()
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let of_topic = |(topic, partitions): (&String, &BTreeSet<i32>)| {
+            let topic: Arc<str> = topic.as_str().into();
+            partitions.iter().map(move |partition| (Arc::clone(&topic), *partition)).collect::<Vec<_>>()
+        };
+        self.at.iter().flat_map(of_topic)
+    }
+}
+
+/// The numbers of batches: microseconds since 1970, and always higher than the one before.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.0 = u64::try_from(since.as_micros()).unwrap_or(u64::MAX).max(self.0.saturating_add(1));
+        self.0
+    }
+}
+
+/// Has a batch say what it is.
+pub(super) fn sign(transactional_id: &str, numbers: &mut Numbers, batch: &mut [EncodedRecord]) {
+    let mut at: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+    let mut last = Vec::new();
+    for (index, record) in batch.iter().enumerate().rev() {
+        let partitions = match at.get_mut(&*record.topic) {
+            Some(partitions) => partitions,
+            None => at.entry(record.topic.to_string()).or_default(),
+        };
+        if partitions.insert(record.partition) {
+            last.push(index);
+        }
+    }
+    let manifest = Manifest { by: transactional_id.to_owned(), batch: numbers.next(), at };
+    // Text and numbers: there is nothing in it that JSON cannot say.
+    let Ok(manifest) = serde_json::to_vec(&manifest).map(Bytes::from) else { return };
+    for index in last {
+        batch[index].headers.push((HEADER, manifest.clone()));
+    }
+}
+
+/// What a batch that is to be committed has in a partition that was not told.
+pub(super) struct Open {
+    pub(super) place: Place,
+    /// Everything, its last record last. Of partitions that others write to the last alone.
+    records: Vec<EncodedRecord>,
+    /// Where the last one is.
+    offset: i64,
+}
+
+impl Open {
+    fn last(&self) -> Option<EncodedRecord> {
+        self.records.last().cloned()
+    }
+}
+
+/// What of all that this id has left open in these partitions has to be committed; nothing where it has to be aborted. Also what the same
+/// batches have left open elsewhere. In the partitions of one topic there may be records of others.
+pub(super) async fn judge(
+    kafka: &Kafka,
+    transactional_id: &str,
+    places: &[Place],
+    shared: &str,
+    limit: Duration,
+) -> Result<Vec<Open>, Error> {
+    let end = Instant::now() + limit;
+    let own: BTreeSet<Place> = places.iter().filter(|(topic, _)| **topic != *shared).cloned().collect();
+    let mut places: BTreeSet<Place> = places.iter().cloned().collect();
+    let found = loop {
+        let found = find(kafka, transactional_id, &places, &own, end).await?;
+        let elsewhere = places.len();
+        places.extend(found.manifests.iter().flat_map(Manifest::places));
+        if places.len() == elsewhere {
+            break found;
+        }
+    };
+    if found.is_torn {
+        return Ok(Vec::new());
+    }
+    for manifest in &found.manifests {
+        let told: Vec<Place> = manifest.places().filter(|place| !found.open.contains_key(place)).collect();
+        if !is_committed(kafka, manifest, &told, end).await? {
+            return Ok(Vec::new());
+        }
+    }
+    Ok(found.open.into_values().collect())
+}
+
+/// What an id has left open.
+#[derive(Default)]
+struct Found {
+    open: BTreeMap<Place, Open>,
+    /// Of its batches.
+    manifests: BTreeSet<Manifest>,
+    /// There are records whose batch does not end.
+    is_torn: bool,
+}
+
+async fn find(
+    kafka: &Kafka,
+    transactional_id: &str,
+    places: &BTreeSet<Place>,
+    own: &BTreeSet<Place>,
+    end: Instant,
+) -> Result<Found, Error> {
+    let left = || end.saturating_duration_since(Instant::now());
+    let places: Vec<Place> = places.iter().cloned().collect();
+    let stable = ends(kafka, &places, Sight::Committed, left()).await?;
+    let starts = stable.into_iter().map(|(place, (_, behind))| (place, behind)).collect();
+    let mut found = Found::default();
+    let mut begun: BTreeMap<Place, Vec<EncodedRecord>> = BTreeMap::new();
+    look(kafka, starts, Sight::All, left(), |record| {
+        let place = (Arc::clone(&record.topic), record.partition);
+        let manifest = Manifest::read(&record).filter(|manifest| manifest.by == transactional_id);
+        let is_ours = own.contains(&place) && !is_settling(&record, transactional_id);
+        let offset = record.offset;
+        if is_ours || manifest.is_some() {
+            begun.entry(place.clone()).or_default().push(copy(record));
+        }
+        if let Some(manifest) = manifest {
+            let records = begun.remove(&place).unwrap_or_default();
+            let new = Open { place: place.clone(), records: Vec::new(), offset };
+            let one = found.open.entry(place).or_insert(new);
+            one.records.extend(records);
+            one.offset = offset;
+            found.manifests.insert(manifest);
+        }
+    })
+    .await?;
+    found.is_torn = !begun.is_empty();
+    Ok(found)
+}
+
+/// What commits these: at first the last record of each partition. Where that was tried before and its outcome is not known, a partition
+/// may have it by now, or may have given up all of the batch, which then has to be written anew.
+pub(super) async fn to_commit(
+    kafka: &Kafka,
+    open: &[Open],
+    is_first: bool,
+    limit: Duration,
+) -> Result<Vec<EncodedRecord>, Error> {
+    if is_first {
+        return Ok(open.iter().filter_map(Open::last).collect());
+    }
+    let end = Instant::now() + limit;
+    let left = || end.saturating_duration_since(Instant::now());
+    let places: Vec<Place> = open.iter().map(|one| one.place.clone()).collect();
+    let stable = ends(kafka, &places, Sight::Committed, left()).await?;
+    let mut records = Vec::new();
+    for one in open {
+        let is_open = stable.get(&one.place).is_none_or(|(_, behind)| *behind <= one.offset);
+        if is_open {
+            records.extend(one.last());
+        } else if !is_seen(kafka, &one.place, one.offset, left()).await? {
+            records.extend(one.records.iter().cloned());
+        }
+    }
+    Ok(records)
+}
+
+/// Whether a record is there for readers.
+async fn is_seen(kafka: &Kafka, place: &Place, offset: i64, limit: Duration) -> Result<bool, Error> {
+    let mut is_seen = false;
+    let start = BTreeMap::from([(place.clone(), offset)]);
+    look(kafka, start, Sight::Committed, limit, |record| is_seen |= record.offset == offset).await?;
+    Ok(is_seen)
+}
+
+/// Whether this is no record of a batch, but of an attempt to end one.
+fn is_settling(record: &Received, transactional_id: &str) -> bool {
+    record.value.is_none() && record.key.as_deref() == Some(transactional_id.as_bytes())
+}
+
+/// Whether a batch that is open in some partitions was committed, as far as those say that were told.
+async fn is_committed(
+    kafka: &Kafka,
+    manifest: &Manifest,
+    told: &[Place],
+    end: Instant,
+) -> Result<bool, Error> {
+    let left = || end.saturating_duration_since(Instant::now());
+    let mut is_denied = false;
+    for (place, (low, high)) in ends(kafka, told, Sight::All, left()).await? {
+        let mut at = None;
+        for back in BACK {
+            let start = BTreeMap::from([(place.clone(), low.max(high.saturating_sub(back)))]);
+            let each = |record: Received| {
+                if Manifest::read(&record).as_ref() == Some(manifest) {
+                    at = Some(record.offset);
+                }
+            };
+            look(kafka, start, Sight::All, left(), each).await?;
+            if at.is_some() {
+                break;
+            }
+        }
+        match at {
+            Some(offset) if is_seen(kafka, &place, offset, left()).await? => return Ok(true),
+            // Given up there, or never written.
+            _ => is_denied = true,
+        }
+    }
+    Ok(!is_denied)
+}
+
+/// The same record again.
+fn copy(record: Received) -> EncodedRecord {
+    let headers = record.headers.into_iter().map(|(name, value)| (known(name), value)).collect();
+    EncodedRecord {
+        topic: record.topic,
+        partition: record.partition,
+        key: record.key.unwrap_or_default(),
+        value: record.value,
+        headers,
+        timestamp_ms: record.timestamp_ms,
+    }
+}
+
+/// A header's name for as long as the process lives. There are as many as this program ever writes, since these are its own records.
+fn known(name: String) -> &'static str {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    match names.get(&*name) {
+        Some(known) => known,
+        None => {
+            let known: &'static str = name.leak();
+            names.insert(known);
+            known
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(topic: &str, partition: i32, key: &str) -> EncodedRecord {
+        EncodedRecord {
+            topic: topic.into(),
+            partition,
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            value: None,
+            headers: vec![("tributary.id", Bytes::from_static(b"7"))],
+            timestamp_ms: Some(5),
+        }
+    }
+
+    fn received(record: &EncodedRecord) -> Received {
+        Received {
+            topic: Arc::clone(&record.topic),
+            partition: record.partition,
+            offset: 9,
+            key: Some(record.key.clone()),
+            value: record.value.clone(),
+            headers: record.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+            timestamp_ms: record.timestamp_ms,
+        }
+    }
+
+    #[test]
+    fn the_last_record_of_each_partition_says_where_all_of_its_batch_is() {
+        let mut numbers = Numbers::default();
+        let mut batch = [record("a", 0, "1"), record("a", 1, "2"), record("a", 0, "3"), record("b", 1, "4")];
+
+        sign("shard 0", &mut numbers, &mut batch);
+
+        let read: Vec<Option<Manifest>> = batch.iter().map(|one| Manifest::read(&received(one))).collect();
+        assert_eq!(read[0], None, "another of the same partition comes behind it");
+        let manifest = read[1].clone().unwrap();
+        assert!(read[1..].iter().all(|one| one.as_ref() == Some(&manifest)));
+        assert_eq!(manifest.by, "shard 0");
+        let places: Vec<Place> = vec![("a".into(), 0), ("a".into(), 1), ("b".into(), 1)];
+        assert!(manifest.places().eq(places));
+        assert_eq!(batch[1].headers[0].0, "tributary.id", "what it says itself comes first");
+    }
+
+    #[test]
+    fn no_two_batches_of_a_producer_have_the_same_number() {
+        let mut numbers = Numbers::default();
+        let drawn: Vec<u64> = (0..1_000).map(|_| numbers.next()).collect();
+        assert!(drawn.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn a_copy_is_the_record_as_it_was() {
+        let mut batch = [record("a", 3, "1")];
+        sign("shard", &mut Numbers::default(), &mut batch);
+        assert_eq!(copy(received(&batch[0])), batch[0]);
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_none() {
+        let mut strange = received(&record("a", 0, "1"));
+        assert_eq!(Manifest::read(&strange), None);
+        strange.headers.push((HEADER.to_owned(), Bytes::from_static(b"7")));
+        assert_eq!(Manifest::read(&strange), None);
+    }
+}
