@@ -8,6 +8,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde_json::{Map, Value, json};
 use tributary::kafka::{self, ShardProducer, Shards, Start, TransactionOptions, Waits, partition_of};
 use tributary::model::EncodedRecord;
@@ -73,9 +75,6 @@ async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() 
     cluster.until_counted("lost", 0, 5).await;
     worker.stop().await;
 
-    // Both come to be written by the ids of their owners, of which nobody is there now.
-    let (mut task, task_gate) = hold(&cluster, &format!("{}-lost-0", cluster.prefix)).await;
-    let (mut arbiter, arbiter_gate) = hold(&cluster, &cluster.arbiter_id()).await;
     let before = broker.transaction_logs()?;
     let number = record(&cluster.topic("lost").into(), 0, "lost/0", "1000000");
     let numbers = vec![number, offset(&cluster, "lost", 1_000_001)];
@@ -84,12 +83,11 @@ async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() 
     let hidden = offset(&cluster, "lost", 0).partition;
     let (unseen, seen) = (name_in((hidden + 1) % 3), name_in((hidden + 1) % 3) + "-seen");
     let edits = vec![offset(&cluster, &unseen, 7), edit];
-    let writing = [
-        tokio::spawn(async move { task.commit(numbers).await }),
-        tokio::spawn(async move { arbiter.commit(edits).await }),
+    // Both come to be written by the ids of their owners, of which nobody is there now, and say nothing of what else belongs to them.
+    let open = [
+        leave_open(&broker.bootstrap(), &format!("{}-lost-0", cluster.prefix), numbers).await,
+        leave_open(&broker.bootstrap(), &cluster.arbiter_id(), edits).await,
     ];
-    task_gate.reached().await;
-    arbiter_gate.reached().await;
     broker.kill();
     broker.forget_transactions_since(&before)?;
     broker.restart().await?;
@@ -125,12 +123,28 @@ async fn transactions_a_broker_has_lost_track_of_are_ended_by_the_next_owners() 
     // Nothing twice and nothing of what was left hanging, also not by the commits behind it.
     cluster.check_numbers("lost").await;
     undecided(&cluster, hidden).await.unwrap();
-    task_gate.open();
-    arbiter_gate.open();
-    for one in writing {
-        one.await.unwrap().unwrap_err();
-    }
+    drop(open);
     Ok(())
+}
+
+/// A transaction of a writer that is not ours, with these records in the log and without an end.
+async fn leave_open(bootstrap: &str, id: &str, records: Vec<EncodedRecord>) -> BaseProducer {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", bootstrap).set("transactional.id", id);
+    let config = config.set("transaction.timeout.ms", "300000").clone();
+    let writing = move || {
+        let producer: BaseProducer = config.create().unwrap();
+        producer.init_transactions(LIMIT).unwrap();
+        producer.begin_transaction().unwrap();
+        for record in &records {
+            let sent = BaseRecord::to(&record.topic).partition(record.partition).key(&record.key[..]);
+            let value = record.value.as_deref().unwrap_or_default();
+            producer.send(sent.payload(value)).map_err(|(error, _)| error).unwrap();
+        }
+        producer.flush(LIMIT).unwrap();
+        producer
+    };
+    tokio::task::spawn_blocking(writing).await.unwrap()
 }
 
 /// A writer that stops inside its first batch, with a transaction that the broker leaves alone for long.

@@ -8,6 +8,7 @@ mod cluster;
 mod publishing;
 mod reading;
 mod single;
+mod untold;
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::support::harness::Test;
 const SECONDS: &str = "TRIBUTARY_TEST_OUTAGE_SECONDS";
 
 pub(crate) fn tests() -> Vec<Test> {
-    [reading::tests(), single::tests(), cluster::tests()].into_iter().flatten().collect()
+    [reading::tests(), single::tests(), cluster::tests(), untold::tests()].into_iter().flatten().collect()
 }
 
 /// How long an outage lasts.

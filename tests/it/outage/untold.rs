@@ -1,0 +1,204 @@
+//! Partitions without a leader, which Kafka 4.3 does not tell how a transaction ended: a batch is whole for readers, or nobody sees it.
+//!
+//! Of three brokers one keeps the only copy of some partitions. It dies while batches stand before their commit; the others decide, and
+//! take what has no leader for deleted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use tributary::config::Kafka;
+use tributary::kafka::{
+    self, Committed, Failure, Place, ShardProducer, Shards, Start, TransactionOptions, Waits,
+};
+
+use crate::support::gate::{Gate, gate};
+use crate::support::topics::{LIMIT, content_of, record, text};
+use crate::support::{Cluster, Error, Options, Result, prefix};
+
+crate::tests! {
+    disturbing a_batch_is_whole_for_readers_whichever_partitions_were_told within 240;
+}
+
+/// The case in which no partition is told.
+const NOBODY: &str = "nobody";
+
+/// Whose batch it is, and what is in the log at the end.
+struct Case {
+    name: &'static str,
+    told: Arc<str>,
+    untold: Arc<str>,
+}
+
+impl Case {
+    fn new(name: &'static str) -> Self {
+        let prefix = prefix(&format!("outage-untold-{name}"));
+        Self { name, told: format!("{prefix}-told").into(), untold: format!("{prefix}-untold").into() }
+    }
+
+    /// On one broker each, of which the second will die.
+    async fn create(&self, bootstrap: &str) -> Result<()> {
+        let admin: AdminClient<DefaultClientContext> =
+            ClientConfig::new().set("bootstrap.servers", bootstrap).create().map_err(failed)?;
+        let on = |topic, broker: &'static [&'static [i32]]| {
+            NewTopic::new(topic, 1, TopicReplication::Variable(broker)).set("min.insync.replicas", "1")
+        };
+        // Where nobody is to be told both are on the same.
+        let first: &[&[i32]] = if self.name == NOBODY { &[&[3]] } else { &[&[1]] };
+        let topics = [on(&self.told, first), on(&self.untold, &[&[3]])];
+        let made = admin.create_topics(&topics, &AdminOptions::new()).await.map_err(failed)?;
+        made.into_iter()
+            .collect::<std::result::Result<Vec<_>, _>>()
+            .map(drop)
+            .map_err(|(topic, code)| Error(format!("create {topic}: {code}")))
+    }
+
+    fn id(&self) -> String {
+        format!("{}-writer", self.told)
+    }
+
+    /// A writer whose batch stands before its commit.
+    async fn hold(&self, kafka: &Kafka) -> Held {
+        let (hook, gate) = gate();
+        let options = TransactionOptions { before_commit: Some(hook), ..patient() };
+        let mut producer = take(kafka, options, &self.id()).await;
+        let batch = vec![
+            record(&self.told, 0, "a", "1"),
+            record(&self.untold, 0, "b", "2"),
+            record(&self.untold, 0, "c", "3"),
+        ];
+        let committing = tokio::spawn(async move {
+            let committed = producer.commit(batch).await;
+            (producer, committed)
+        });
+        gate.reached().await;
+        Held { gate, committing }
+    }
+
+    fn places(&self) -> [Place; 2] {
+        [(Arc::clone(&self.told), 0), (Arc::clone(&self.untold), 0)]
+    }
+
+    async fn values(&self, kafka: &Kafka) -> [Vec<String>; 2] {
+        let of = async |topic| content_of(kafka, topic, 1).await.iter().map(text).collect::<Vec<String>>();
+        [of(&self.told).await, of(&self.untold).await]
+    }
+
+    /// Whether readers stand still in the partition that was not told.
+    async fn hangs(&self, kafka: &Kafka) -> bool {
+        let waits = Waits { also: &[], patience: Duration::from_secs(1), limit: LIMIT };
+        let start = [(0, Start::Earliest)].into();
+        let read = kafka::read_decided(kafka, &self.untold, &start, &waits, drop).await;
+        matches!(read, Err(kafka::Error::Undecided { .. }))
+    }
+}
+
+struct Held {
+    gate: Arc<Gate>,
+    committing: tokio::task::JoinHandle<(ShardProducer, std::result::Result<Committed, Failure>)>,
+}
+
+impl Held {
+    async fn commit(self) -> (ShardProducer, std::result::Result<Committed, Failure>) {
+        self.gate.open();
+        self.committing.await.unwrap()
+    }
+}
+
+/// What a broker that is away for seconds does not end.
+fn patient() -> TransactionOptions {
+    let minutes = Duration::from_secs(120);
+    TransactionOptions { transaction_timeout: minutes, watchdog: minutes, ..TransactionOptions::default() }
+}
+
+async fn take(kafka: &Kafka, options: TransactionOptions, id: &str) -> ShardProducer {
+    Shards::new(kafka.clone(), options).take(id, Arc::new(|| true)).await.unwrap()
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error(error.to_string())
+}
+
+async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result<()> {
+    let mut cluster = Cluster::start(3, Options::default()).await?;
+    let bootstrap = format!("{},{}", cluster.brokers[0].bootstrap(), cluster.brokers[1].bootstrap());
+    let kafka = Kafka::plaintext(&bootstrap);
+    let [live, next, aborted, nobody] = ["live", "next", "aborted", NOBODY].map(Case::new);
+    let mut held = Vec::new();
+    for case in [&live, &next, &aborted, &nobody] {
+        case.create(&bootstrap).await?;
+        held.push(case.hold(&kafka).await);
+    }
+    let [of_live, of_next, of_aborted, of_nobody] =
+        <[Held; 4]>::try_from(held).unwrap_or_else(|_| panic!("four are held"));
+
+    cluster.brokers[2].kill();
+    until_led(&bootstrap, &live.untold, false).await?;
+    let (mut writer, committed) = of_live.commit().await;
+    committed.unwrap();
+    for held in [of_next, of_nobody] {
+        let (gone, committed) = held.commit().await;
+        committed.unwrap();
+        drop(gone);
+    }
+    // Another owner comes: what stood before its commit is aborted.
+    let mut after_aborted = take(&kafka, patient(), &aborted.id()).await;
+    cluster.brokers[2].restart().await?;
+    for case in [&live, &next, &aborted, &nobody] {
+        until_led(&bootstrap, &case.untold, true).await?;
+        assert!(
+            case.hangs(&kafka).await,
+            "{}: Kafka has told everybody, there is nothing to show",
+            case.name
+        );
+    }
+
+    // Who has lost a connection writes nothing before it has looked.
+    let more = vec![record(&live.untold, 0, "d", "4")];
+    let unsure = writer.commit(more.clone()).await;
+    assert!(matches!(unsure, Err(Failure::Rebuilt { .. })), "{unsure:?}");
+    writer.settle(&live.places(), "").await.unwrap();
+    writer.commit(more).await.unwrap();
+    // Whoever comes next finds the batch whole.
+    for case in [&next, &nobody] {
+        let mut after = take(&kafka, patient(), &case.id()).await;
+        after.settle(&case.places(), "").await.unwrap();
+    }
+    after_aborted.settle(&aborted.places(), "").await.unwrap();
+
+    let is = |told: &[&str], untold: &[&str]| {
+        [told, untold].map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(live.values(&kafka).await, is(&["1"], &["2", "3", "3", "4"]));
+    assert_eq!(next.values(&kafka).await, is(&["1"], &["2", "3", "3"]));
+    assert_eq!(nobody.values(&kafka).await, is(&["1", "1"], &["2", "3", "3"]));
+    assert_eq!(aborted.values(&kafka).await, is(&[], &[]));
+    let (late, committed) = of_aborted.commit().await;
+    assert!(matches!(committed, Err(Failure::Fenced { .. })), "{committed:?}");
+    drop(late);
+    Ok(())
+}
+
+/// Waits until a topic's partition has a leader, or none.
+async fn until_led(bootstrap: &str, topic: &str, wanted: bool) -> Result<()> {
+    let (bootstrap, topic) = (bootstrap.to_owned(), topic.to_owned());
+    let asking = tokio::task::spawn_blocking(move || {
+        let client: BaseConsumer = ClientConfig::new().set("bootstrap.servers", &bootstrap).create().unwrap();
+        let end = Instant::now() + LIMIT;
+        loop {
+            let metadata = client.fetch_metadata(Some(&topic), LIMIT).map_err(failed)?;
+            let leader = metadata.topics()[0].partitions().first().map_or(-1, |partition| partition.leader());
+            if (leader >= 0) == wanted {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(Error(format!("{topic} has leader {leader}")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    asking.await.map_err(failed)?
+}
