@@ -34,6 +34,8 @@ pub enum Transaction {
     Rebuilt,
     /// None of it was meant to be visible: it ended what an earlier owner had left hanging.
     Settled,
+    /// It made the rest of a batch visible that some partitions had never been told of.
+    Completed,
 }
 
 /// What the registry said about one of our schemas.

@@ -161,6 +161,7 @@ pub fn transaction_ended(outcome: Transaction) {
         Transaction::Fenced => "fenced",
         Transaction::Rebuilt => "rebuilt",
         Transaction::Settled => "settled",
+        Transaction::Completed => "completed",
     };
     counter!(TRANSACTIONS.name, "outcome" => outcome).increment(1);
 }

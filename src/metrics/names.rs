@@ -179,8 +179,8 @@ pub(super) const TRANSACTIONS: Metric = Metric {
     name: "tributary_kafka_transactions_total",
     kind: Kind::Counter,
     unit: Unit::Count,
-    help: "Shard transactions by how they ended; `settled` means that one ended what a broker had lost track of.",
-    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt", "settled"])],
+    help: "Shard transactions by how they ended; `settled` means that one ended what a broker had lost track of, `completed` that it made visible what a broker had committed and not told all partitions of.",
+    labels: &[("outcome", &["committed", "aborted", "fenced", "rebuilt", "settled", "completed"])],
 };
 pub(super) const SCHEMA_REGISTRATIONS: Metric = Metric {
     name: "tributary_schema_registrations_total",

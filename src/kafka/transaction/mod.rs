@@ -253,7 +253,7 @@ impl ShardProducer {
                 );
             }
             let records = left::to_commit(&kafka, &open, tries == 0, limit).await?;
-            if self.try_settling(Purpose::Commit, records, &action, &mut tries).await? {
+            if self.try_settling(Purpose::Complete, records, &action, &mut tries).await? {
                 break;
             }
         }
@@ -287,7 +287,7 @@ impl ShardProducer {
             Err(Failure::Rebuilt { .. }) if may_try => Ok(false),
             // What was to be committed is aborted with it, and has to be written anew.
             Err(Failure::Aborted { source })
-                if may_try && purpose == Purpose::Commit && source.retry() != Retry::Never =>
+                if may_try && purpose == Purpose::Complete && source.retry() != Retry::Never =>
             {
                 Ok(false)
             }
@@ -331,7 +331,10 @@ impl ShardProducer {
         match ended {
             Ended::Committed(committed) => {
                 self.open = false;
-                metrics::transaction_ended(metrics::Transaction::Committed);
+                metrics::transaction_ended(match purpose {
+                    Purpose::Complete => metrics::Transaction::Completed,
+                    Purpose::Commit | Purpose::Settle => metrics::Transaction::Committed,
+                });
                 Ok(committed)
             }
             Ended::Settled => {

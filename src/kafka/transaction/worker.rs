@@ -69,6 +69,8 @@ pub(super) struct Worker {
 pub(super) enum Purpose {
     /// To be seen.
     Commit,
+    /// To be seen, and with it what stands open in its partitions.
+    Complete,
     /// To be aborted, and with it what stands open in its partitions.
     Settle,
 }

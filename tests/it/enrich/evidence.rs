@@ -191,6 +191,7 @@ async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received
         version: header(record, "tributary.version").and_then(|text| text.parse().ok()),
         epoch: header(record, "tributary.epoch").and_then(|text| text.parse().ok()),
         origin: header(record, "tributary.origin").unwrap_or_default().to_owned(),
+        batch: header(record, "tributary.batch").map(ToOwned::to_owned),
         value,
     })
 }

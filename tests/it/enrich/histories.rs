@@ -8,6 +8,7 @@ use super::checker::{Evidence, Fence, Kind, Letter, Line, Told, Truth, check};
 
 crate::tests! {
     plain a_sound_history_passes;
+    plain the_copy_that_ends_a_batch_is_no_second_record;
     plain each_way_to_be_wrong_is_found_and_named;
     plain what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other;
     plain a_later_epoch_may_have_lower_versions_and_bring_back_what_was_deleted;
@@ -29,6 +30,7 @@ fn line(offset: i64, version: u64, epoch: u64, value: Option<Value>) -> Line {
         version: Some(version),
         epoch: Some(epoch),
         origin: "enrichment".to_owned(),
+        batch: None,
         value,
     }
 }
@@ -87,6 +89,15 @@ async fn a_sound_history_passes() {
     );
 }
 
+async fn the_copy_that_ends_a_batch_is_no_second_record() {
+    let mut evidence = sound();
+    let last = lines(&mut evidence).last_mut().unwrap();
+    last.batch = Some("7".to_owned());
+    let copy = Line { offset: last.offset + 1, ..last.clone() };
+    lines(&mut evidence).push(copy);
+    check(&evidence).assert_sound();
+}
+
 /// A name for what is wrong, and what makes it so.
 type Wrong = (&'static [&'static str], fn(&mut Evidence));
 
@@ -97,6 +108,12 @@ async fn each_way_to_be_wrong_is_found_and_named() {
         (&["repeated"], |all| {
             let last = lines(all)[1].clone();
             lines(all).push(last);
+        }),
+        (&["repeated"], |all| {
+            let [_, last] = &mut lines(all)[..] else { return };
+            last.batch = Some("7".to_owned());
+            let other = Line { batch: Some("8".to_owned()), ..last.clone() };
+            lines(all).push(other);
         }),
         (&["repeated"], |all| {
             let tombstones = all.lines.get_mut(&Journals).unwrap();
