@@ -32,6 +32,9 @@ pub(super) trait Handle: Send + Sync {
     /// Hands over a token, or says why there is none.
     fn answer(&self, token: Result<OAuthToken, Error>);
 
+    /// Has it look for Kafka at these addresses again.
+    fn find(&self, bootstrap: &str);
+
     /// Gives up every record without a report, if the client has failed for good: librdkafka itself gives up what is
     /// queued, and waits for ever for an answer to what is on the wire.
     fn end_if_fatal(&self) {}
@@ -41,11 +44,19 @@ impl Handle for BaseConsumer<Context> {
     fn answer(&self, token: Result<OAuthToken, Error>) {
         sys::answer(self.client(), token);
     }
+
+    fn find(&self, bootstrap: &str) {
+        sys::add_brokers(self.client(), bootstrap);
+    }
 }
 
 impl Handle for AdminClient<Context> {
     fn answer(&self, token: Result<OAuthToken, Error>) {
         sys::answer(self.inner(), token);
+    }
+
+    fn find(&self, bootstrap: &str) {
+        sys::add_brokers(self.inner(), bootstrap);
     }
 }
 
@@ -62,10 +73,14 @@ const TOKEN_ON_ITS_WAY: &str = "the token is on its way";
 
 /// The facility of librdkafka's log lines about connections that failed or ended.
 const CUT: &str = "FAIL";
+/// What these say of one that stood.
+const STOOD: &str = " in state UP";
 
 /// The callbacks of one client.
 pub(super) struct Context {
     client: Client,
+    /// Where Kafka was looked for at first.
+    bootstrap: String,
     link: Link,
     tokens: Option<Arc<Tokens>>,
     totals: Mutex<Totals>,
@@ -75,9 +90,9 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(client: Client, tokens: Option<Arc<Tokens>>, link: Link) -> Self {
+    pub(super) fn new(client: Client, bootstrap: String, tokens: Option<Arc<Tokens>>, link: Link) -> Self {
         let (totals, trouble, cuts) = (Mutex::default(), Mutex::default(), Arc::default());
-        Self { client, link, tokens, totals, trouble, cuts, rebalances: None }
+        Self { client, bootstrap, link, tokens, totals, trouble, cuts, rebalances: None }
     }
 
     /// Tells of what a consumer group gives and takes.
@@ -86,7 +101,13 @@ impl Context {
         self
     }
 
-    /// How often a connection was lost, or could not be had. Only who has said nothing for a minute may lose one unnoticed.
+    /// Where Kafka was looked for at first.
+    #[cfg(test)]
+    pub(super) fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
+    /// How often a connection that stood was lost. Only who has said nothing for a minute may lose one unnoticed.
     pub(super) fn cuts(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.cuts)
     }
@@ -148,7 +169,8 @@ impl ClientContext for Context {
 
     fn log(&self, level: Level, facility: &str, message: &str) {
         let client = self.client.label();
-        if facility == CUT {
+        // Others could not be had in the first place.
+        if facility == CUT && message.contains(STOOD) {
             self.cuts.fetch_add(1, Ordering::AcqRel);
         }
         match level {
@@ -169,9 +191,6 @@ impl ClientContext for Context {
         // The log callback has the same news; whoever uses the client gets those that end it.
         debug!(client = self.client.label(), %error, reason, "client error");
         let code = error.rdkafka_error_code();
-        if matches!(code, Some(Code::AllBrokersDown | Code::BrokerTransportFailure)) {
-            self.cuts.fetch_add(1, Ordering::AcqRel);
-        }
         // A failure for good comes under the code of its cause; only lost connections are too frequent to look.
         if !matches!(code, None | Some(Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve)) {
             self.aside(|client| client.end_if_fatal());
@@ -190,6 +209,16 @@ impl ClientContext for Context {
     fn stats_raw(&self, json: &[u8]) {
         match serde_json::from_slice::<Statistics>(json) {
             Ok(statistics) => {
+                if statistics.knows_nobody() {
+                    // A broker that stops may name no broker at all, itself included. librdkafka believes it, and forgets to ask those
+                    // that it was given at first: it would never ask anybody for anything again.
+                    warn!(
+                        client = self.client.label(),
+                        "the client has lost sight of all brokers: it looks for them anew"
+                    );
+                    let bootstrap = self.bootstrap.clone();
+                    self.aside(move |client| client.find(&bootstrap));
+                }
                 let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
                 metrics::client_statistics(self.client, &statistics.window(&mut totals));
             }
@@ -334,6 +363,9 @@ struct Broker {
     nodeid: i64,
     #[serde(default)]
     state: String,
+    /// `configured`, `learned`, or a place for what has no broker of its own.
+    #[serde(default)]
+    source: String,
     #[serde(default)]
     txerrs: u64,
     #[serde(default)]
@@ -350,6 +382,12 @@ struct Window {
 }
 
 impl Statistics {
+    /// Whether there is no broker left that could be asked for others.
+    fn knows_nobody(&self) -> bool {
+        let is_real = |broker: &Broker| matches!(&*broker.source, "configured" | "learned");
+        !self.brokers.is_empty() && !self.brokers.values().any(is_real)
+    }
+
     /// Growth since the last call, of gauges too, which may be negative.
     fn window(&self, totals: &mut Totals) -> ClientStatistics {
         let brokers = || self.brokers.values();
@@ -419,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_request_that_met_silence_is_explained_by_the_trouble_of_the_connection() {
-        let context = Context::new(Client::Admin, None, Link::default());
+        let context = Context::new(Client::Admin, String::new(), None, Link::default());
         let silence = || KafkaError::MetadataFetch(Code::OperationTimedOut);
         assert_eq!(context.failed("list topics", silence()).retry(), Retry::Later);
 
@@ -431,6 +469,19 @@ mod tests {
         assert_eq!(error.retry(), Retry::Never);
         let answered = context.failed("list topics", KafkaError::MetadataFetch(Code::NotController));
         assert_eq!(answered.to_string(), "list topics", "an answer is its own reason");
+    }
+
+    #[test]
+    fn a_client_without_any_real_broker_knows_nobody() {
+        let known = |sources: &[&str]| {
+            let brokers =
+                sources.iter().map(|source| format!(r#""{source}":{{"nodeid":-1,"source":"{source}"}}"#));
+            let json = format!(r#"{{"brokers":{{{}}}}}"#, brokers.collect::<Vec<_>>().join(","));
+            !serde_json::from_str::<Statistics>(&json).unwrap().knows_nobody()
+        };
+        assert!(known(&["configured", "logical"]) && known(&["learned"]));
+        assert!(!known(&["logical", "internal"]));
+        assert!(known(&[]), "nothing is said of brokers");
     }
 
     #[test]

@@ -70,6 +70,10 @@ impl<R: Reports + 'static> Handle for Served<R> {
         sys::answer(self.client(), token);
     }
 
+    fn find(&self, bootstrap: &str) {
+        sys::add_brokers(self.client(), bootstrap);
+    }
+
     fn end_if_fatal(&self) {
         if self.client().fatal_error().is_some() {
             self.purge(everything());

@@ -9,7 +9,7 @@ use std::ffi::{CString, c_char};
 use rdkafka::{
     ClientContext,
     bindings::{
-        rd_kafka_consumer_group_metadata, rd_kafka_consumer_group_metadata_destroy,
+        rd_kafka_brokers_add, rd_kafka_consumer_group_metadata, rd_kafka_consumer_group_metadata_destroy,
         rd_kafka_consumer_group_metadata_generation_id, rd_kafka_get_watermark_offsets,
         rd_kafka_handle_mock_cluster, rd_kafka_message_status,
         rd_kafka_mock_group_initial_rebalance_delay_ms, rd_kafka_msg_status_t,
@@ -79,6 +79,13 @@ pub(super) fn answer<C: ClientContext>(client: &Client<C>, token: Result<OAuthTo
     let reason = CString::new(reason.replace('\0', " ")).unwrap_or_default();
     // SAFETY: the client and the text outlive the call, which copies the text.
     unsafe { rd_kafka_oauthbearer_set_token_failure(client.native_ptr(), reason.as_ptr()) };
+}
+
+/// Has a client look for Kafka at these addresses too, `host:port` with commas between. Those it knows are not added again.
+pub(super) fn add_brokers<C: ClientContext>(client: &Client<C>, bootstrap: &str) {
+    let Ok(bootstrap) = CString::new(bootstrap) else { return };
+    // SAFETY: the client and the text outlive the call, which copies the text. It may be made on any thread.
+    unsafe { rd_kafka_brokers_add(client.native_ptr(), bootstrap.as_ptr()) };
 }
 
 /// The end of a partition as the last answer to a fetch told it; `None` before the first.

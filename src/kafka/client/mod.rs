@@ -216,7 +216,9 @@ impl Settings {
         }
         if client == Client::Transactional {
             // Lost connections are told in log lines alone, whatever of them is shown; see `Context::cuts`.
-            config.set_log_level(RDKafkaLogLevel::Info);
+            let level =
+                if config.get("debug").is_some() { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info };
+            config.set_log_level(level);
         }
         Ok(Self { client, config, token })
     }
@@ -258,7 +260,8 @@ impl Settings {
         prepare_tls();
         let link = Link::default();
         let tokens = self.token.clone().map(|source| Arc::new(oauth::Tokens::new(source)));
-        let context = wrap(Context::new(self.client, tokens, Arc::clone(&link)));
+        let bootstrap = self.config.get("metadata.broker.list").unwrap_or_default().to_owned();
+        let context = wrap(Context::new(self.client, bootstrap, tokens, Arc::clone(&link)));
         let created = self.config.create_with_context(context).map(|mut client| {
             prepare(&mut client);
             Arc::new(client)

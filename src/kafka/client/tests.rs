@@ -1,3 +1,5 @@
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+
 use super::*;
 
 fn producer() -> Role {
@@ -205,4 +207,27 @@ fn a_bad_value_is_an_error_that_names_the_key() {
     let error = super::super::Producer::new(&bad, &Default::default()).unwrap_err();
 
     assert!(matches!(&error, Error::Setting { key, .. } if key == "queue.buffering.max.ms"), "{error}");
+}
+
+#[test]
+fn a_client_that_knows_no_broker_finds_kafka_where_it_is_told_to_look() {
+    let cluster = crate::kafka::embedded::Cluster::start(1).unwrap();
+    cluster.create_topic("events", 1).unwrap();
+    let mut settings = Settings::new(&cluster.settings(), &consumer()).unwrap();
+    settings.config.remove("metadata.broker.list");
+    let client: Arc<BaseConsumer<Context>> = settings.create(|context| context).unwrap();
+    let ask = || client.fetch_metadata(Some("events"), Duration::from_secs(2));
+    assert!(ask().is_err(), "there is nobody to ask");
+
+    crate::kafka::context::Handle::find(&*client, cluster.bootstrap_servers());
+
+    let metadata = in_steps(Duration::from_secs(20), |_| ask().map_err(|error| Error::request("ask", error)));
+    assert_eq!(metadata.unwrap().brokers().len(), 1);
+}
+
+#[test]
+fn a_client_remembers_where_kafka_was_looked_for_at_first() {
+    let settings = Settings::new(&kafka(&[], &[]), &consumer()).unwrap();
+    let client: Arc<BaseConsumer<Context>> = settings.create(|context| context).unwrap();
+    assert_eq!(client.client().context().bootstrap(), "127.0.0.1:1");
 }

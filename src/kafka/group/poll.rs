@@ -218,7 +218,7 @@ fn poll(
         let away = holdings.lapse_of(true, lapse::now()).filter(|lapse| !lapse.joined);
         if patience.is_due(away.as_ref().map(|lapse| lapse.lasted))
             && let Some(away) = away
-            && patience.is_over(away.lasted, answers(order, client))
+            && patience.is_over(away.lasted, answers(order))
             && let Some(next) = join_anew(order, &away)
         {
             return Some(next);
@@ -236,9 +236,14 @@ fn poll(
     None
 }
 
-/// Whether Kafka is there.
-fn answers(order: &Order, client: &Client) -> bool {
-    client.fetch_metadata(Some(&order.options.topic), ASK_LIMIT).is_ok()
+/// Whether Kafka is there. The member itself may have lost sight of it, so another client asks.
+fn answers(order: &Order) -> bool {
+    let asked = Settings::new(&order.kafka, &Role::Ends).and_then(|settings| {
+        let client: Arc<Client> = settings.create(|context| context)?;
+        settings.hand_token(client.client())?;
+        partitions_of(&client, &order.options.topic, ASK_LIMIT)
+    });
+    asked.is_ok()
 }
 
 /// Another member in the place of one that does not come back.
