@@ -109,6 +109,12 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
                     timeout.as_millis().to_string(),
                     "a frozen owner may hold back readers of its shard no longer than this",
                 ),
+                exactly(
+                    "log.connection.close",
+                    "true",
+                    TRUE,
+                    "who has lost a connection has to look what became of its last transaction",
+                ),
             ]);
         }
         Role::Consumer { .. } => promises.extend(of_consumers("read_committed")),

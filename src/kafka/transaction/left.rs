@@ -1,8 +1,8 @@
 //! What a transaction says of itself, and what is to become of one that was left hanging.
 //!
-//! The last record that a batch writes to a partition carries a [`Manifest`]: which batch it is, whose, and everywhere it writes. A
-//! partition has the records of a producer in their order, so that where this record is, all of the batch that belongs there is; where
-//! every partition of the manifest has it, the batch is whole.
+//! Every record of a batch says whose it is and of which batch ([`OF`]). The last that a batch writes to a partition carries a
+//! [`Manifest`] as well: everywhere the batch writes. A partition has the records of a producer in their order, so that where this record
+//! is, all of the batch that belongs there is; where every partition of the manifest has it, the batch is whole.
 //!
 //! A coordinator that has decided tells every partition. Kafka 4.3 takes one that has no leader in that moment for deleted, and never
 //! tells it: its broker is stopping, or has just come back. Readers of that partition stand still before the batch, while those of
@@ -11,15 +11,17 @@
 //! | the batch | in partitions that were told | so |
 //! |---|---|---|
 //! | is not whole | | its commit was never asked for: abort |
-//! | is whole | is seen | commit |
+//! | is whole | is seen in one | commit |
 //! | is whole | is not seen | abort |
 //! | is whole | there are none | commit: its owner may have been told so, and nothing of it is missing |
 //!
 //! A batch is committed by writing its last record of each such partition once more, and committing that: the end of a transaction ends
-//! all that its producer has open in a partition. So readers get that one record twice, manifest and all.
+//! all that its producer has open in a partition. So readers get that one record twice, manifest and all. Where that is aborted the whole
+//! batch is in that partition, and is written anew.
 //!
-//! One of two batches hanging in the same partition could be neither committed nor aborted without the other. So it does not come to
-//! that: who has lost a connection since its last transaction began looks first ([`super::ShardProducer::commit`]).
+//! Of two batches that hang in the same partition one could not be aborted without the other. So who has lost a connection since its
+//! last transaction began looks first ([`super::ShardProducer::commit`]). What stays is a batch that was begun before the connection was
+//! lost, in the moment in which a broker that stops has no leaders and still answers, and is then aborted: it takes one before it along.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -29,13 +31,14 @@ use std::{
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     config::Kafka,
     kafka::{
         Error, Place, Received,
         consumer::{Sight, ends, look},
+        murmur2,
     },
     model::EncodedRecord,
 };
@@ -43,9 +46,16 @@ use crate::{
 /// Where the manifest is.
 pub(super) const HEADER: &str = "tributary.batch";
 
+/// Where every record says of which batch it is: four bytes for the id and eight for the batch's number.
+pub(super) const OF: &str = "tributary.of";
+
 /// How many of the last records of a partition are looked through for one that is not open there: few are enough where nobody else
 /// writes, and many where others do.
-const BACK: [i64; 2] = [500, 50_000];
+const BACK: [i64; 3] = [500, 50_000, i64::MAX];
+
+/// How often, and how far apart, a partition has to be unknown to be gone.
+const ASKED: u32 = 6;
+const BETWEEN_ASKING: Duration = Duration::from_millis(500);
 
 /// What the last record of a batch says in each of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -87,9 +97,12 @@ impl Numbers {
 
 /// Has a batch say what it is.
 pub(super) fn sign(transactional_id: &str, numbers: &mut Numbers, batch: &mut [EncodedRecord]) {
+    let number = numbers.next();
+    let of = Bytes::copy_from_slice(&mark(transactional_id, number));
     let mut at: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
     let mut last = Vec::new();
-    for (index, record) in batch.iter().enumerate().rev() {
+    for (index, record) in batch.iter_mut().enumerate().rev() {
+        record.headers.push((OF, of.clone()));
         let partitions = match at.get_mut(&*record.topic) {
             Some(partitions) => partitions,
             None => at.entry(record.topic.to_string()).or_default(),
@@ -98,7 +111,7 @@ pub(super) fn sign(transactional_id: &str, numbers: &mut Numbers, batch: &mut [E
             last.push(index);
         }
     }
-    let manifest = Manifest { by: transactional_id.to_owned(), batch: numbers.next(), at };
+    let manifest = Manifest { by: transactional_id.to_owned(), batch: number, at };
     // Text and numbers: there is nothing in it that JSON cannot say.
     let Ok(manifest) = serde_json::to_vec(&manifest).map(Bytes::from) else { return };
     for index in last {
@@ -106,10 +119,24 @@ pub(super) fn sign(transactional_id: &str, numbers: &mut Numbers, batch: &mut [E
     }
 }
 
+fn mark(transactional_id: &str, number: u64) -> [u8; 12] {
+    let mut mark = [0; 12];
+    mark[..4].copy_from_slice(&murmur2(transactional_id.as_bytes()).to_be_bytes());
+    mark[4..].copy_from_slice(&number.to_be_bytes());
+    mark
+}
+
+/// The number of the batch, of a record that this id has written.
+fn number(transactional_id: &str, record: &Received) -> Option<u64> {
+    let (_, of) = record.headers.iter().find(|(name, _)| name == OF)?;
+    let number = u64::from_be_bytes(of.get(4..)?.try_into().ok()?);
+    (**of == mark(transactional_id, number)).then_some(number)
+}
+
 /// What a batch that is to be committed has in a partition that was not told.
 pub(super) struct Open {
     pub(super) place: Place,
-    /// Everything, its last record last. Of partitions that others write to the last alone.
+    /// Everything, its last record last.
     records: Vec<EncodedRecord>,
     /// Where the last one is.
     offset: i64,
@@ -121,80 +148,112 @@ impl Open {
     }
 }
 
-/// What of all that this id has left open in these partitions has to be committed; nothing where it has to be aborted. Also what the same
-/// batches have left open elsewhere. In the partitions of one topic there may be records of others.
+/// What of all that this id has left open in these partitions has to be committed, also elsewhere; the rest has to be aborted.
 pub(super) async fn judge(
     kafka: &Kafka,
     transactional_id: &str,
     places: &[Place],
-    shared: &str,
     limit: Duration,
 ) -> Result<Vec<Open>, Error> {
     let end = Instant::now() + limit;
-    let own: BTreeSet<Place> = places.iter().filter(|(topic, _)| **topic != *shared).cloned().collect();
     let mut places: BTreeSet<Place> = places.iter().cloned().collect();
+    let mut gone: BTreeSet<Place> = BTreeSet::new();
     let found = loop {
-        let found = find(kafka, transactional_id, &places, &own, end).await?;
-        let elsewhere = places.len();
-        places.extend(found.manifests.iter().flat_map(Manifest::places));
-        if places.len() == elsewhere {
+        let found = find(kafka, transactional_id, &places, end).await?;
+        let new: BTreeSet<Place> = found
+            .values()
+            .flat_map(|last| last.manifest.places())
+            .filter(|place| !places.contains(place) && !gone.contains(place))
+            .collect();
+        if new.is_empty() {
             break found;
         }
+        for place in new {
+            if exists(kafka, &place, end).await? {
+                places.insert(place)
+            } else {
+                gone.insert(place)
+            };
+        }
     };
-    if found.is_torn {
-        return Ok(Vec::new());
-    }
-    for manifest in &found.manifests {
-        let told: Vec<Place> = manifest.places().filter(|place| !found.open.contains_key(place)).collect();
-        if !is_committed(kafka, manifest, &told, end).await? {
-            return Ok(Vec::new());
+    let mut verdicts: BTreeMap<u64, bool> = BTreeMap::new();
+    let mut open = Vec::new();
+    for (place, last) in &found {
+        let batch = last.manifest.batch;
+        let is_committed = match verdicts.get(&batch) {
+            Some(known) => *known,
+            None => {
+                let is_open = |place: &Place| found.get(place).is_some_and(|one| one.manifest.batch == batch);
+                let told = last.manifest.places().filter(|place| !is_open(place) && !gone.contains(place));
+                is_committed(kafka, &last.manifest, &told.collect::<Vec<_>>(), end).await?
+            }
+        };
+        verdicts.insert(batch, is_committed);
+        if is_committed {
+            open.push(Open { place: place.clone(), records: last.records.clone(), offset: last.offset });
         }
     }
-    Ok(found.open.into_values().collect())
+    Ok(open)
 }
 
-/// What an id has left open.
-#[derive(Default)]
-struct Found {
-    open: BTreeMap<Place, Open>,
-    /// Of its batches.
-    manifests: BTreeSet<Manifest>,
-    /// There are records whose batch does not end.
-    is_torn: bool,
+/// Whether there is such a partition: a topic may have been deleted since, and says nothing any more. A broker that has just come back
+/// may not know of one yet.
+async fn exists(kafka: &Kafka, place: &Place, end: Instant) -> Result<bool, Error> {
+    for _ in 0..ASKED {
+        match ends(kafka, std::slice::from_ref(place), Sight::All, left(end)).await {
+            Ok(_) => return Ok(true),
+            Err(error) if error.lacks_topic() => sleep(BETWEEN_ASKING).await,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
+fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
+}
+
+/// The last batch of an id in a partition, of those that are not decided there.
+struct Last {
+    manifest: Manifest,
+    records: Vec<EncodedRecord>,
+    /// Where its last record is.
+    offset: i64,
+}
+
+/// By partition; also what is decided, behind a transaction of somebody else's that is not.
 async fn find(
     kafka: &Kafka,
     transactional_id: &str,
     places: &BTreeSet<Place>,
-    own: &BTreeSet<Place>,
     end: Instant,
-) -> Result<Found, Error> {
-    let left = || end.saturating_duration_since(Instant::now());
+) -> Result<BTreeMap<Place, Last>, Error> {
     let places: Vec<Place> = places.iter().cloned().collect();
-    let stable = ends(kafka, &places, Sight::Committed, left()).await?;
+    let stable = ends(kafka, &places, Sight::Committed, left(end)).await?;
     let starts = stable.into_iter().map(|(place, (_, behind))| (place, behind)).collect();
-    let mut found = Found::default();
-    let mut begun: BTreeMap<Place, Vec<EncodedRecord>> = BTreeMap::new();
-    look(kafka, starts, Sight::All, left(), |record| {
+    let mut found: BTreeMap<Place, Last> = BTreeMap::new();
+    let mut begun: BTreeMap<Place, (u64, Vec<EncodedRecord>)> = BTreeMap::new();
+    look(kafka, starts, Sight::All, left(end), |record| {
+        let Some(number) = number(transactional_id, &record) else { return };
         let place = (Arc::clone(&record.topic), record.partition);
-        let manifest = Manifest::read(&record).filter(|manifest| manifest.by == transactional_id);
-        let is_ours = own.contains(&place) && !is_settling(&record, transactional_id);
-        let offset = record.offset;
-        if is_ours || manifest.is_some() {
-            begun.entry(place.clone()).or_default().push(copy(record));
+        let (manifest, offset) = (Manifest::read(&record), record.offset);
+        let batch = begun.entry(place.clone()).or_insert_with(|| (number, Vec::new()));
+        if batch.0 != number {
+            *batch = (number, Vec::new());
         }
+        batch.1.push(copy(record));
         if let Some(manifest) = manifest {
-            let records = begun.remove(&place).unwrap_or_default();
-            let new = Open { place: place.clone(), records: Vec::new(), offset };
-            let one = found.open.entry(place).or_insert(new);
-            one.records.extend(records);
-            one.offset = offset;
-            found.manifests.insert(manifest);
+            let records = begun.remove(&place).map(|(_, records)| records).unwrap_or_default();
+            // Before it there may be a copy of its last record, and then more than that.
+            let is_more = found.get(&place).is_none_or(|last| {
+                last.manifest.batch != manifest.batch || last.records.len() < records.len()
+            });
+            if is_more {
+                found.insert(place, Last { manifest, records, offset });
+            }
         }
     })
     .await?;
-    found.is_torn = !begun.is_empty();
     Ok(found)
 }
 
@@ -210,15 +269,14 @@ pub(super) async fn to_commit(
         return Ok(open.iter().filter_map(Open::last).collect());
     }
     let end = Instant::now() + limit;
-    let left = || end.saturating_duration_since(Instant::now());
     let places: Vec<Place> = open.iter().map(|one| one.place.clone()).collect();
-    let stable = ends(kafka, &places, Sight::Committed, left()).await?;
+    let stable = ends(kafka, &places, Sight::Committed, left(end)).await?;
     let mut records = Vec::new();
     for one in open {
         let is_open = stable.get(&one.place).is_none_or(|(_, behind)| *behind <= one.offset);
         if is_open {
             records.extend(one.last());
-        } else if !is_seen(kafka, &one.place, one.offset, left()).await? {
+        } else if !is_seen(kafka, &one.place, one.offset, left(end)).await? {
             records.extend(one.records.iter().cloned());
         }
     }
@@ -233,11 +291,6 @@ async fn is_seen(kafka: &Kafka, place: &Place, offset: i64, limit: Duration) -> 
     Ok(is_seen)
 }
 
-/// Whether this is no record of a batch, but of an attempt to end one.
-fn is_settling(record: &Received, transactional_id: &str) -> bool {
-    record.value.is_none() && record.key.as_deref() == Some(transactional_id.as_bytes())
-}
-
 /// Whether a batch that is open in some partitions was committed, as far as those say that were told.
 async fn is_committed(
     kafka: &Kafka,
@@ -245,27 +298,29 @@ async fn is_committed(
     told: &[Place],
     end: Instant,
 ) -> Result<bool, Error> {
-    let left = || end.saturating_duration_since(Instant::now());
     let mut is_denied = false;
-    for (place, (low, high)) in ends(kafka, told, Sight::All, left()).await? {
-        let mut at = None;
+    for (place, (low, high)) in ends(kafka, told, Sight::All, left(end)).await? {
+        let mut at = Vec::new();
         for back in BACK {
             let start = BTreeMap::from([(place.clone(), low.max(high.saturating_sub(back)))]);
             let each = |record: Received| {
                 if Manifest::read(&record).as_ref() == Some(manifest) {
-                    at = Some(record.offset);
+                    at.push(record.offset);
                 }
             };
-            look(kafka, start, Sight::All, left(), each).await?;
-            if at.is_some() {
+            look(kafka, start, Sight::All, left(end), each).await?;
+            if !at.is_empty() {
                 break;
             }
         }
-        match at {
-            Some(offset) if is_seen(kafka, &place, offset, left()).await? => return Ok(true),
-            // Given up there, or never written.
-            _ => is_denied = true,
+        // A copy may be aborted where the record itself is seen.
+        for offset in at {
+            if is_seen(kafka, &place, offset, left(end)).await? {
+                return Ok(true);
+            }
         }
+        // Given up there, or never written.
+        is_denied = true;
     }
     Ok(!is_denied)
 }
@@ -340,6 +395,9 @@ mod tests {
         let places: Vec<Place> = vec![("a".into(), 0), ("a".into(), 1), ("b".into(), 1)];
         assert!(manifest.places().eq(places));
         assert_eq!(batch[1].headers[0].0, "tributary.id", "what it says itself comes first");
+        let number = |one: &EncodedRecord, id| number(id, &received(one));
+        assert!(batch.iter().all(|one| number(one, "shard 0") == Some(manifest.batch)));
+        assert!(batch.iter().all(|one| number(one, "shard 1").is_none()), "it is somebody else's");
     }
 
     #[test]
@@ -359,8 +417,9 @@ mod tests {
     #[test]
     fn what_is_no_manifest_is_none() {
         let mut strange = received(&record("a", 0, "1"));
-        assert_eq!(Manifest::read(&strange), None);
+        assert_eq!((Manifest::read(&strange), number("shard", &strange)), (None, None));
+        strange.headers.push((OF.to_owned(), Bytes::from_static(b"7")));
         strange.headers.push((HEADER.to_owned(), Bytes::from_static(b"7")));
-        assert_eq!(Manifest::read(&strange), None);
+        assert_eq!((Manifest::read(&strange), number("shard", &strange)), (None, None));
     }
 }

@@ -9,8 +9,8 @@
 //!   caller's lease says that the shard is still its own: a frozen instance that comes back must not fence its successor.
 //! - After [`Failure::Rebuilt`] nothing may be written before what was read has been read to the end again: the last batch
 //!   may be in the log.
-//! - Who has lost a connection since its last transaction began writes nothing before it has looked whether all of that one was
-//!   told everywhere: that is a [`Failure::Rebuilt`] too.
+//! - Who has lost a connection since its last transaction began writes nothing before it has seen that one in all its partitions;
+//!   where that is not so it is a [`Failure::Rebuilt`] too.
 //! - Calls that block run on the shard's thread; one that hangs past the watchdog is left behind with its producer.
 //!
 //! Now and then a broker loses track of a transaction: its coordinator calls it ended, and partitions never hear of it.
@@ -41,14 +41,19 @@ use tokio::{
 
 use worker::{Ended, Purpose, Worker};
 
-use super::{Error, LARGEST_RECORD, Place};
+use super::{
+    Error, LARGEST_RECORD, Place,
+    consumer::{self, Sight},
+};
 use crate::{
     config::Kafka,
     metrics,
     model::EncodedRecord,
-    retry::{Backoff, Policy, Retry},
+    retry::{Backoff, Chain, Policy, Retry},
 };
 
+/// How long it may take to see that the last batch is everywhere; a partition that others write to may be held up for a while.
+const SURE_LIMIT: Duration = Duration::from_secs(5);
 /// How often settling is tried with a new producer.
 const SETTLE_TRIES: u32 = 3;
 
@@ -124,8 +129,8 @@ impl Shards {
         Self { kafka, options, inits }
     }
 
-    /// Takes a shard over: once this returns, the broker refuses every earlier owner of the transactional id, and nothing
-    /// they left open will ever be visible. [`Error::LeaseEnded`] if the lease ended before that.
+    /// Takes a shard over: once this returns, the broker refuses every earlier owner of the transactional id, and what they left open is
+    /// aborted, but for what the broker has lost track of ([`ShardProducer::settle`]). [`Error::LeaseEnded`] if the lease ended before that.
     pub async fn take(
         &self,
         transactional_id: impl Into<Arc<str>>,
@@ -140,6 +145,7 @@ impl Shards {
             worker: Some(worker),
             open: false,
             numbers: left::Numbers::default(),
+            last: None,
         })
     }
 
@@ -178,6 +184,13 @@ impl Committed {
         self.behind.get(topic)?.get(&partition).copied()
     }
 
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let of_topic = |(topic, partitions): (&Arc<str>, &BTreeMap<i32, i64>)| {
+            partitions.keys().map(|partition| (Arc::clone(topic), *partition)).collect::<Vec<_>>()
+        };
+        self.behind.iter().flat_map(of_topic)
+    }
+
     /// A record stands at this offset. Below 0 the broker has it and did not say where.
     fn stands(&mut self, topic: &str, partition: i32, offset: i64) {
         if offset < 0 {
@@ -204,6 +217,8 @@ pub struct ShardProducer {
     /// A batch was handed over and its outcome has not been seen: the call that waited for it was dropped.
     open: bool,
     numbers: left::Numbers,
+    /// Where the last batch is, if it was committed and nothing else was done since.
+    last: Option<Committed>,
 }
 
 impl ShardProducer {
@@ -219,7 +234,7 @@ impl ShardProducer {
     /// and answers [`Failure::Rebuilt`].
     pub async fn commit(&mut self, mut batch: Vec<EncodedRecord>) -> Result<Committed, Failure> {
         let action = format!("commit a batch with transactional id {}", self.transactional_id);
-        if !self.open && !batch.is_empty() && self.worker.as_ref().is_some_and(Worker::was_cut) {
+        if !self.open && !batch.is_empty() && !self.is_sure().await {
             let source = Error::Cut { transactional_id: Arc::clone(&self.transactional_id) };
             return Err(self.rebuild(source).await);
         }
@@ -227,18 +242,34 @@ impl ShardProducer {
         self.hand_over(batch, Purpose::Commit, &action).await
     }
 
+    /// Whether the last batch has reached all its partitions, for who has lost a connection since it was begun.
+    async fn is_sure(&mut self) -> bool {
+        let Some(worker) = &mut self.worker else { return true };
+        let Some(cuts) = worker.cuts() else { return true };
+        let Some(last) = &self.last else { return false };
+        let behind = |(topic, partition): &Place| last.behind(topic, *partition);
+        let places: Vec<Place> = last.places().collect();
+        let ends = consumer::ends(&self.shards.kafka, &places, Sight::Committed, SURE_LIMIT).await;
+        let is_sure = ends.is_ok_and(|ends| {
+            places.iter().all(|place| ends.get(place).is_some_and(|(_, end)| Some(*end) >= behind(place)))
+        });
+        if is_sure {
+            worker.mended(cuts);
+        }
+        is_sure
+    }
+
     /// Ends for good what an earlier owner of the id may have left hanging in these partitions, and what nobody would ever
-    /// end otherwise: see [`left`] for how. Where there is nothing it leaves a record nobody sees. Of all topics others may write
-    /// to one, `shared`, as well.
+    /// end otherwise: see [`left`] for how. Where there is nothing it leaves a record nobody sees.
     ///
     /// To be called before the first [`ShardProducer::commit`]: that would make visible what was left in its partitions.
     ///
     /// # Errors
     /// Another owner has come, the lease has ended, or Kafka did not take it.
-    pub async fn settle(&mut self, places: &[Place], shared: &str) -> Result<(), Error> {
+    pub async fn settle(&mut self, places: &[Place]) -> Result<(), Error> {
         let action = format!("end what was left open with transactional id {}", self.transactional_id);
         let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
-        let open = left::judge(&kafka, &self.transactional_id, places, shared, limit).await?;
+        let open = left::judge(&kafka, &self.transactional_id, places, limit).await?;
         let committed: BTreeSet<Place> = open.iter().map(|one| one.place.clone()).collect();
         let mut tries = 0;
         while !open.is_empty() {
@@ -253,7 +284,12 @@ impl ShardProducer {
                 );
             }
             let records = left::to_commit(&kafka, &open, tries == 0, limit).await?;
-            if self.try_settling(Purpose::Complete, records, &action, &mut tries).await? {
+            let done = self.try_settling(Purpose::Complete, records, &action, &mut tries).await;
+            let done = done.inspect_err(|error| {
+                let id = &*self.transactional_id;
+                tracing::error!(id, ?committed, error = %Chain(error), "a transaction that these partitions were not told of may be lost there");
+            })?;
+            if done {
                 break;
             }
         }
@@ -321,7 +357,7 @@ impl ShardProducer {
 
         let (answer, answered) = oneshot::channel();
         worker.hand_over(batch, purpose, answer);
-        self.open = true;
+        (self.open, self.last) = (true, None);
         let watchdog = self.shards.options.watchdog;
         let ended = match timeout(watchdog, answered).await {
             Ok(Ok(ended)) => ended,
@@ -331,6 +367,7 @@ impl ShardProducer {
         match ended {
             Ended::Committed(committed) => {
                 self.open = false;
+                self.last = (purpose == Purpose::Commit).then(|| committed.clone());
                 metrics::transaction_ended(match purpose {
                     Purpose::Complete => metrics::Transaction::Completed,
                     Purpose::Commit | Purpose::Settle => metrics::Transaction::Committed,

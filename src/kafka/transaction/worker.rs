@@ -120,9 +120,15 @@ impl Worker {
         Ok(Self { batches, cuts, before })
     }
 
-    /// Whether a connection was lost since the last batch was handed over.
-    pub(super) fn was_cut(&self) -> bool {
-        self.cuts.load(Ordering::Acquire) != self.before
+    /// How many connections were lost so far, if any was since the last batch was handed over.
+    pub(super) fn cuts(&self) -> Option<u64> {
+        let cuts = self.cuts.load(Ordering::Acquire);
+        (cuts != self.before).then_some(cuts)
+    }
+
+    /// So many have done no harm.
+    pub(super) fn mended(&mut self, cuts: u64) {
+        self.before = cuts;
     }
 
     /// Hands a batch over. When the thread has ended, the answer is dropped unanswered.

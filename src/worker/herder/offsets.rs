@@ -182,9 +182,14 @@ impl Herder {
             other => return other.map_err(Error::kafka(doing)),
         };
         let places: Vec<Place> = open.into_iter().map(|one| (one.topic, one.partition)).collect();
-        let settling = try_join_all(writers.iter_mut().map(|writer| writer.settle(&places, tail.topic())));
+        let settling = async {
+            for some in writers.chunks_mut(TAKEN_AT_ONCE) {
+                try_join_all(some.iter_mut().map(|writer| writer.settle(&places))).await?;
+            }
+            Ok(())
+        };
         let settled = timeout(budget.left(), settling).await.map_err(|_| Error::TimedOut { doing })?;
-        settled.map(drop).map_err(Error::kafka(doing))?;
+        settled.map_err(Error::kafka(doing))?;
         let settled = self.parts.arbiter.settle(budget.left()).await;
         settled.map_err(|error| match error.passing(budget.left()) {
             Ok(source) => Error::kafka(doing)(source),

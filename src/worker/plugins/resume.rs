@@ -5,9 +5,8 @@
 //!
 //! - It waits for the partitions of the offset topic that its own keys live in, and for no others: what somebody has left
 //!   open elsewhere is not its concern.
-//! - What an instance before it has left hanging, in the offset topic or in the partitions the task writes to, is ended and
-//!   nothing more of it becomes visible. If a dying broker had committed the batch in some partitions only, it stays there: with
-//!   the offset lost the batch is written twice, with the records lost it is missing.
+//! - What an instance before it has left hanging, in the offset topic or in the partitions the task writes to, is ended: committed
+//!   where the batch is whole in the log and nothing says otherwise, else aborted ([`ShardProducer::settle`]).
 //!
 //! On failure: transactions of others that stay open make the task start anew for as long as that lasts; the trace names them.
 

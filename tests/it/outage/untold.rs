@@ -160,20 +160,24 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     let more = vec![record(&live.untold, 0, "d", "4")];
     let unsure = writer.commit(more.clone()).await;
     assert!(matches!(unsure, Err(Failure::Rebuilt { .. })), "{unsure:?}");
-    writer.settle(&live.places(), "").await.unwrap();
+    writer.settle(&live.places()).await.unwrap();
     writer.commit(more).await.unwrap();
+    // Others write there too, and end what they may have left.
+    let mut stranger = take(&kafka, patient(), "stranger").await;
+    stranger.settle(&next.places()).await.unwrap();
+    stranger.commit(vec![record(&next.untold, 0, "s", "x")]).await.unwrap();
     // Whoever comes next finds the batch whole.
     for case in [&next, &nobody] {
         let mut after = take(&kafka, patient(), &case.id()).await;
-        after.settle(&case.places(), "").await.unwrap();
+        after.settle(&case.places()).await.unwrap();
     }
-    after_aborted.settle(&aborted.places(), "").await.unwrap();
+    after_aborted.settle(&aborted.places()).await.unwrap();
 
     let is = |told: &[&str], untold: &[&str]| {
         [told, untold].map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     assert_eq!(live.values(&kafka).await, is(&["1"], &["2", "3", "3", "4"]));
-    assert_eq!(next.values(&kafka).await, is(&["1"], &["2", "3", "3"]));
+    assert_eq!(next.values(&kafka).await, is(&["1"], &["2", "3", "x", "3"]));
     assert_eq!(nobody.values(&kafka).await, is(&["1", "1"], &["2", "3", "3"]));
     assert_eq!(aborted.values(&kafka).await, is(&[], &[]));
     let (late, committed) = of_aborted.commit().await;

@@ -217,7 +217,7 @@ impl<S: Apply> Tail<S> {
         };
         let places: Vec<Place> = open.iter().map(|one| (Arc::clone(&one.topic), one.partition)).collect();
         let left = || end.saturating_duration_since(Instant::now());
-        let settled = timeout(left(), producer.settle(&places, &self.shared.topic)).await;
+        let settled = timeout(left(), producer.settle(&places)).await;
         let action = || format!("end what was left open in {}", self.shared.topic);
         settled.unwrap_or_else(|_| Err(kafka::Error::Deadline { action: action(), limit }))?;
         let read = self.read_partitions_to_end(partitions, Waits::up_to(left())).await;
