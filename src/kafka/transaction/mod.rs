@@ -52,8 +52,10 @@ use crate::{
     retry::{Backoff, Chain, Policy, Retry},
 };
 
-/// How long it may take to see that the last batch is everywhere; a partition that others write to may be held up for a while.
+/// How long one look whether the last batch is everywhere may take, how often that is looked for, and how far apart.
 const SURE_LIMIT: Duration = Duration::from_secs(5);
+const SURE_TRIES: u32 = 5;
+const BETWEEN_SURE: Duration = Duration::from_millis(200);
 /// How often settling is tried with a new producer.
 const SETTLE_TRIES: u32 = 3;
 
@@ -231,7 +233,7 @@ impl ShardProducer {
     /// Writes all of the batch or none of it, and returns once that is decided. An empty batch is nothing to do.
     ///
     /// If this call is dropped before it returns, the batch may or may not be committed; the next call then writes nothing
-    /// and answers [`Failure::Rebuilt`].
+    /// and answers [`Failure::Rebuilt`]. So does one before which a connection was lost, unless the last batch is seen everywhere.
     pub async fn commit(&mut self, mut batch: Vec<EncodedRecord>) -> Result<Committed, Failure> {
         let action = format!("commit a batch with transactional id {}", self.transactional_id);
         if !self.open && !batch.is_empty() && !self.is_sure().await {
@@ -249,18 +251,24 @@ impl ShardProducer {
         let Some(last) = &self.last else { return false };
         let behind = |(topic, partition): &Place| last.behind(topic, *partition);
         let places: Vec<Place> = last.places().collect();
-        let ends = consumer::ends(&self.shards.kafka, &places, Sight::Committed, SURE_LIMIT).await;
-        let is_sure = ends.is_ok_and(|ends| {
-            places.iter().all(|place| ends.get(place).is_some_and(|(_, end)| Some(*end) >= behind(place)))
-        });
-        if is_sure {
-            worker.mended(cuts);
+        for _ in 0..SURE_TRIES {
+            let ends = consumer::ends(&self.shards.kafka, &places, Sight::Committed, SURE_LIMIT).await;
+            // Kafka is away, and building a producer waits for it.
+            let Ok(ends) = ends else { return false };
+            let is_seen = |place| ends.get(place).is_some_and(|(_, end)| Some(*end) >= behind(place));
+            if places.iter().all(is_seen) {
+                worker.mended(cuts);
+                return true;
+            }
+            // What others have open in a shared partition is soon decided.
+            sleep(BETWEEN_SURE).await;
         }
-        is_sure
+        false
     }
 
     /// Ends for good what an earlier owner of the id may have left hanging in these partitions, and what nobody would ever
-    /// end otherwise: see [`left`] for how. Where there is nothing it leaves a record nobody sees.
+    /// end otherwise: by a commit where a batch is whole in the log and no partition says otherwise, else by an abort. Where there is
+    /// nothing it leaves a record nobody sees.
     ///
     /// To be called before the first [`ShardProducer::commit`]: that would make visible what was left in its partitions.
     ///
