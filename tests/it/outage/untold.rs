@@ -23,6 +23,8 @@ crate::tests! {
     disturbing a_batch_is_whole_for_readers_whichever_partitions_were_told within 240;
 }
 
+/// After so long what hangs is given up.
+const STUCK: Duration = Duration::from_secs(8);
 /// The case in which no partition is told.
 const NOBODY: &str = "nobody";
 
@@ -126,20 +128,20 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     let mut cluster = Cluster::start(3, Options::default()).await?;
     let bootstrap = format!("{},{}", cluster.brokers[0].bootstrap(), cluster.brokers[1].bootstrap());
     let kafka = Kafka::plaintext(&bootstrap);
-    let [live, next, aborted, nobody] = ["live", "next", "aborted", NOBODY].map(Case::new);
+    let [live, next, again, aborted, nobody] = ["live", "next", "again", "aborted", NOBODY].map(Case::new);
     let mut held = Vec::new();
-    for case in [&live, &next, &aborted, &nobody] {
+    for case in [&live, &next, &again, &aborted, &nobody] {
         case.create(&bootstrap).await?;
         held.push(case.hold(&kafka).await);
     }
-    let [of_live, of_next, of_aborted, of_nobody] =
-        <[Held; 4]>::try_from(held).unwrap_or_else(|_| panic!("four are held"));
+    let [of_live, of_next, of_again, of_aborted, of_nobody] =
+        <[Held; 5]>::try_from(held).unwrap_or_else(|_| panic!("five are held"));
 
     cluster.brokers[2].kill();
     until_led(&bootstrap, &live.untold, false).await?;
     let (mut writer, committed) = of_live.commit().await;
     committed.unwrap();
-    for held in [of_next, of_nobody] {
+    for held in [of_next, of_again, of_nobody] {
         let (gone, committed) = held.commit().await;
         committed.unwrap();
         drop(gone);
@@ -147,7 +149,7 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     // Another owner comes: what stood before its commit is aborted.
     let mut after_aborted = take(&kafka, patient(), &aborted.id()).await;
     cluster.brokers[2].restart().await?;
-    for case in [&live, &next, &aborted, &nobody] {
+    for case in [&live, &next, &again, &aborted, &nobody] {
         until_led(&bootstrap, &case.untold, true).await?;
         assert!(
             case.hangs(&kafka).await,
@@ -171,6 +173,12 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
         let mut after = take(&kafka, patient(), &case.id()).await;
         after.settle(&case.places()).await.unwrap();
     }
+    // One that completes it and does not come to its end takes the batch along, which is then written anew.
+    let (hook, gate) = gate();
+    let options = TransactionOptions { before_commit: Some(hook), watchdog: STUCK, ..patient() };
+    let mut after_again = take(&kafka, options, &again.id()).await;
+    after_again.settle(&again.places()).await.unwrap();
+    gate.open();
     after_aborted.settle(&aborted.places()).await.unwrap();
 
     let is = |told: &[&str], untold: &[&str]| {
@@ -178,6 +186,7 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     };
     assert_eq!(live.values(&kafka).await, is(&["1"], &["2", "3", "3", "4"]));
     assert_eq!(next.values(&kafka).await, is(&["1"], &["2", "3", "x", "3"]));
+    assert_eq!(again.values(&kafka).await, is(&["1"], &["2", "3"]));
     assert_eq!(nobody.values(&kafka).await, is(&["1", "1"], &["2", "3", "3"]));
     assert_eq!(aborted.values(&kafka).await, is(&[], &[]));
     let (late, committed) = of_aborted.commit().await;
