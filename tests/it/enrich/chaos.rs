@@ -25,7 +25,7 @@ use crate::support::stage::{Ground, LIMIT};
 use crate::support::{Broker, Error, Result, breakable, cycles};
 
 /// The cycles of a run that nobody asked more of.
-const CYCLES: u32 = 9;
+const CYCLES: u32 = 20;
 /// The most of one act.
 const ACT: u32 = 20;
 /// Changes a second.
