@@ -107,7 +107,7 @@ impl Context {
         &self.bootstrap
     }
 
-    /// How often a connection that stood was lost. Only who has said nothing for a minute may lose one unnoticed.
+    /// How often a connection that stood was lost, or all brokers were.
     pub(super) fn cuts(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.cuts)
     }
@@ -191,6 +191,10 @@ impl ClientContext for Context {
         // The log callback has the same news; whoever uses the client gets those that end it.
         debug!(client = self.client.label(), %error, reason, "client error");
         let code = error.rdkafka_error_code();
+        // Of brokers that are taken from the list the log says nothing.
+        if code == Some(Code::AllBrokersDown) {
+            self.cuts.fetch_add(1, Ordering::AcqRel);
+        }
         // A failure for good comes under the code of its cause; only lost connections are too frequent to look.
         if !matches!(code, None | Some(Code::AllBrokersDown | Code::BrokerTransportFailure | Code::Resolve)) {
             self.aside(|client| client.end_if_fatal());
@@ -353,8 +357,7 @@ struct Statistics {
     tx_bytes: u64,
     #[serde(default)]
     rx_bytes: u64,
-    #[serde(default)]
-    brokers: HashMap<String, Broker>,
+    brokers: Option<HashMap<String, Broker>>,
 }
 
 #[derive(Deserialize)]
@@ -385,12 +388,12 @@ impl Statistics {
     /// Whether there is no broker left that could be asked for others.
     fn knows_nobody(&self) -> bool {
         let is_real = |broker: &Broker| matches!(&*broker.source, "configured" | "learned");
-        !self.brokers.is_empty() && !self.brokers.values().any(is_real)
+        self.brokers.as_ref().is_some_and(|brokers| !brokers.values().any(is_real))
     }
 
     /// Growth since the last call, of gauges too, which may be negative.
     fn window(&self, totals: &mut Totals) -> ClientStatistics {
-        let brokers = || self.brokers.values();
+        let brokers = || self.brokers.iter().flat_map(HashMap::values);
         let now = Totals {
             sent: self.tx_bytes,
             received: self.rx_bytes,
@@ -480,8 +483,9 @@ mod tests {
             !serde_json::from_str::<Statistics>(&json).unwrap().knows_nobody()
         };
         assert!(known(&["configured", "logical"]) && known(&["learned"]));
-        assert!(!known(&["logical", "internal"]));
-        assert!(known(&[]), "nothing is said of brokers");
+        assert!(!known(&["logical"]) && !known(&[]));
+        let silent: Statistics = serde_json::from_str("{}").unwrap();
+        assert!(!silent.knows_nobody(), "nothing is said of brokers");
     }
 
     #[test]

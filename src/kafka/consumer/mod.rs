@@ -36,7 +36,9 @@ use tokio::{
 
 pub(super) use poll::partitions_of;
 
-use super::client::blocking;
+use rdkafka::consumer::Consumer as _;
+
+use super::client::{Role, Settings, blocking};
 use crate::{config::Kafka, kafka::Error};
 
 /// What a consumer may use.
@@ -442,6 +444,22 @@ pub(super) async fn ends(
     let assignments = places.iter().map(|place| assignment(place, Start::End)).collect();
     let options = Options { connect_limit: limit, ..Options::default() };
     Ok(Consumer::open(kafka, assignments, &options, sight, AskEnds::Now).await?.1)
+}
+
+/// Whether Kafka knows such a partition, with a leader or without.
+pub(super) async fn exists(kafka: &Kafka, place: &Place, limit: Duration) -> Result<bool, Error> {
+    let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
+    let ask = move || {
+        let settings = Settings::new(&kafka, &Role::Ends)?;
+        let client: Arc<poll::Client> = settings.create(|context| context)?;
+        settings.hand_token(client.client())?;
+        match partitions_of(&client, &topic, limit) {
+            Ok(found) => Ok(found.contains(&partition)),
+            Err(error) if error.lacks_topic() => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    blocking("ask for a partition", ask).await?
 }
 
 /// Hands over what is seen of partitions from these offsets to their ends as of now.

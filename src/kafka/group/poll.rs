@@ -86,8 +86,10 @@ pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<i32, Error>>) {
 /// One time of being a member.
 struct Member {
     client: Arc<Client>,
-    /// Cancelled once another has come in its place.
+    /// Cancelled once another has come in its place, and at the end of all.
     life: CancellationToken,
+    /// Cancelled once another has come in its place.
+    replaced: CancellationToken,
 }
 
 /// Polls and renews until stopped, or until the member has to give way to another.
@@ -105,6 +107,7 @@ fn serve(order: &Order, member: &Member, patience: &mut Patience) -> Option<Memb
 
 /// What librdkafka does with it is nobody's business any more: ending it tells the group, or hangs where it hung before.
 fn leave_behind(order: &Order, member: Member) {
+    member.replaced.cancel();
     member.life.cancel();
     order.holdings.end();
     let ending = thread::Builder::new().name("kafka-close".into()).spawn(move || drop(member));
@@ -176,11 +179,11 @@ fn join(order: &Order, limit: Duration) -> Result<(Member, i32), Error> {
         heartbeat: options.heartbeat,
     };
     let settings = Settings::new(kafka, &role)?;
-    let life = order.stop.child_token();
+    let (life, replaced) = (order.stop.child_token(), CancellationToken::new());
     let rebalances = Arc::new(Changes {
         holdings: Arc::clone(&order.holdings),
         group: options.group.clone(),
-        life: life.clone(),
+        replaced: replaced.clone(),
     });
     let client: Arc<Client> = settings.create(|context| context.telling(rebalances))?;
     settings.hand_token(client.client())?;
@@ -188,7 +191,7 @@ fn join(order: &Order, limit: Duration) -> Result<(Member, i32), Error> {
     let action = || format!("join group {} for topic {}", options.group, options.topic);
     client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
     *locked(order.slot.write()) = Some(Arc::clone(&client));
-    Ok((Member { client, life }, i32::try_from(partitions.len()).unwrap_or(i32::MAX)))
+    Ok((Member { client, life, replaced }, i32::try_from(partitions.len()).unwrap_or(i32::MAX)))
 }
 
 fn renew(order: &Order, member: &Member) -> std::io::Result<thread::JoinHandle<()>> {
@@ -285,12 +288,12 @@ struct Changes {
     holdings: Arc<Holdings>,
     group: String,
     /// Whoever has been replaced is not heard any more.
-    life: CancellationToken,
+    replaced: CancellationToken,
 }
 
 impl Rebalances for Changes {
     fn assigned(&self, consumer: &Client, partitions: &TopicPartitionList) {
-        if self.life.is_cancelled() {
+        if self.replaced.is_cancelled() {
             return;
         }
         if partitions.count() > 0 {
@@ -304,7 +307,7 @@ impl Rebalances for Changes {
     }
 
     fn revoked(&self, consumer: &Client, partitions: &TopicPartitionList) {
-        if self.life.is_cancelled() {
+        if self.replaced.is_cancelled() {
             return;
         }
         self.holdings.revoked(numbers(partitions));

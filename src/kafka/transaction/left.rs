@@ -37,7 +37,7 @@ use crate::{
     config::Kafka,
     kafka::{
         Error, Place, Received,
-        consumer::{Sight, ends, look},
+        consumer::{Sight, ends, exists, look},
         murmur2,
     },
     model::EncodedRecord,
@@ -136,6 +136,8 @@ fn number(transactional_id: &str, record: &Received) -> Option<u64> {
 /// What a batch that is to be committed has in a partition that was not told.
 pub(super) struct Open {
     pub(super) place: Place,
+    /// The transactional id.
+    by: String,
     /// Everything, its last record last.
     records: Vec<EncodedRecord>,
     /// Where the last one is.
@@ -148,13 +150,22 @@ impl Open {
     }
 }
 
-/// What of all that this id has left open in these partitions has to be committed, also elsewhere; the rest has to be aborted.
+/// What is to become of what an id has left open.
+pub(super) struct Verdict {
+    pub(super) commit: Vec<Open>,
+    pub(super) abort: BTreeSet<Place>,
+}
+
+/// Decides about all that this id has left open in these partitions, and about the same batches elsewhere.
+///
+/// Where somebody else's transaction comes first nobody can tell what behind it is decided: such a partition is left as it is, for when
+/// that one has been.
 pub(super) async fn judge(
     kafka: &Kafka,
     transactional_id: &str,
     places: &[Place],
     limit: Duration,
-) -> Result<Vec<Open>, Error> {
+) -> Result<Verdict, Error> {
     let end = Instant::now() + limit;
     let mut places: BTreeSet<Place> = places.iter().cloned().collect();
     let mut gone: BTreeSet<Place> = BTreeSet::new();
@@ -169,7 +180,7 @@ pub(super) async fn judge(
             break found;
         }
         for place in new {
-            if exists(kafka, &place, end).await? {
+            if is_there(kafka, &place, end).await? {
                 places.insert(place)
             } else {
                 gone.insert(place)
@@ -177,8 +188,12 @@ pub(super) async fn judge(
         }
     };
     let mut verdicts: BTreeMap<u64, bool> = BTreeMap::new();
-    let mut open = Vec::new();
+    let mut verdict = Verdict { commit: Vec::new(), abort: places };
     for (place, last) in &found {
+        if !last.is_first {
+            verdict.abort.remove(place);
+            continue;
+        }
         let batch = last.manifest.batch;
         let is_committed = match verdicts.get(&batch) {
             Some(known) => *known,
@@ -190,21 +205,27 @@ pub(super) async fn judge(
         };
         verdicts.insert(batch, is_committed);
         if is_committed {
-            open.push(Open { place: place.clone(), records: last.records.clone(), offset: last.offset });
+            verdict.abort.remove(place);
+            let (records, offset) = (last.records.clone(), last.offset);
+            verdict.commit.push(Open {
+                place: place.clone(),
+                by: transactional_id.to_owned(),
+                records,
+                offset,
+            });
         }
     }
-    Ok(open)
+    Ok(verdict)
 }
 
 /// Whether there is such a partition: a topic may have been deleted since, and says nothing any more. A broker that has just come back
 /// may not know of one yet.
-async fn exists(kafka: &Kafka, place: &Place, end: Instant) -> Result<bool, Error> {
+async fn is_there(kafka: &Kafka, place: &Place, end: Instant) -> Result<bool, Error> {
     for _ in 0..ASKED {
-        match ends(kafka, std::slice::from_ref(place), Sight::All, left(end)).await {
-            Ok(_) => return Ok(true),
-            Err(error) if error.lacks_topic() => sleep(BETWEEN_ASKING).await,
-            Err(error) => return Err(error),
+        if exists(kafka, place, left(end)).await? {
+            return Ok(true);
         }
+        sleep(BETWEEN_ASKING).await;
     }
     Ok(false)
 }
@@ -213,15 +234,17 @@ fn left(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }
 
-/// The last batch of an id in a partition, of those that are not decided there.
+/// The last batch of an id in a partition, of those behind the first transaction that is not decided there.
 struct Last {
     manifest: Manifest,
     records: Vec<EncodedRecord>,
     /// Where its last record is.
     offset: i64,
+    /// That transaction is this id's.
+    is_first: bool,
 }
 
-/// By partition; also what is decided, behind a transaction of somebody else's that is not.
+/// By partition.
 async fn find(
     kafka: &Kafka,
     transactional_id: &str,
@@ -233,9 +256,12 @@ async fn find(
     let starts = stable.into_iter().map(|(place, (_, behind))| (place, behind)).collect();
     let mut found: BTreeMap<Place, Last> = BTreeMap::new();
     let mut begun: BTreeMap<Place, (u64, Vec<EncodedRecord>)> = BTreeMap::new();
+    let mut first: BTreeMap<Place, bool> = BTreeMap::new();
     look(kafka, starts, Sight::All, left(end), |record| {
-        let Some(number) = number(transactional_id, &record) else { return };
         let place = (Arc::clone(&record.topic), record.partition);
+        let number = number(transactional_id, &record);
+        let is_first = *first.entry(place.clone()).or_insert(number.is_some());
+        let Some(number) = number else { return };
         let (manifest, offset) = (Manifest::read(&record), record.offset);
         let batch = begun.entry(place.clone()).or_insert_with(|| (number, Vec::new()));
         if batch.0 != number {
@@ -244,12 +270,12 @@ async fn find(
         batch.1.push(copy(record));
         if let Some(manifest) = manifest {
             let records = begun.remove(&place).map(|(_, records)| records).unwrap_or_default();
-            // Before it there may be a copy of its last record, and then more than that.
+            // Behind a batch there may be a copy of its last record.
             let is_more = found.get(&place).is_none_or(|last| {
                 last.manifest.batch != manifest.batch || last.records.len() < records.len()
             });
             if is_more {
-                found.insert(place, Last { manifest, records, offset });
+                found.insert(place, Last { manifest, records, offset, is_first });
             }
         }
     })
@@ -269,15 +295,20 @@ pub(super) async fn to_commit(
         return Ok(open.iter().filter_map(Open::last).collect());
     }
     let end = Instant::now() + limit;
-    let places: Vec<Place> = open.iter().map(|one| one.place.clone()).collect();
-    let stable = ends(kafka, &places, Sight::Committed, left(end)).await?;
+    let places: BTreeSet<Place> = open.iter().map(|one| one.place.clone()).collect();
+    let Some(by) = open.first().map(|one| one.by.as_str()) else { return Ok(Vec::new()) };
+    let still = find(kafka, by, &places, end).await?;
     let mut records = Vec::new();
     for one in open {
-        let is_open = stable.get(&one.place).is_none_or(|(_, behind)| *behind <= one.offset);
-        if is_open {
-            records.extend(one.last());
-        } else if !is_seen(kafka, &one.place, one.offset, left(end)).await? {
-            records.extend(one.records.iter().cloned());
+        match still.get(&one.place) {
+            Some(last) if last.is_first => records.extend(one.last()),
+            // Somebody else's comes first, and nobody can tell.
+            Some(_) => {
+                let action = format!("complete a transaction in {} partition {}", one.place.0, one.place.1);
+                return Err(Error::Deadline { action, limit });
+            }
+            None if is_seen(kafka, &one.place, one.offset, left(end)).await? => {}
+            None => records.extend(one.records.iter().cloned()),
         }
     }
     Ok(records)
@@ -300,27 +331,28 @@ async fn is_committed(
 ) -> Result<bool, Error> {
     let mut is_denied = false;
     for (place, (low, high)) in ends(kafka, told, Sight::All, left(end)).await? {
-        let mut at = Vec::new();
+        let (mut at, mut is_older) = (Vec::new(), false);
         for back in BACK {
             let start = BTreeMap::from([(place.clone(), low.max(high.saturating_sub(back)))]);
             let each = |record: Received| {
                 if Manifest::read(&record).as_ref() == Some(manifest) {
                     at.push(record.offset);
                 }
+                is_older |= number(&manifest.by, &record).is_some_and(|number| number < manifest.batch);
             };
             look(kafka, start, Sight::All, left(end), each).await?;
-            if !at.is_empty() {
+            if !at.is_empty() || is_older {
                 break;
             }
         }
         // A copy may be aborted where the record itself is seen.
-        for offset in at {
-            if is_seen(kafka, &place, offset, left(end)).await? {
+        for offset in &at {
+            if is_seen(kafka, &place, *offset, left(end)).await? {
                 return Ok(true);
             }
         }
-        // Given up there, or never written.
-        is_denied = true;
+        // Given up there, or never written; a record that is not there any more says nothing.
+        is_denied |= !at.is_empty() || is_older || low == 0;
     }
     Ok(!is_denied)
 }

@@ -26,12 +26,7 @@ mod left;
 mod tally;
 mod worker;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
@@ -176,6 +171,8 @@ impl Shards {
 pub struct Committed {
     /// By topic and partition.
     behind: BTreeMap<Arc<str>, BTreeMap<i32, i64>>,
+    /// There are records of which the broker did not say where they are.
+    is_partial: bool,
 }
 
 impl Committed {
@@ -196,6 +193,7 @@ impl Committed {
     /// A record stands at this offset. Below 0 the broker has it and did not say where.
     fn stands(&mut self, topic: &str, partition: i32, offset: i64) {
         if offset < 0 {
+            self.is_partial = true;
             return;
         }
         // Reports come by the thousand and from few places: the name is copied once.
@@ -248,7 +246,8 @@ impl ShardProducer {
     async fn is_sure(&mut self) -> bool {
         let Some(worker) = &mut self.worker else { return true };
         let Some(cuts) = worker.cuts() else { return true };
-        let Some(last) = &self.last else { return false };
+        // What nobody knows the place of cannot be looked for.
+        let Some(last) = self.last.as_ref().filter(|last| !last.is_partial) else { return false };
         let behind = |(topic, partition): &Place| last.behind(topic, *partition);
         let places: Vec<Place> = last.places().collect();
         for _ in 0..SURE_TRIES {
@@ -277,8 +276,9 @@ impl ShardProducer {
     pub async fn settle(&mut self, places: &[Place]) -> Result<(), Error> {
         let action = format!("end what was left open with transactional id {}", self.transactional_id);
         let (kafka, limit) = (self.shards.kafka.clone(), self.shards.options.watchdog);
-        let open = left::judge(&kafka, &self.transactional_id, places, limit).await?;
-        let committed: BTreeSet<Place> = open.iter().map(|one| one.place.clone()).collect();
+        let left::Verdict { commit: open, abort } =
+            left::judge(&kafka, &self.transactional_id, places, limit).await?;
+        let committed: Vec<Place> = open.iter().map(|one| one.place.clone()).collect();
         let mut tries = 0;
         while !open.is_empty() {
             if tries == 0 {
@@ -309,8 +309,7 @@ impl ShardProducer {
             headers: Vec::new(),
             timestamp_ms: None,
         };
-        let rest: Vec<EncodedRecord> =
-            places.iter().filter(|place| !committed.contains(*place)).map(record).collect();
+        let rest: Vec<EncodedRecord> = abort.iter().map(record).collect();
         let mut tries = 0;
         while !self.try_settling(Purpose::Settle, rest.clone(), &action, &mut tries).await? {}
         Ok(())
@@ -352,7 +351,7 @@ impl ShardProducer {
         action: &str,
     ) -> Result<Committed, Failure> {
         let action = || action.to_owned();
-        let Some(worker) = &mut self.worker else {
+        let Some(worker) = &self.worker else {
             return Err(Failure::Over { source: Error::Stopped { action: action() } });
         };
         if self.open {

@@ -60,7 +60,7 @@ pub(super) struct Worker {
     batches: mpsc::Sender<Batch>,
     /// Connections that its client has lost.
     cuts: Arc<AtomicU64>,
-    /// How many those were before the last batch, or the initialisation.
+    /// How many of those have done no harm.
     before: u64,
 }
 
@@ -120,7 +120,7 @@ impl Worker {
         Ok(Self { batches, cuts, before })
     }
 
-    /// How many connections were lost so far, if any was since the last batch was handed over.
+    /// How many connections were lost so far, if there is one of which nobody knows yet what it has done.
     pub(super) fn cuts(&self) -> Option<u64> {
         let cuts = self.cuts.load(Ordering::Acquire);
         (cuts != self.before).then_some(cuts)
@@ -133,12 +133,11 @@ impl Worker {
 
     /// Hands a batch over. When the thread has ended, the answer is dropped unanswered.
     pub(super) fn hand_over(
-        &mut self,
+        &self,
         records: Vec<EncodedRecord>,
         purpose: Purpose,
         answer: oneshot::Sender<Ended>,
     ) {
-        self.before = self.cuts.load(Ordering::Acquire);
         self.batches.send(Batch { records, purpose, answer }).ok();
     }
 }
