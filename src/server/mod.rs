@@ -88,7 +88,8 @@ impl Default for Options {
             tls: None,
             connections: 1_024,
             handshake: Duration::from_secs(10),
-            head: Duration::from_secs(30),
+            // Longer than a minute between two scrapes: a connection that is closed just when its next request comes fails it.
+            head: Duration::from_secs(75),
             per_address: usize::MAX,
             exempt: Vec::new(),
         }

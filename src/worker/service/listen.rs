@@ -45,8 +45,6 @@ pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Resul
         let options = Options {
             tls: tls.clone().filter(|_| listener.tls),
             connections: CONNECTIONS,
-            handshake: Duration::from_secs(10),
-            head: Duration::from_secs(30),
             ..Options::default()
         };
         servers.push(Server::start(bound, router.clone(), options).map_err(failed)?);

@@ -125,13 +125,8 @@ impl Group {
         let cancelled = cancel.clone();
         tokio::spawn(async move { follower.follow_loggers(cancelled).await });
         let security = Security::new(&open()).unwrap();
-        let options = Options {
-            tls: None,
-            connections: 64,
-            handshake: Duration::from_secs(5),
-            head: Duration::from_secs(30),
-            ..Options::default()
-        };
+        let options =
+            Options { tls: None, connections: 64, handshake: Duration::from_secs(5), ..Options::default() };
         let server = Server::start(listener, protect(router(herder.clone()), security), options).unwrap();
         // What a change may take is for those to say who measure it.
         let client = Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
