@@ -48,10 +48,12 @@ const JOURNAL: &str = "jnl";
 const ENTRIES: &str = "entries";
 /// Bytes in memory that are then written out as a table.
 const TABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// The same for a cache.
+const CACHE_TABLE_BYTES: u64 = TABLE_BYTES / 4;
 /// About what a key costs in memory besides its own bytes; most of what a removal does.
 const NODE_BYTES: usize = 96;
-/// Bytes in memory above which a commit waits for the background thread.
-const MOST_IN_MEMORY: u64 = 4 * TABLE_BYTES;
+/// So many times the bytes of a table in memory, and a commit waits for the background thread.
+const MOST_TABLES_IN_MEMORY: u64 = 4;
 /// Tables waiting to be written, besides the one being filled. The store's own, endless, wait begins at four.
 const MOST_WAITING: usize = 2;
 /// Tables not merged yet. The store's own, endless, wait begins at thirty.
@@ -73,11 +75,17 @@ const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fjall;
 
+/// The same for what is a cache of something else, with smaller tables: a disk that falls behind holds up its commits earlier. Batches
+/// of records wait for those, deliveries do not.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FjallCache;
+
 struct Open {
     entries: fjall::Keyspace,
     database: fjall::Database,
     /// Bytes committed since the table in memory was switched.
     in_memory: AtomicU64,
+    table_bytes: u64,
 }
 
 impl Storage for Fjall {
@@ -99,6 +107,24 @@ impl Storage for Fjall {
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {
         Err(io::ErrorKind::Unsupported.into())
     }
+}
+
+impl Storage for FjallCache {
+    fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error> {
+        open(directory).map(|open| Box::new(for_cache(open)) as Box<dyn Database>)
+    }
+
+    fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error> {
+        salvage::salvage(from, to).map(|open| Box::new(for_cache(open)) as Box<dyn Database>)
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        Fjall.free_bytes(directory)
+    }
+}
+
+fn for_cache(open: Open) -> Open {
+    Open { table_bytes: CACHE_TABLE_BYTES, ..open }
 }
 
 fn open(directory: &Path) -> Result<Open, Error> {
@@ -141,14 +167,14 @@ fn recover(directory: &Path) -> Result<Open, Error> {
             return Err(Error::Broken { action: "open the database", source: told(&*panic).into() });
         }
     };
-    Ok(Open { entries, database, in_memory: AtomicU64::new(0) })
+    Ok(Open { entries, database, in_memory: AtomicU64::new(0), table_bytes: TABLE_BYTES })
 }
 
 impl Open {
     /// Waits until the store would take a commit without a wait of its own.
     fn wait_for_room(&self) -> Result<(), Error> {
         let end = Instant::now() + LONGEST_STALL;
-        while self.in_memory.load(Ordering::Relaxed) >= MOST_IN_MEMORY
+        while self.in_memory.load(Ordering::Relaxed) >= MOST_TABLES_IN_MEMORY * self.table_bytes
             || self.entries.sealed_memtable_count() > MOST_WAITING
             || self.entries.l0_table_count() >= MOST_UNMERGED
         {
@@ -168,7 +194,7 @@ impl Open {
 
     /// Hands a full table to the background thread, unless that is far behind.
     fn switch_tables(&self) -> Result<(), Error> {
-        if self.in_memory.load(Ordering::Relaxed) >= TABLE_BYTES
+        if self.in_memory.load(Ordering::Relaxed) >= self.table_bytes
             && self.entries.sealed_memtable_count() < MOST_WAITING
         {
             self.entries.rotate_memtable().map_err(|error| translate("switch tables", error))?;
@@ -287,6 +313,20 @@ mod tests {
     fn bytes_read() -> Option<u64> {
         let told = fs::read_to_string("/proc/thread-self/io").ok()?;
         told.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+    }
+
+    #[test]
+    fn a_cache_writes_its_table_out_at_a_fourth_of_the_bytes() {
+        let (home, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let bytes = usize::try_from(CACHE_TABLE_BYTES).unwrap();
+        let held = |open: Open| {
+            open.commit(vec![Change::Put(b"a".to_vec(), vec![7; bytes])], false).unwrap();
+            open.commit(vec![Change::Put(b"b".to_vec(), vec![7])], false).unwrap();
+            open.in_memory.load(Ordering::Relaxed)
+        };
+
+        assert!(held(open(home.path()).unwrap()) > CACHE_TABLE_BYTES);
+        assert!(held(for_cache(open(cache.path()).unwrap())) < CACHE_TABLE_BYTES);
     }
 
     #[test]
