@@ -1,4 +1,5 @@
-//! How many files a worker may open: raised for its public listeners, and told where that does not go far enough.
+//! What a worker asks of the system: how many files it may open, raised for its public listeners and told where that does not go far
+//! enough, and pages of the usual size.
 
 use std::fs;
 use std::process::Command;
@@ -11,6 +12,7 @@ use crate::support::{Result, run_directory};
 crate::tests! {
     plain a_worker_raises_its_limit_of_open_files_for_its_connections within 60;
     plain a_worker_that_may_not_open_enough_files_says_how_many_connections_it_serves within 60;
+    plain a_worker_takes_no_memory_in_huge_pages within 60;
 }
 
 const LIMIT: Duration = Duration::from_secs(50);
@@ -37,6 +39,17 @@ async fn a_worker_that_may_not_open_enough_files_says_how_many_connections_it_se
     assert!(warnings[0].contains("WARN") && warnings[0].contains("may open 1000 files"), "{said}");
     let alive = client().get(format!("http://{rest}/health/live")).send().await.unwrap();
     assert_eq!(alive.status(), 200);
+    Ok(())
+}
+
+async fn a_worker_takes_no_memory_in_huge_pages() -> Result<()> {
+    let (worker, _) = start("true", 100).await?;
+
+    let status = fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap();
+
+    // A kernel that does not tell is one that this cannot be seen of.
+    let told = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+    assert!(told.is_none_or(|told| told.trim() == "0"), "{status}");
     Ok(())
 }
 
