@@ -6,7 +6,10 @@ use bytes::Bytes;
 
 use super::{Event, Parked, Subject};
 use crate::{
-    model::{AccountingResource, Certificate, CompanyId, GapCause, Key, Origin, Stamp, Value},
+    model::{
+        AccountingResource, Certificate, CompanyId, Error, GapCause, Key, Origin, PayrollCompany, Stamp,
+        Value,
+    },
     pipeline::Failure,
 };
 
@@ -68,13 +71,38 @@ impl Outcome {
     }
 }
 
+/// A record's value that is to be written.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// As it was read.
+    Value(Arc<Value>),
+    /// As it was sent. A value takes several times as much, and pages of them wait to be written.
+    Json(Bytes),
+}
+
+impl Content {
+    /// The value of this record. What has no subject is a payroll company: everything else that is published can be read by id.
+    ///
+    /// # Errors
+    /// What was sent is not a JSON object.
+    pub fn value(&self, subject: Option<&Subject>) -> Result<Arc<Value>, Error> {
+        Ok(match (self, subject) {
+            (Self::Value(value), _) => Arc::clone(value),
+            (Self::Json(json), Some(Subject { resource, company, .. })) => {
+                Arc::new(Value::from_resource_json(json, *resource, company)?)
+            }
+            (Self::Json(json), None) => Arc::new(PayrollCompany::from_json(json)?.into()),
+        })
+    }
+}
+
 /// One thing to write.
 #[derive(Debug, Clone)]
 pub enum Change {
     /// A record's value, and what guards it from then on.
     Publish {
         /// The value.
-        value: Arc<Value>,
+        value: Content,
         /// Its stamp.
         stamp: Stamp,
         /// Bytes it had as JSON.

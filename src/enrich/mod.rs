@@ -42,7 +42,7 @@ pub(crate) use self::tests::rules;
 
 pub use self::{
     asked::{Asked, Wanted, asked},
-    batch::{Batch, Change, Entry, GapFound, Outcome},
+    batch::{Batch, Change, Content, Entry, GapFound, Outcome},
     companies::{Companies, Standing},
     desk::{Around, Ask, Desk, Row, Stop, Told},
     parked::{Cause, Parked},

@@ -8,7 +8,7 @@ use super::{After, Around, Desk, Stop};
 use crate::{
     api,
     enrich::{
-        Cause, Change, Entry, Event, GapFound, Outcome, Rules, Subject, grown,
+        Cause, Change, Content, Entry, Event, GapFound, Outcome, Rules, Subject, grown,
         judge::{self, Verdict},
         work::State,
     },
@@ -57,6 +57,7 @@ impl Desk {
         }
         match verdict {
             Verdict::Publish { value, stamp, is_met, size, over } => {
+                let value = Content::Value(value);
                 let changes = vec![Change::Publish { value, stamp, size, over }];
                 if is_met {
                     self.settle(subject, changes, Outcome::Published);

@@ -163,6 +163,12 @@ impl Reading {
         self.memory.len() as u64
     }
 
+    /// Whether its next pages may well show records that none has shown: those of later passes show few.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.counts.is_empty() && !matches!(self.current.step, Step::Behind(_))
+    }
+
     /// The pass, its pages and rows so far, and the rows of the list, where they are known.
     #[must_use]
     pub fn progress(&self) -> (u32, u64, u64, Option<u64>) {

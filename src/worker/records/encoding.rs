@@ -1,7 +1,5 @@
 //! What a batch is in Kafka: its records, what the fence has once they are committed, and what is told of it.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
@@ -129,11 +127,11 @@ impl Shared {
         for change in &entry.changes {
             let (outgoing, stamp) = match change {
                 Change::Publish { value, stamp, .. } => {
-                    let outgoing = Outgoing::shared(Arc::clone(value), meta(entry, stamp.epoch));
                     let refused = |error: crate::model::Error| {
                         Failure::new(Stage::Convert, "model::Error::Unplaceable", &error)
                     };
-                    (outgoing.map_err(refused)?, stamp)
+                    let value = value.value(entry.subject.as_ref()).map_err(refused)?;
+                    (Outgoing::shared(value, meta(entry, stamp.epoch)).map_err(refused)?, stamp)
                 }
                 Change::Tombstone { stamp } => {
                     let Some(subject) = &entry.subject else { continue };

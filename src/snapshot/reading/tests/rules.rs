@@ -241,6 +241,19 @@ fn the_first_page_of_a_pass_is_sent_after_the_end_of_the_one_before() {
 }
 
 #[test]
+fn a_reading_grows_until_its_first_pass_has_ended_or_only_what_is_behind_a_short_page_is_asked_for() {
+    let (mut long, mut short) = (Reading::new(settings(2, 4)), Reading::new(settings(10, 4)));
+    assert!(long.grows() && short.grows());
+
+    show(&mut short, &[rows(1, 3)]);
+    assert!(!short.grows(), "whether anything is behind these rows");
+    show(&mut long, &[rows(1, 2), rows(3, 3)]);
+    assert!(long.grows());
+    show(&mut long, &[vec![]]);
+    assert!(!long.grows(), "another pass, of what is known");
+}
+
+#[test]
 fn a_record_that_nothing_has_shown_since_the_cut_keeps_the_proof_open() {
     let mut reading = Reading::new(settings(2, 4));
     show(&mut reading, &[rows(1, 2), rows(3, 3), vec![], rows(2, 3)]);

@@ -1,13 +1,17 @@
 //! What is asked for next: pages, and records that no page has shown.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 
 use super::{
     super::state, Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, LOOK, Lists, MISSING_AT_ONCE,
-    MOST_ASKED, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part, Probe,
-    READ_LIMIT, Shared, Stage, What, Written, comparing::Comparing, job::Job, pages, probe, sample::Sample,
+    MOST_ASKED, MOST_GROWING, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES,
+    Part, Probe, READ_LIMIT, Shared, Stage, What, Written, comparing::Comparing, job::Job, pages, probe,
+    sample::Sample,
 };
 use crate::{
     api::{self, Ask},
@@ -35,8 +39,8 @@ impl Lists {
             return;
         }
         let numbers: Vec<u64> = self.jobs.keys().copied().collect();
-        // Of many lists that remember much, one goes on in each shard, until it is over.
-        let first = if self.shared.pages.load.is_much() { self.first_of_pages(now) } else { None };
+        // Of many lists that remember much, the oldest go on, until they are over.
+        let first = self.shared.pages.load.is_much().then(|| self.first_of_pages(now));
         for number in numbers {
             if !self.is_compared(number, getting, shelf, now) {
                 continue;
@@ -47,7 +51,7 @@ impl Lists {
                 continue;
             }
             let lane = job.lane();
-            let waits = job.is_of_company() && first.is_some_and(|first| first != number);
+            let waits = job.grows() && first.as_ref().is_some_and(|first| !first.contains(&number));
             if let Some(asked) = job.wants_page(now).filter(|_| !waits && !is_full) {
                 job.stage = Stage::Asking;
                 getting.push(ask_page(&self.shared, &self.probes, number, asked));
@@ -82,8 +86,8 @@ impl Lists {
         }
     }
 
-    /// The oldest list of a company whose pages are read, and not only waited for.
-    fn first_of_pages(&self, now: i64) -> Option<u64> {
+    /// The oldest lists of companies that grow, and whose pages are read and not only waited for: this shard's part of those that may.
+    fn first_of_pages(&self, now: i64) -> HashSet<u64> {
         let is_one = |job: &Job| {
             let is_wanted = self.runs.get(&job.run.id).is_some_and(|active| active.wanted == Wanted::Running);
             let is_read = match job.stage {
@@ -91,9 +95,10 @@ impl Lists {
                 Stage::Pages => job.due <= now,
                 _ => false,
             };
-            job.is_of_company() && is_wanted && is_read
+            job.grows() && is_wanted && is_read
         };
-        self.jobs.iter().find(|(_, job)| is_one(job)).map(|(number, _)| *number)
+        let part = (MOST_GROWING / self.shared.shards.len().max(1)).max(1);
+        self.jobs.iter().filter(|(_, job)| is_one(job)).map(|(number, _)| *number).take(part).collect()
     }
 
     /// All that was missing, or looked up, is read.

@@ -66,6 +66,8 @@ use crate::{
 const MOST_LISTS: usize = 128;
 const LEAST_JOBS: usize = MOST_RUNS + 1;
 const MOST_JOBS: usize = 16;
+/// Lists of a task that go on growing where much is remembered, over all its shards; one of each does in any case.
+const MOST_GROWING: usize = 8;
 /// Lists that may be held, with those that wait for a person or whose run is paused.
 const MOST_HELD: usize = 1_000;
 /// Lists of a shard that keep nobody else waiting although they wait for records that cannot be read; each holds what proves it.
@@ -287,7 +289,7 @@ impl Lists {
         let key = subject.key();
         let is_shown = |fetched: &Fetched| {
             let mut rows = fetched.rows.iter().filter(|row| row.key == key);
-            rows.any(|row| matches!(row.value.version(), Ok(Some(version)) if version.reaches(stored)))
+            rows.any(|row| row.version.as_ref().is_some_and(|version| version.reaches(stored)))
         };
         self.ready.iter().any(|part| match &part.what {
             Written::Page { fetched, .. } => {

@@ -9,7 +9,7 @@
 //! asked for at once. Those that are remembered are few, and held by several at once.
 //!
 //! What proves a list grows with it ([`Load`]), and is held until its end. Where all that are under way remember much, only the oldest
-//! of each shard goes on, so that lists end one after the other instead of all growing beside each other.
+//! of each shard go on growing, so that lists end one after the other instead of all growing beside each other.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,7 +25,8 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash},
-    model::{CompanyId, Key, List, Value},
+    enrich::{Content, Subject},
+    model::{AccountingResource, CompanyId, Error, Key, List, RecordId, Value, Version},
     snapshot::{Keys, Row, Seen},
 };
 
@@ -33,11 +34,10 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(60);
 /// Pages of a list that are remembered: neighbours are at most one apart.
 const REMEMBERED: usize = 3;
-/// What a task may hold of pages, in KiB of their JSON. Parsed, compared, encoded and in the producer's queue they are ten times as
-/// much.
-const ROOM: u32 = 8 << 10;
+/// What a task may hold of pages, in KiB of their JSON. Compared, encoded and in the producer's queue they are several times as much.
+const ROOM: u32 = 4 << 10;
 /// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 130 bytes.
-const MOST_REMEMBERED: u64 = 400_000;
+const MOST_REMEMBERED: u64 = 200_000;
 /// What a page is taken to need before one was read, in KiB.
 const UNKNOWN: u32 = 512;
 /// How much a smaller page changes what the next is taken to need: one part in so many.
@@ -150,12 +150,52 @@ impl Drop for Load {
     }
 }
 
-/// A row that is a record.
+/// A row that is a record: what it is compared by, and its JSON. Its value takes several times as much, and rows
+/// wait for their turn; most of those that are read again are never written.
 #[derive(Debug, Clone)]
 pub(in crate::worker::records) struct Fresh {
-    pub(super) value: Arc<Value>,
+    /// How it can be read by id.
+    pub(super) subject: Option<Subject>,
+    /// Its id, as readings remember it.
+    pub(super) hash: u128,
     pub(super) key: Key,
+    /// `None` where it cannot be compared.
+    pub(super) version: Option<Version>,
     pub(super) raw: Bytes,
+}
+
+impl Fresh {
+    /// What is kept of a row; `None` where it is no record.
+    pub(super) fn new(value: &Value, raw: Bytes) -> Option<Self> {
+        let (key, id) = (value.key().ok()?, value.record_id()?);
+        let version = value.version().ok().flatten();
+        Some(Self { subject: subject(value, &id), hash: row_hash(&id), key, version, raw })
+    }
+
+    /// Its value, as it was when the page was read.
+    ///
+    /// # Errors
+    /// Never: it was read before.
+    pub(super) fn value(&self) -> Result<Arc<Value>, Error> {
+        self.content().value(self.subject.as_ref())
+    }
+
+    /// What is written of it.
+    pub(super) fn content(&self) -> Content {
+        Content::Json(self.raw.clone())
+    }
+}
+
+/// The record that a row shows, where it can be read by id.
+fn subject(value: &Value, id: &str) -> Option<Subject> {
+    let id = RecordId::new(id).ok()?;
+    let (resource, company) = match value {
+        Value::Company(_) => (AccountingResource::Companies, CompanyId::new(id.as_str()).ok()?),
+        Value::Customer(customer) => (AccountingResource::Customers, customer.company_id.clone()),
+        Value::Account(account) => (AccountingResource::Accounts, account.company_id.clone()),
+        _ => return None,
+    };
+    Some(Subject { in_company: resource != AccountingResource::Companies, resource, company, id })
 }
 
 /// The lists of a task.
@@ -309,25 +349,21 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
     for (place, (row, raw)) in rows.into_iter().zip(raw).enumerate() {
         let value: Value = row.into();
         let changed_at = changed_at(&value);
-        let version = value.version().ok().flatten().map(|version| version.to_string());
-        let version = version.map_or(0, |version| row_hash(&version) as u64);
-        match (value.key(), value.record_id()) {
-            (Ok(key), Some(id)) => {
-                if let Value::PayrollCompany(company) = &value {
-                    codes.extend(company.company_code);
-                }
-                kept.push(Row { id: row_hash(&id), version, changed_at });
-                fresh.push(Fresh { value: Arc::new(value), key, raw });
+        let hash = |version: Option<&Version>| version.map_or(0, |one| row_hash(&one.to_string()) as u64);
+        if let Some(row) = Fresh::new(&value, raw.clone()) {
+            if let Value::PayrollCompany(company) = &value {
+                codes.extend(company.company_code);
             }
+            kept.push(Row { id: row.hash, version: hash(row.version.as_ref()), changed_at });
+            fresh.push(row);
+        } else if is_template(&value) {
             // Nothing to publish, and a row of the list all the same.
-            _ if is_template(&value) => {
-                let text = String::from_utf8_lossy(&raw);
-                kept.push(Row { id: row_hash(&format!("{TEMPLATE}/{text}")), version, changed_at });
-            }
-            _ => {
-                let problem = format!("row {} of page {number} has no id", place + 1);
-                seen.problem.get_or_insert(problem);
-            }
+            let (text, version) = (String::from_utf8_lossy(&raw), value.version().ok().flatten());
+            let id = row_hash(&format!("{TEMPLATE}/{text}"));
+            kept.push(Row { id, version: hash(version.as_ref()), changed_at });
+        } else {
+            let problem = format!("row {} of page {number} has no id", place + 1);
+            seen.problem.get_or_insert(problem);
         }
     }
     seen.rows = kept.into();
@@ -365,9 +401,57 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::*;
+    use crate::model::{Account, Company, Customer, PayrollCompany};
 
     fn reserve(room: &Room) -> Option<Taken> {
         room.reserve().now_or_never().flatten()
+    }
+
+    /// A page of one row, as the provider sends it.
+    fn page<T: Into<Value>>(json: &'static str, read: impl Fn(&[u8]) -> Result<T, Error>) -> Page<T> {
+        let raw = Bytes::from_static(json.as_bytes());
+        let cut = api::Cut { sent: UNIX_EPOCH, answered: UNIX_EPOCH, date: None, age: None };
+        let rows = vec![read(&raw).unwrap()];
+        Page { number: 1, asked: 10, rows, raw: vec![raw], total: Total::Absent, cut }
+    }
+
+    #[test]
+    fn a_row_is_written_as_what_it_was_when_its_page_was_read_and_known_by_what_readings_remember() {
+        let company = CompanyId::new("c:1").unwrap();
+        let account = r#"{"correlationId":"a/\u0062","sequenceVersion":7,"state":"Enabled","other":{"a":[1]},"other":2}"#;
+        let customer = r#"{"name":"N","correlationId":"b","sequenceVersion":"0012","unknown":null}"#;
+        let own = r#"{"correlationId":"c:1","sequenceVersion":"9","name":"C"}"#;
+        let payroll = r#"{"companyCode":17,"lastUpdate":"2026-01-01T00:00:00","more":1.50}"#;
+        let pages = [
+            (
+                fetched(page(account, |row| Account::from_json(row, &company))),
+                Account::from_json(account.as_bytes(), &company).unwrap().into(),
+            ),
+            (
+                fetched(page(customer, |row| Customer::from_json(row, &company))),
+                Customer::from_json(customer.as_bytes(), &company).unwrap().into(),
+            ),
+            (fetched(page(own, Company::from_json)), Company::from_json(own.as_bytes()).unwrap().into()),
+            (
+                fetched(page(payroll, PayrollCompany::from_json)),
+                PayrollCompany::from_json(payroll.as_bytes()).unwrap().into(),
+            ),
+        ];
+        for (page, value) in pages {
+            let value: Value = value;
+            let [row] = &page.rows[..] else { panic!("one row: {page:?}") };
+
+            assert_eq!(*row.value().unwrap(), value);
+            assert_eq!(row.key, value.key().unwrap());
+            assert_eq!(row.version, value.version().unwrap());
+            assert_eq!(row.hash, page.seen.rows[0].id);
+            assert_eq!(row.hash, row_hash(&value.record_id().unwrap()));
+            let is_payroll = matches!(value, Value::PayrollCompany(_));
+            assert_eq!(row.subject.is_none(), is_payroll, "only payroll cannot be read by id");
+            if let Some(subject) = &row.subject {
+                assert_eq!((subject.key(), subject.topic()), (row.key.clone(), value.topic()));
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ use serde_json::{Map, Value as Json};
 use super::pages::Fresh;
 use crate::{
     api::{Accounting, Ask, Lane},
-    model::{CompanyId, List, RecordId},
+    enrich::Subject,
+    model::{CompanyId, List},
 };
 
 /// Rows that are compared.
@@ -25,9 +26,9 @@ pub(super) async fn is_thin(
     let resource = list.resource()?;
     let mut found = None;
     for row in rows.iter().take(COMPARED) {
-        let Some(id) = row.value.record_id().and_then(|id| RecordId::new(id).ok()) else { continue };
+        let Some(Subject { id, .. }) = &row.subject else { continue };
         let ask = Ask::within(Lane::Snapshot, LIMIT);
-        let Ok(record) = accounting.record(resource, company, &id, &ask).await else { continue };
+        let Ok(record) = accounting.record(resource, company, id, &ask).await else { continue };
         match shows_less(&row.raw, &record.json) {
             Some(true) => return Some(true),
             Some(false) => found = Some(false),

@@ -10,10 +10,10 @@ use super::{
     topic::{Holds, View, digest},
 };
 use crate::{
-    enrich::{Batch, Cause, Change, Desk, Entry, Event, Parked, Source, Subject, Wanted},
+    enrich::{Batch, Cause, Change, Content, Desk, Entry, Event, Parked, Source, Subject, Wanted},
     model::{
-        CompanyId, Comparison, Difference, Epoch, Key, List, Origin, Rank, RecordId, Run, RunKind,
-        SequenceVersion, Stamp, Value, Version,
+        Comparison, Difference, Epoch, Key, List, Origin, Rank, Run, RunKind, SequenceVersion, Stamp, Value,
+        Version,
     },
     pipeline::{Failure, Original, Stage},
     worker::plugins,
@@ -142,7 +142,7 @@ impl Compared {
         tally: &mut Tally,
     ) -> Result<(), plugins::Failure> {
         let is_compared = context.run.kind == RunKind::Verify;
-        let Ok(Some(version)) = row.value.version() else {
+        let Some(version) = row.version.clone() else {
             tally.unusable += 1;
             if is_compared {
                 tally.differences.push((Difference::Unversioned, false));
@@ -158,10 +158,9 @@ impl Compared {
         let comparison = stamp.against(before.as_ref());
         // Whatever it was read for: who compares writes nothing, and has seen it all the same.
         if before.as_ref().is_some_and(|before| stamp.version.reaches(before))
-            && let Some(subject) = subject(context.list, &row.value)
-            && context.desk.is_suspected(&subject)
+            && let Some(subject) = row.subject.as_ref().filter(|subject| context.desk.is_suspected(subject))
         {
-            tally.not_below.push(subject);
+            tally.not_below.push(subject.clone());
         }
         if is_compared && !tally.compare(context, row, &stamp, before.as_ref()) {
             return Ok(());
@@ -185,7 +184,7 @@ impl Compared {
             Comparison::Older | Comparison::BehindDelete => {
                 crate::metrics::row_was_old();
                 if tally.below.len() < MOST_BELOW
-                    && let Some(subject) = subject(context.list, &row.value)
+                    && let Some(subject) = row.subject.clone()
                 {
                     let floor = sequence(&stamp.version);
                     let wanted = Wanted { subject, floor, is_delete: false };
@@ -202,7 +201,8 @@ impl Tally {
     /// Takes down how a row differs. Whether it is to be written: not before it was looked at again, unless there are too many.
     fn compare(&mut self, context: Context<'_>, row: &Fresh, stamp: &Stamp, before: Option<&Stamp>) -> bool {
         let holds = context.view.map_or(Holds::Unknown, |view| view.get(&row.key));
-        let digest = (!context.is_thin).then(|| digest(&row.value));
+        let value = if context.is_thin { None } else { row.value().ok() };
+        let digest = value.map(|value| digest(&value));
         let is_content = digest.is_some() && holds != Holds::Unknown;
         let Some(kind) = difference(stamp, digest, before, holds) else {
             self.contents += u64::from(is_content);
@@ -210,8 +210,8 @@ impl Tally {
         };
         if self.suspects.len() < context.room {
             self.contents += u64::from(is_content);
-            let subject = subject(context.list, &row.value);
-            let kept = subject.is_none().then(|| Box::new(row.clone()));
+            let subject = row.subject.clone();
+            let kept = subject.is_none().then(|| Box::new(alone(row)));
             let stamp = stamp.clone();
             let suspect = Suspect { kind, stamp, digest, subject, row: kept, stored: None, written_at: None };
             self.suspects.push((row.key.clone(), suspect));
@@ -230,10 +230,9 @@ impl Tally {
 
 /// What an entry of a row writes.
 pub(super) fn entry_of_row(context: Context<'_>, row: &Fresh, stamp: Stamp) -> Entry {
-    let (value, size) = (Arc::clone(&row.value), row.raw.len());
-    let change = Change::Publish { value, stamp, size, over: None };
+    let change = Change::Publish { value: row.content(), stamp, size: row.raw.len(), over: None };
     let event = Arc::new(source(context, row));
-    Entry::new(subject(context.list, &row.value), event, vec![change], Vec::new())
+    Entry::new(row.subject.clone(), event, vec![change], Vec::new())
 }
 
 /// What an entry of a record that was read by id writes, if it can be used.
@@ -253,7 +252,8 @@ pub(super) fn entry_of_record(run: &Run, subject: &Subject, json: &Bytes) -> Opt
         happened_at: run.requested_at,
         origin: origin(run),
     });
-    let change = Change::Publish { value: Arc::new(value), stamp, size: json.len(), over: None };
+    let value = Content::Value(Arc::new(value));
+    let change = Change::Publish { value, stamp, size: json.len(), over: None };
     Some(Entry::new(Some(subject.clone()), event, vec![change], Vec::new()))
 }
 
@@ -281,18 +281,6 @@ fn source(context: Context<'_>, row: &Fresh) -> Source {
     }
 }
 
-/// The record that a row shows, where it can be read by id.
-fn subject(list: List, value: &Value) -> Option<Subject> {
-    let resource = list.resource()?;
-    let id = RecordId::new(value.record_id()?).ok()?;
-    let company = match value {
-        Value::Customer(customer) => customer.company_id.clone(),
-        Value::Account(account) => account.company_id.clone(),
-        _ => CompanyId::new(id.as_str()).ok()?,
-    };
-    Some(Subject { resource, company, id, in_company: list != List::Companies })
-}
-
 /// A row that may wait for long, and must not keep its whole page meanwhile.
 fn alone(row: &Fresh) -> Fresh {
     Fresh { raw: Bytes::copy_from_slice(&row.raw), ..row.clone() }
@@ -300,7 +288,7 @@ fn alone(row: &Fresh) -> Fresh {
 
 fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
     Some(Parked {
-        subject: subject(context.list, &row.value)?,
+        subject: row.subject.clone()?,
         floor: sequence(&stamp.version),
         deleted: None,
         cause: Cause::Listed,
@@ -321,7 +309,7 @@ fn sequence(version: &Version) -> Option<SequenceVersion> {
 
 /// A row whose version cannot be compared is kept, and told of.
 fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
-    let message = match row.value.version() {
+    let message = match row.value().and_then(|value| value.version()) {
         Err(error) => error.to_string(),
         Ok(_) => "the row has no version, so that nobody can tell whether it is the newest".to_owned(),
     };
@@ -333,7 +321,7 @@ fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Customer;
+    use crate::model::{CompanyId, Customer};
 
     fn run(kind: RunKind) -> Run {
         serde_json::from_value(serde_json::json!({
@@ -347,7 +335,7 @@ mod tests {
         let raw = format!(r#"{{"correlationId":"{id}","sequenceVersion":{version}}}"#);
         let company = CompanyId::new("c").unwrap();
         let value: Value = Customer::from_json(raw.as_bytes(), &company).unwrap().into();
-        Fresh { key: value.key().unwrap(), value: Arc::new(value), raw: raw.into() }
+        Fresh::new(&value, raw.into()).unwrap()
     }
 
     fn stamp(version: &str, rank: Rank, deleted: bool) -> Stamp {
@@ -410,7 +398,7 @@ mod tests {
     #[test]
     fn a_row_that_is_newer_than_what_its_batch_writes_comes_after_it_and_an_older_one_not_at_all() {
         let (run, mut batch) = (run(RunKind::Snapshot), Batch::default());
-        let subject = subject(List::Customers, &row("a", r#""9""#).value).unwrap();
+        let subject = row("a", r#""9""#).subject.unwrap();
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
         batch.entries.push(entry_of_record(&run, &subject, &json).unwrap());
         let desk = desk();
@@ -453,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_row_that_shows_what_was_published_clears_a_suspicion_whatever_it_was_read_for() {
-        let suspected = subject(List::Customers, &row("a", r#""9""#).value).unwrap();
+        let suspected = row("a", r#""9""#).subject.unwrap();
         let desk = suspecting(&suspected);
         for kind in [RunKind::Snapshot, RunKind::Verify, RunKind::Repair] {
             for (version, deleted, is_cleared) in [
@@ -480,7 +468,7 @@ mod tests {
     #[test]
     fn a_record_that_was_read_by_id_for_a_list_is_held_against_what_was_published() {
         let run = run(RunKind::Repair);
-        let subject = subject(List::Customers, &row("a", r#""9""#).value).unwrap();
+        let subject = row("a", r#""9""#).subject.unwrap();
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
         let entry = entry_of_record(&run, &subject, &json).unwrap();
         let compared = Compared::new(&Batch::default());

@@ -16,7 +16,7 @@ use crate::{
     enrich::{Batch, Desk},
     fence::Shelf,
     metrics,
-    model::{CompanyId, Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp},
+    model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp},
     worker::{
         plugins::Failure,
         records::{
@@ -185,9 +185,8 @@ impl Lists {
                     rows::Context { run: &run, list: collection.list, is_thin, now, desk, view, room };
                 let own = fetched.rows.iter().filter(|row| is_own(&row.key));
                 if collection.list == List::Companies {
-                    let ids = own.clone().filter_map(|row| row.value.record_id());
-                    let companies = ids.filter_map(|id| CompanyId::new(id).ok());
-                    shown.extend(companies.filter(|company| active.plan.show(company)));
+                    let companies = own.clone().filter_map(|row| Some(&row.subject.as_ref()?.company));
+                    shown.extend(companies.filter(|company| active.plan.show(company)).cloned());
                 }
                 let own = own.filter(|row| !compared_before.contains(&row.key));
                 let tally = compared.add_rows(batch, context, own, &stored)?;

@@ -207,11 +207,12 @@ impl Suspect {
 
 /// What an entry publishes, in the epoch that stands.
 fn published(entry: &mut Entry, before: Option<&Stamp>) -> Option<(Arc<Value>, Stamp)> {
+    let subject = entry.subject.as_ref();
     entry.changes.iter_mut().find_map(|change| match change {
         Change::Publish { value, stamp, .. } => {
             stamp.epoch = before.map_or(Epoch::default(), |before| before.epoch);
             debug_assert_eq!(stamp.rank, Rank::ById);
-            Some((Arc::clone(value), stamp.clone()))
+            Some((value.value(subject).ok()?, stamp.clone()))
         }
         _ => None,
     })

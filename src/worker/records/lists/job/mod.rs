@@ -152,9 +152,10 @@ impl Job {
         }
     }
 
-    /// Whether it is a list of one company.
-    pub(super) fn is_of_company(&self) -> bool {
-        self.collection().is_some_and(|collection| collection.company.is_some())
+    /// Whether it is a list of one company whose next pages may well show records that none has shown.
+    pub(super) fn grows(&self) -> bool {
+        let is_of_company = self.collection().is_some_and(|collection| collection.company.is_some());
+        is_of_company && self.reading.as_ref().is_none_or(Reading::grows)
     }
 
     /// The known records that it reads again, if it does.

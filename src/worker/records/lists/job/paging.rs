@@ -49,10 +49,8 @@ impl Job {
         if let Some(sample) = &self.sample {
             return sample.shown.clone();
         }
-        let is_shown = |row: &&Fresh| {
-            let id = row.value.record_id();
-            self.reading.as_ref().zip(id).is_some_and(|(reading, id)| Self::shows(reading, &id))
-        };
+        let is_shown =
+            |row: &&Fresh| self.reading.as_ref().is_some_and(|reading| reading.has_shown(row.hash));
         page.rows.iter().filter(is_shown).map(|row| row.key.clone()).collect()
     }
 
