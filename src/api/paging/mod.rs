@@ -10,8 +10,6 @@
 //!
 //! On failure: a page that could not be read is not shown to the walk, and is the next one again.
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -177,19 +175,15 @@ impl Walk {
         self.oddities
     }
 
-    /// Looks at a page that was read. `id` tells rows apart by [`row_hash`]; one without is never a duplicate. `seen` are those
-    /// so far, which the caller keeps.
-    pub fn look<T>(
-        &mut self,
-        page: &Page<T>,
-        id: impl Fn(&T) -> Option<u128>,
-        seen: &mut HashSet<u128>,
-    ) -> Judged {
+    /// Looks at a page that was read. The caller remembers rows: `is_new` is asked once for each, whether no page before had it. A row
+    /// without an id is always new.
+    pub fn look<T>(&mut self, page: &Page<T>, mut is_new: impl FnMut(&T) -> bool) -> Judged {
         let once_more = self.again.take() == Some(page.number);
         let mut odd = Oddities::default();
-        for id in page.rows.iter().filter_map(id) {
-            // A page that is read again has rows that were there before, and that is not odd.
-            odd.duplicate += u64::from(!seen.insert(id) && !once_more);
+        for row in &page.rows {
+            // A page that is read again has rows that were there before, and that is not odd; those that were not are remembered too.
+            let is_new = is_new(row);
+            odd.duplicate += u64::from(!is_new && !once_more);
         }
         odd.cached += u64::from(page.cut.age.is_some());
         let short = page.rows.len() < page.asked as usize;

@@ -1,6 +1,9 @@
 //! Lists that misbehave in every way, looked at page by page.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime},
+};
 
 use super::*;
 
@@ -13,15 +16,16 @@ fn page(number: u32, rows: &str, total: Total) -> Page<char> {
     Page { number, asked: 2, rows, raw, total, cut: CUT }
 }
 
-/// Letters have ids, digits have none.
-fn id(row: &char) -> Option<u128> {
-    row.is_alphabetic().then(|| row_hash(&row.to_string()))
+/// Remembers letters, which have ids; digits have none.
+fn remembering() -> impl FnMut(&char) -> bool {
+    let mut seen = HashSet::new();
+    move |row| !row.is_alphabetic() || seen.insert(*row)
 }
 
 /// Reads pages of two rows to the end, each as often as it is wanted: what came, what was odd, and which pages were read. Of
 /// several versions of a page each reading gets the next, and the last one from then on.
 fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
-    let (mut walk, mut seen) = (Walk::new(), HashSet::new());
+    let (mut walk, mut is_new) = (Walk::new(), remembering());
     let (mut rows, mut read, mut next) = (String::new(), Vec::new(), 1);
     loop {
         let times = read.iter().filter(|number| **number == next).count();
@@ -31,7 +35,7 @@ fn read(pages: &[(&[&str], Total)]) -> (String, Oddities, Vec<u32>) {
         rows.extend(&page.rows);
         // Whoever goes on elsewhere has it from what was kept.
         walk = serde_json::from_str(&serde_json::to_string(&walk).unwrap()).unwrap();
-        match walk.look(&page, id, &mut seen).next {
+        match walk.look(&page, &mut is_new).next {
             Next::Page(number) | Next::Again(number) => next = number,
             Next::End => return (rows, walk.oddities(), read),
             Next::Endless => panic!("it does not end"),
@@ -65,14 +69,18 @@ fn a_short_page_with_rows_behind_it_is_read_again_and_never_the_end() {
     let full_now: &[(&[&str], Total)] =
         &[(&["a", "ax"], Total::Absent), (&["bc"], Total::Absent), (&["d"], Total::Absent)];
     assert_eq!(read(full_now), ("abcaxd".into(), short, vec![1, 2, 1, 3, 4]));
+    // What only its second reading has is remembered as well.
+    let moved: &[(&[&str], Total)] =
+        &[(&["a", "ax"], Total::Absent), (&["bc"], Total::Absent), (&["x"], Total::Absent)];
+    assert_eq!(read(moved).1, Oddities { duplicate: 1, ..short });
     assert_eq!(plain(&["a", "bc", "d"]), ("abcad".into(), clamped, vec![1, 2, 1, 3, 4]));
     assert_eq!(plain(&["ab", "", "cd"]), ("abcd".into(), clamped, vec![1, 2, 3, 2, 4, 5]));
     // Whoever reads on without reading it again loses nothing either.
-    let (mut walk, mut seen) = (Walk::new(), HashSet::new());
-    walk.look(&page(1, "a", Total::Absent), id, &mut seen);
-    assert_eq!(walk.look(&page(2, "bc", Total::Absent), id, &mut seen).next, Next::Again(1));
+    let (mut walk, mut is_new) = (Walk::new(), remembering());
+    walk.look(&page(1, "a", Total::Absent), &mut is_new);
+    assert_eq!(walk.look(&page(2, "bc", Total::Absent), &mut is_new).next, Next::Again(1));
     assert_eq!(walk.number(), 3);
-    assert_eq!(walk.look(&page(3, "de", Total::Absent), id, &mut seen).next, Next::Page(4));
+    assert_eq!(walk.look(&page(3, "de", Total::Absent), &mut is_new).next, Next::Page(4));
 }
 
 #[test]
@@ -105,7 +113,7 @@ fn an_answer_out_of_a_cache_is_odd() {
     let mut cached = page(1, "ab", Total::Absent);
     cached.cut.age = Some(Duration::from_secs(7));
 
-    let judged = Walk::new().look(&cached, id, &mut HashSet::new());
+    let judged = Walk::new().look(&cached, remembering());
 
     assert_eq!(judged.oddities, Oddities { cached: 1, ..Oddities::default() });
     assert_eq!(judged.next, Next::Page(2));
@@ -113,10 +121,10 @@ fn an_answer_out_of_a_cache_is_odd() {
 
 #[test]
 fn no_list_is_so_long() {
-    let (mut walk, mut seen) = (Walk::new(), HashSet::new());
+    let (mut walk, mut is_new) = (Walk::new(), remembering());
 
-    let before = walk.look(&page(MOST_PAGES - 1, "ab", Total::Absent), id, &mut seen).next;
-    let last = walk.look(&page(MOST_PAGES, "cd", Total::Absent), id, &mut seen).next;
+    let before = walk.look(&page(MOST_PAGES - 1, "ab", Total::Absent), &mut is_new).next;
+    let last = walk.look(&page(MOST_PAGES, "cd", Total::Absent), &mut is_new).next;
 
     assert_eq!((before, last), (Next::Page(MOST_PAGES), Next::Endless));
 }

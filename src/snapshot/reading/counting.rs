@@ -88,7 +88,10 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use super::page::{Row, Seen};
+use super::{
+    page::{Row, Seen},
+    places::Places,
+};
 
 /// Between the time of a version and the moment its record is listed, and between two clocks of the provider: at most this long.
 const MARGIN: i64 = 5_000_000;
@@ -109,7 +112,7 @@ pub(super) struct Shown {
     version: u64,
     turn: u32,
     /// How many other records were shown before it first was: what stands for it in [`Places`].
-    place: u32,
+    pub(super) place: u32,
 }
 
 /// Everything that was shown, in any pass.
@@ -132,41 +135,6 @@ pub(super) fn remember(memory: &mut Memory, row: &Row, turn: u32) -> (u32, Optio
             }
             (before.place, Some(before))
         }
-    }
-}
-
-/// A set of records, a bit for each. Every shard reads the lists that span companies, and has some of these for each of them.
-#[derive(Debug, Clone, Default)]
-struct Places {
-    bits: Vec<u64>,
-    count: u64,
-}
-
-impl Places {
-    fn contains(&self, place: u32) -> bool {
-        let (word, bit) = Self::at(place);
-        self.bits.get(word).is_some_and(|bits| bits & bit != 0)
-    }
-
-    fn insert(&mut self, place: u32) {
-        let (word, bit) = Self::at(place);
-        if self.bits.len() <= word {
-            self.bits.resize(word + 1, 0);
-        }
-        self.count += u64::from(self.bits[word] & bit == 0);
-        self.bits[word] |= bit;
-    }
-
-    fn remove(&mut self, place: u32) {
-        let (word, bit) = Self::at(place);
-        if self.contains(place) {
-            self.bits[word] &= !bit;
-            self.count -= 1;
-        }
-    }
-
-    fn at(place: u32) -> (usize, u64) {
-        ((place / u64::BITS) as usize, 1 << (place % u64::BITS))
     }
 }
 
@@ -260,7 +228,7 @@ impl Count {
 
     /// *|R|*, *D* and *|F|*.
     pub(super) fn numbers(&self) -> (u64, u64, u64) {
-        (self.read.count, self.gone.count, self.found.count)
+        (self.read.count(), self.gone.count(), self.found.count())
     }
 
     /// At most so many records that were listed at *e* have not been shown; `None` where the numbers contradict each other.
@@ -272,31 +240,7 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn places_are_a_set(steps in proptest::collection::vec((any::<bool>(), 0_u32..300), 0..200)) {
-            let (mut places, mut set) = (Places::default(), BTreeSet::new());
-            for (comes, place) in steps {
-                if comes {
-                    places.insert(place);
-                    set.insert(place);
-                } else {
-                    places.remove(place);
-                    set.remove(&place);
-                }
-                prop_assert_eq!(places.count, set.len() as u64);
-            }
-            for place in 0..400 {
-                prop_assert_eq!(places.contains(place), set.contains(&place));
-            }
-        }
-    }
 
     #[test]
     fn a_record_keeps_its_place_whatever_becomes_of_its_version() {

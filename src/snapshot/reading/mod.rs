@@ -32,7 +32,8 @@
 //! [`MOST_FRUITLESS`] of them.
 //!
 //! What it keeps of each row is small, since every shard of a task reads the lists that span companies: rows of a page belong to all
-//! who are shown it, and of a record that was shown there are its id, a hash of its version, and a bit in each count.
+//! who are shown it, and of a record that was shown there are its id, a hash of its version, and a bit in each pass and
+//! count.
 //!
 //! On failure: a page that cannot be used voids the pass, never a row of it alone. What its earlier pages showed stays shown.
 
@@ -40,6 +41,7 @@ mod asking;
 mod counting;
 mod page;
 mod pass;
+mod places;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -53,7 +55,7 @@ pub use self::{
 };
 use self::{
     counting::{Count, Looked, Memory, interval, remember},
-    pass::{Pass, Step, shown},
+    pass::{Pass, Step},
     verdict::count,
 };
 use crate::{api::Next, model::Method};
@@ -283,8 +285,8 @@ impl Reading {
 
     /// A page of a pass by page.
     fn page(&mut self, seen: &Seen) {
-        let before = self.current.ids.len();
-        let judged = self.current.walk.look(&shown(seen), |row| Some(row.id), &mut self.current.ids);
+        let before = self.current.shown.count();
+        let judged = self.current.look(seen, &self.memory);
         if seen.number == 1 && seen.rows.len() < self.size as usize && self.current.looked.len() == 1 {
             // Fits into 32 bits, as the size does that it is below.
             self.current.step = Step::Behind(u32::try_from(seen.rows.len()).unwrap_or(0));
@@ -297,7 +299,7 @@ impl Reading {
             let why = "it is short twice, and there are rows behind it";
             return self.give_up_pass(seen.number, why.to_owned());
         }
-        let fruitless = self.current.ids.len() == before && !seen.rows.is_empty();
+        let fruitless = self.current.shown.count() == before && !seen.rows.is_empty();
         self.current.fruitless = if fruitless { self.current.fruitless + 1 } else { 0 };
         if self.current.fruitless >= MOST_FRUITLESS {
             let why = format!("it and the {} before it show nothing new", MOST_FRUITLESS - 1);
@@ -357,7 +359,7 @@ impl Reading {
             }
             return self.keyset();
         };
-        self.current.ids.extend(seen.rows.iter().map(|row| row.id));
+        self.current.show(seen, &self.memory);
         if !keys.ascending {
             return self.by_page(read, "its keys do not ascend");
         }
@@ -381,14 +383,14 @@ impl Reading {
         let cut = |looked: &Looked| interval(&looked.seen, skew);
         // Of all rows only the first page tells how many there are; the others are filtered.
         let (read, told) =
-            (self.current.ids.len() as u64, self.current.looked.first().and_then(|one| one.seen.total));
+            (self.current.shown.count(), self.current.looked.first().and_then(|one| one.seen.total));
         if let Some(total) = told.filter(|total| *total > read) {
             return self.give_up_pass(1, format!("the provider counts {total} rows, its pages have {read}"));
         }
         let verdict = Verdict {
             certified: true,
             method: Method::Keyset,
-            distinct: Some(count(self.current.ids.len())),
+            distinct: Some(count(self.current.shown.count())),
             missing_at_most: Some(0),
             cut_after: self.current.looked.first().map(|looked| cut(looked).0),
             cut_before: self.current.looked.last().map(|looked| cut(looked).1),

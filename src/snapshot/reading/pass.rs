@@ -1,24 +1,22 @@
 //! One pass over a list, as far as it has come.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
 use super::{
-    counting::Looked,
+    counting::{Looked, Memory},
     page::{Row, Seen},
+    places::Places,
 };
-use crate::api::{Cut, Page, Pagination, Total, Walk};
+use crate::api::{Cut, Judged, Page, Pagination, Total, Walk};
 
 /// The pass that goes on.
 #[derive(Debug, Clone)]
 pub(super) struct Pass {
     pub(super) walk: Walk,
-    /// Its distinct ids.
-    pub(super) ids: HashSet<u128>,
+    /// The distinct records it has shown.
+    pub(super) shown: Places,
     pub(super) looked: Vec<Looked>,
     pub(super) step: Step,
     pub(super) fruitless: u32,
@@ -42,7 +40,7 @@ impl Pass {
     pub(super) fn new(by_key: bool) -> Self {
         Self {
             walk: Walk::new(),
-            ids: HashSet::new(),
+            shown: Places::default(),
             looked: Vec::new(),
             step: if by_key { Step::Key(None, false) } else { Step::Page(1) },
             fruitless: 0,
@@ -50,10 +48,27 @@ impl Pass {
             total: None,
         }
     }
+
+    /// Walks on with a page whose rows are remembered.
+    pub(super) fn look(&mut self, seen: &Seen, memory: &Memory) -> Judged {
+        let Self { walk, shown, .. } = self;
+        walk.look(&as_page(seen), |row| is_new(shown, row, memory))
+    }
+
+    /// Shows the rows of a page, which are remembered, without a walk.
+    pub(super) fn show(&mut self, seen: &Seen, memory: &Memory) {
+        for row in &*seen.rows {
+            is_new(&mut self.shown, row, memory);
+        }
+    }
+}
+
+fn is_new(shown: &mut Places, row: &Row, memory: &Memory) -> bool {
+    memory.get(&row.id).is_none_or(|known| shown.insert(known.place))
 }
 
 /// A page as a [`Walk`] looks at it.
-pub(super) fn shown(seen: &Seen) -> Page<Row> {
+fn as_page(seen: &Seen) -> Page<Row> {
     let at = |micros: i64| {
         UNIX_EPOCH
             .checked_add(Duration::from_micros(u64::try_from(micros).unwrap_or_default()))

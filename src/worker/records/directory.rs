@@ -183,8 +183,9 @@ impl Directory {
                 (seen, walk, size) = (HashSet::new(), Walk::new(), rows);
                 continue;
             }
-            let id = |row: &Company| row.correlation_id.as_deref().map(row_hash);
-            match walk.look(&page, id, &mut seen).next {
+            let mut is_new =
+                |row: &Company| row.correlation_id.as_deref().is_none_or(|id| seen.insert(row_hash(id)));
+            match walk.look(&page, &mut is_new).next {
                 Next::Page(next) | Next::Again(next) => number = next,
                 Next::End | Next::Endless => {
                     let odd = walk.oddities();
