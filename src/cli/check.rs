@@ -196,7 +196,7 @@ fn state_directory<W: Write>(directory: &Path, report: &mut Report<'_, W>) -> io
         .and_then(|()| fs::remove_file(&probe));
     let shown = directory.display().to_string();
     let kind = file_system(directory);
-    let free = Fjall.free_bytes(directory).ok();
+    let free = Fjall::default().free_bytes(directory).ok();
     for part in absent {
         // Fails only for what could not be made, or what somebody has begun to use.
         fs::remove_dir(part).ok();

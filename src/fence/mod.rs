@@ -56,7 +56,7 @@ pub use self::{
 };
 use crate::{
     model::TopicPrefix,
-    store::{FjallCache, Storage},
+    store::{Fjall, Storage},
 };
 
 /// Who has which prefix and shard; as many as there ever were.
@@ -73,7 +73,7 @@ impl Fences {
     /// Kept in this directory, which is nobody else's. Nothing is opened before the first shard is taken.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
-        Self::with(directory, Arc::new(FjallCache))
+        Self::with(directory, Arc::new(Fjall::cache()))
     }
 
     fn with(directory: PathBuf, storage: Arc<dyn Storage>) -> Self {

@@ -180,11 +180,11 @@ impl Storage for Faulty {
         if refused {
             return Err(Error::io("open the database", io::ErrorKind::PermissionDenied.into()));
         }
-        Ok(self.wrap(Fjall.open(directory)?))
+        Ok(self.wrap(Fjall::default().open(directory)?))
     }
 
     fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error> {
-        let salvaged = Fjall.salvage(from, to)?;
+        let salvaged = Fjall::default().salvage(from, to)?;
         let mut state = self.state();
         if state.salvages > 0 {
             state.salvages -= 1;
@@ -196,7 +196,7 @@ impl Storage for Faulty {
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
         let injected = self.state().free;
-        injected.map_or_else(|| Fjall.free_bytes(directory), Ok)
+        injected.map_or_else(|| Fjall::default().free_bytes(directory), Ok)
     }
 }
 

@@ -98,7 +98,7 @@ impl Options {
             reserve_bytes: 256 * 1024 * 1024,
             queue_bytes: 64 * 1024 * 1024,
             rotate_bytes: 64 * 1024 * 1024,
-            storage: Arc::new(Fjall),
+            storage: Arc::new(Fjall::default()),
         }
     }
 }

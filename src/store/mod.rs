@@ -1,7 +1,7 @@
 //! The edge to the embedded store: what the spool and the fences ask of a database, and of the disk under it.
 //!
-//! The product has one implementation, [`Fjall`], and for caches [`FjallCache`]. The seam is here for those who need a
-//! disk that fails or is slow: they wrap it.
+//! The product has one implementation, [`Fjall`]. The seam is here for those who need a disk that fails or is slow: they wrap
+//! it.
 
 mod fjall;
 #[cfg(test)]
@@ -9,7 +9,7 @@ pub(crate) mod image;
 
 use std::{error, fmt, io, ops::ControlFlow, path::Path};
 
-pub use self::fjall::{Fjall, FjallCache};
+pub use self::fjall::Fjall;
 
 /// ENFILE and EMFILE, which have no kind of their own.
 const TOO_MANY_FILES: [i32; 2] = [23, 24];

@@ -70,7 +70,7 @@ impl Storage for Disk {
             return Err(store::Error::io("open the database", io::ErrorKind::PermissionDenied.into()));
         }
         self.0.opened.fetch_add(1, Ordering::AcqRel);
-        Ok(Box::new(Wrapped(FjallCache.open(directory)?, Arc::clone(&self.0))))
+        Ok(Box::new(Wrapped(Fjall::cache().open(directory)?, Arc::clone(&self.0))))
     }
 
     fn salvage(&self, _: &Path, _: &Path) -> Result<Box<dyn Database>, store::Error> {
@@ -78,7 +78,7 @@ impl Storage for Disk {
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
-        FjallCache.free_bytes(directory)
+        Fjall::cache().free_bytes(directory)
     }
 }
 

@@ -138,7 +138,7 @@ async fn databases_that_are_held_or_cannot_be_looked_into_count_as_unopened() {
     bench.append(&lane, [1]).await;
     close(bench.spool).await;
     let home = bench.home.path();
-    let held = Fjall.open(&home.join("1/data")).unwrap();
+    let held = Fjall::default().open(&home.join("1/data")).unwrap();
     fs::create_dir(home.join("2")).unwrap();
     std::os::unix::fs::symlink("ready", home.join("2/ready")).unwrap();
 

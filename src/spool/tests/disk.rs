@@ -288,12 +288,12 @@ fn a_journal_that_grew_over_many_short_lives_is_given_back() {
     };
     // Each is too short to fill a table, after which the store looks at its journal.
     for life in 0..7_u8 {
-        let database = Fjall.open(&data).unwrap();
+        let database = Fjall::default().open(&data).unwrap();
         database.commit(vec![Change::Put(vec![1, life], vec![life; 10_000_000])], true).unwrap();
     }
     let before = journals();
 
-    let database = Fjall.open(&data).unwrap();
+    let database = Fjall::default().open(&data).unwrap();
 
     let end = std::time::Instant::now() + LIMIT;
     while journals() > 20_000_000 {
@@ -307,7 +307,7 @@ fn a_journal_that_grew_over_many_short_lives_is_given_back() {
 #[test]
 fn compaction_gives_back_what_removed_entries_took() {
     let home = tempfile::tempdir().unwrap();
-    let database = Fjall.open(&home.path().join("data")).unwrap();
+    let database = Fjall::default().open(&home.path().join("data")).unwrap();
     let key = |number: u32| number.to_be_bytes().to_vec();
     for batch in 0..20_u32 {
         let puts = (0..1_000).map(|at| Change::Put(key(batch * 1_000 + at), vec![7; 4_000])).collect();

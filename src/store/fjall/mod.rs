@@ -30,13 +30,17 @@ use std::{
     os::unix::fs::MetadataExt as _,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use fjall::{
     KeyspaceCreateOptions, PersistMode,
+    compaction::Leveled,
     config::{PartitioningPolicy, PinningPolicy},
 };
 
@@ -46,10 +50,12 @@ use super::{Change, Database, Error, Storage, Visitor};
 const JOURNAL: &str = "jnl";
 /// Name of the one keyspace.
 const ENTRIES: &str = "entries";
-/// Bytes in memory that are then written out as a table.
 const TABLE_BYTES: u64 = 16 * 1024 * 1024;
-/// The same for a cache.
 const CACHE_TABLE_BYTES: u64 = TABLE_BYTES / 4;
+/// Tables are merged into ones of about this size. Whoever merges holds a hash of each key in the table that is being written, and its
+/// index, until that is full: a dozen megabytes with small entries and the store's own 64 MiB, which databases that were made with
+/// it keep, and [`Database::compact`] takes in any case.
+const MERGED_BYTES: u64 = 16 * 1024 * 1024;
 /// About what a key costs in memory besides its own bytes; most of what a removal does.
 const NODE_BYTES: usize = 96;
 /// So many times the bytes of a table in memory, and a commit waits for the background thread.
@@ -63,7 +69,9 @@ const LONGEST_STALL: Duration = Duration::from_secs(20);
 const STALL_STEP: Duration = Duration::from_millis(2);
 /// Blocks kept in memory, all databases each: those of the index for some millions of keys. Draining reads everything once, and
 /// single entries are looked up behind filters and the system's own cache, so more is of little use.
-const CACHE_BYTES: u64 = 16 * 1024 * 1024;
+const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+/// Tables kept open: 4 GiB of them, and a part of the files that a worker has besides its connections.
+const OPEN_TABLES: usize = 256;
 /// Bytes of journal above which the store begins a new one, if asked after a write.
 const LONG_JOURNAL: u64 = 64_000_000;
 /// Below all keys there are, so that it can be deleted when something has to be written.
@@ -72,13 +80,26 @@ const NO_KEY: &[u8] = &[0];
 const JOURNAL_BYTES: u64 = 128 * 1024 * 1024;
 
 /// The product's store.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Fjall;
+#[derive(Debug, Clone, Copy)]
+pub struct Fjall {
+    /// Bytes in memory that are then written out as a table.
+    table_bytes: u64,
+}
 
-/// The same for what is a cache of something else, with smaller tables: a disk that falls behind holds up its commits earlier. Batches
-/// of records wait for those, deliveries do not.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct FjallCache;
+impl Fjall {
+    /// For what is a cache of something else, with smaller tables: a disk that falls behind holds up its commits earlier. Batches
+    /// of records wait for those, deliveries do not.
+    #[must_use]
+    pub const fn cache() -> Self {
+        Self { table_bytes: CACHE_TABLE_BYTES }
+    }
+}
+
+impl Default for Fjall {
+    fn default() -> Self {
+        Self { table_bytes: TABLE_BYTES }
+    }
+}
 
 struct Open {
     entries: fjall::Keyspace,
@@ -90,11 +111,11 @@ struct Open {
 
 impl Storage for Fjall {
     fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error> {
-        open(directory).map(|open| Box::new(open) as Box<dyn Database>)
+        open(*self, directory).map(|open| Box::new(open) as Box<dyn Database>)
     }
 
     fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error> {
-        salvage::salvage(from, to).map(|open| Box::new(open) as Box<dyn Database>)
+        salvage::salvage(*self, from, to).map(|open| Box::new(open) as Box<dyn Database>)
     }
 
     #[cfg(target_os = "linux")]
@@ -109,27 +130,9 @@ impl Storage for Fjall {
     }
 }
 
-impl Storage for FjallCache {
-    fn open(&self, directory: &Path) -> Result<Box<dyn Database>, Error> {
-        open(directory).map(|open| Box::new(for_cache(open)) as Box<dyn Database>)
-    }
-
-    fn salvage(&self, from: &Path, to: &Path) -> Result<Box<dyn Database>, Error> {
-        salvage::salvage(from, to).map(|open| Box::new(for_cache(open)) as Box<dyn Database>)
-    }
-
-    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
-        Fjall.free_bytes(directory)
-    }
-}
-
-fn for_cache(open: Open) -> Open {
-    Open { table_bytes: CACHE_TABLE_BYTES, ..open }
-}
-
-fn open(directory: &Path) -> Result<Open, Error> {
+fn open(store: Fjall, directory: &Path) -> Result<Open, Error> {
     let is_long = directory.exists() && journal_bytes(directory) > LONG_JOURNAL;
-    let open = recover(directory)?;
+    let open = recover(store, directory)?;
     if is_long {
         // It is replaced when tables are switched, but its length is known only once it was written to. Should this
         // fail, so will the next commit, and what is here can be read all the same.
@@ -141,19 +144,20 @@ fn open(directory: &Path) -> Result<Open, Error> {
 }
 
 /// Opens without writing anything out.
-fn recover(directory: &Path) -> Result<Open, Error> {
+fn recover(store: Fjall, directory: &Path) -> Result<Open, Error> {
     // It asserts what it reads of broken files here and there.
     let opened = catch_unwind(AssertUnwindSafe(|| {
         let database = fjall::Database::builder(directory)
             .worker_threads(1)
             .cache_size(CACHE_BYTES)
-            .max_cached_files(Some(64))
+            .max_cached_files(Some(OPEN_TABLES))
             .max_journaling_size(JOURNAL_BYTES)
             .open()?;
         // The size is never reached: tables are switched by `Open::switch_tables`.
         let options = || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(u64::MAX)
+                .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(MERGED_BYTES)))
                 .filter_block_pinning_policy(PinningPolicy::all(true))
                 .index_block_partitioning_policy(PartitioningPolicy::new([false, true]))
         };
@@ -167,7 +171,7 @@ fn recover(directory: &Path) -> Result<Open, Error> {
             return Err(Error::Broken { action: "open the database", source: told(&*panic).into() });
         }
     };
-    Ok(Open { entries, database, in_memory: AtomicU64::new(0), table_bytes: TABLE_BYTES })
+    Ok(Open { entries, database, in_memory: AtomicU64::new(0), table_bytes: store.table_bytes })
 }
 
 impl Open {
@@ -325,14 +329,37 @@ mod tests {
             open.in_memory.load(Ordering::Relaxed)
         };
 
-        assert!(held(open(home.path()).unwrap()) > CACHE_TABLE_BYTES);
-        assert!(held(for_cache(open(cache.path()).unwrap())) < CACHE_TABLE_BYTES);
+        assert!(held(open(Fjall::default(), home.path()).unwrap()) > CACHE_TABLE_BYTES);
+        assert!(held(open(Fjall::cache(), cache.path()).unwrap()) < CACHE_TABLE_BYTES);
+    }
+
+    #[test]
+    fn tables_are_merged_into_ones_that_are_small() {
+        let home = tempfile::tempdir().unwrap();
+        let open = open(Fjall::cache(), home.path()).unwrap();
+        for first in (0..KEYS).step_by(10_000) {
+            let changes = (first..first + 10_000).map(|number| Change::Put(key(number), vec![7; 100]));
+            open.commit(changes.collect(), false).unwrap();
+        }
+        // What was switched lies in the first level until there are four of them, and is merged into the next then.
+        let end = Instant::now() + LONGEST_STALL;
+        while open.entries.sealed_memtable_count() > 0 || open.entries.l0_table_count() >= 4 {
+            assert!(Instant::now() < end, "{} tables are not merged", open.entries.l0_table_count());
+            thread::sleep(STALL_STEP);
+        }
+
+        let keyspaces = fs::read_dir(home.path().join("keyspaces")).unwrap().flatten();
+        let tables = keyspaces.filter_map(|keyspace| fs::read_dir(keyspace.path().join("tables")).ok());
+        let files = tables.flatten().flatten().filter_map(|file| file.metadata().ok());
+        let sizes: Vec<u64> = files.map(|metadata| metadata.len()).collect();
+        assert!(sizes.iter().sum::<u64>() > 3 * MERGED_BYTES, "{sizes:?}");
+        assert!(sizes.iter().all(|size| *size < MERGED_BYTES * 5 / 4), "{sizes:?}");
     }
 
     #[test]
     fn a_look_at_one_key_reads_a_few_blocks_however_many_keys_there_are() {
         let home = tempfile::tempdir().unwrap();
-        let open = open(home.path()).unwrap();
+        let open = open(Fjall::cache(), home.path()).unwrap();
         for first in (0..KEYS).step_by(10_000) {
             let changes = (first..first + 10_000).map(|number| Change::Put(key(number), vec![7; 8]));
             open.commit(changes.collect(), false).unwrap();

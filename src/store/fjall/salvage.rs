@@ -10,24 +10,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{JOURNAL, Open, open, recover};
+use super::{Fjall, JOURNAL, Open, open, recover};
 use crate::store::Error;
 
 /// Folder of the store's files that never change.
 const TABLES: &str = "tables";
 
 /// Copies `from` to `to`, with as much of the newest journal as opens.
-pub(super) fn salvage(from: &Path, to: &Path) -> Result<Open, Error> {
+pub(super) fn salvage(store: Fjall, from: &Path, to: &Path) -> Result<Open, Error> {
     let failed = |error| Error::io("copy the database", error);
     copy(from, to).map_err(failed)?;
     let Some(journal) = newest_journal(from).map_err(failed)? else {
-        return open(to);
+        return open(store, to);
     };
     let copied = to.join(journal.file_name().unwrap_or_default());
     let try_length = |length: u64| -> Result<(), Error> {
         // A try may have cut the copy.
         fs::copy(&journal, &copied).and_then(|_| cut(&copied, length)).map_err(failed)?;
-        recover(to).map(drop)
+        recover(store, to).map(drop)
     };
     // Without it nothing helps: the damage is elsewhere.
     try_length(0)?;
@@ -41,7 +41,7 @@ pub(super) fn salvage(from: &Path, to: &Path) -> Result<Open, Error> {
         }
     }
     fs::copy(&journal, &copied).and_then(|_| cut(&copied, opens)).map_err(failed)?;
-    open(to)
+    open(store, to)
 }
 
 fn cut(file: &Path, length: u64) -> io::Result<()> {
