@@ -36,8 +36,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 const REMEMBERED: usize = 3;
 /// What a task may hold of pages, in KiB of their JSON. Compared, encoded and in the producer's queue they are several times as much.
 const ROOM: u32 = 4 << 10;
-/// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 130 bytes.
-const MOST_REMEMBERED: u64 = 200_000;
+/// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 100 bytes.
+const MOST_REMEMBERED: u64 = 100_000;
 /// What a page is taken to need before one was read, in KiB.
 const UNKNOWN: u32 = 512;
 /// How much a smaller page changes what the next is taken to need: one part in so many.
