@@ -2,7 +2,7 @@
 # The worker, its command line and the simulated provider in a small image without root.
 # `docker build -t tributary --build-arg COMMIT=$(git rev-parse --short=12 HEAD) .`
 FROM rust:1.95-bookworm AS build
-# g++, make and perl build librdkafka and its OpenSSL; this image has them all.
+# g++, make and perl build librdkafka, its OpenSSL and the allocator; this image has them all.
 WORKDIR /src
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY src src
@@ -24,9 +24,6 @@ RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates
     && groupadd --gid 10001 tributary \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/tributary --create-home --shell /usr/sbin/nologin tributary
 COPY --from=build /usr/local/bin/tributary /usr/local/bin/tributary
-# Kafka's client allocates in many threads. As many arenas as the C library would give them, eight for each core, keep what is freed in
-# one from the others; more than a few make nothing faster.
-ENV MALLOC_ARENA_MAX=4
 # By number, so that Kubernetes can tell that it is not root.
 USER 10001:10001
 WORKDIR /var/lib/tributary

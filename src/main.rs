@@ -1,10 +1,8 @@
 //! The `tributary` binary: arguments in, exit code out. Everything else is in the library.
 
-use std::{io, process::ExitCode};
+mod allocator;
 
-/// Deliveries make many small allocations on one thread that another frees, which the system's allocator is slow at.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use std::{io, process::ExitCode};
 
 fn main() -> ExitCode {
     // The one crypto provider; it fails only where somebody has installed one before, which nobody has.

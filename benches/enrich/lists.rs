@@ -12,7 +12,6 @@ use crate::support::{Error, Result, Shared};
 use crate::worker::Worker;
 
 const PARTITIONS: u32 = 12;
-const COMPANIES: u32 = 100;
 const IN_FLIGHT: u32 = 64;
 const STEP: Duration = Duration::from_millis(100);
 /// Without a newly read row for so long, it is over.
@@ -20,9 +19,9 @@ const STALLED: Duration = Duration::from_secs(60);
 const SETTINGS: [(&str, &str); 2] = [("snapshot.mode", "no_data"), ("snapshot.rows", "full")];
 
 /// Measures each number of records on topics of its own. Whether everything was published, once, and proved.
-pub(crate) async fn measure(shared: &Shared, records: &[u32]) -> Result<bool> {
+pub(crate) async fn measure(shared: &Shared, records: &[u32], companies: u32) -> Result<bool> {
     println!(
-        "\nlists in pages of 1,000, a provider that answers at once, {PARTITIONS} shards in one task, {COMPANIES} companies"
+        "\nlists in pages of 1,000, a provider that answers at once, {PARTITIONS} shards in one task, {companies} companies"
     );
     println!(
         "{:>9} {:>10} {:>8} {:>11} {:>9} {:>13} {:>13} {:>12} {:>15} {:>10}",
@@ -39,13 +38,13 @@ pub(crate) async fn measure(shared: &Shared, records: &[u32]) -> Result<bool> {
     );
     let mut sound = true;
     for records in records {
-        let simulator = provider::at_once(COMPANIES, records.div_ceil(COMPANIES)).await?;
+        let simulator = provider::at_once(companies, records.div_ceil(companies)).await?;
         let (site, _) = Site::open(shared, "lists", PARTITIONS, IN_FLIGHT, &SETTINGS, &simulator).await?;
         let worker = Worker::start(&site).await?;
         worker.prepare(&site).await?;
         worker.begin().await?;
         worker.until_running().await?;
-        let total = u64::from(records.div_ceil(COMPANIES) * COMPANIES);
+        let total = u64::from(records.div_ceil(companies) * companies);
         for (run, expected) in [("first", total), ("unchanged", 0)] {
             worker.usage.reset_peak();
             let (own, begun) = (Usage::own(), Instant::now());

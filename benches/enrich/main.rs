@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `cargo bench --bench enrich [-- speed [IN_FLIGHT…] | shards [COUNT…] | whale | restore [KEYS] | lists [RECORDS…] |
-//! companies [COUNT…]] [--seconds N]`
+//! companies [COUNT…]] [--seconds N] [--companies N]`
 //!
 //! - `speed`: a backlog of events of records that are all different is there before the worker begins; how many are settled a
 //!   second, against the bound of so many reads in flight at 50 ms each. Taken over the middle of the run, without start and end.
@@ -17,8 +17,8 @@
 //!   killed and another worker, with an empty disk, begins in that moment: until that one has committed.
 //! - `whale`: half of 200 events/s are of one company, then its half is left out; from receiving to the commit, as a reader of
 //!   the record topic sees it, of all *other* companies.
-//! - `lists`: customers of a hundred companies read in full, until all of it is committed and proved; then once more, when nothing has
-//!   changed.
+//! - `lists`: customers of a hundred companies, or of so many, read in full, until all of it is committed and proved; then once more,
+//!   when nothing has changed.
 //! - `companies`: a worker that has so many of them: until it runs, their list read in full, and its memory.
 //! - `restore`: fences of one shard, read from Kafka into an empty directory, then again with what that left there.
 //!
@@ -34,6 +34,9 @@
     reason = "a program for people, with nothing to recover"
 )]
 
+/// The worker's own, so that memory is comparable.
+#[path = "../../src/allocator.rs"]
+mod allocator;
 mod check;
 mod companies;
 mod feed;
@@ -60,10 +63,6 @@ use std::time::Duration;
 
 use self::support::shared;
 
-/// The worker's own, so that memory is comparable.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const PARTS: [&str; 6] = ["speed", "shards", "whale", "restore", "lists", "companies"];
 
 /// What was asked for.
@@ -72,6 +71,8 @@ struct Scale {
     parts: Vec<(String, Vec<u32>)>,
     /// Of one measurement at a given rate.
     time: Duration,
+    /// Whose lists are read.
+    companies: u32,
 }
 
 fn main() -> ExitCode {
@@ -104,7 +105,7 @@ fn main() -> ExitCode {
                 "shards" => shards::measure(shared, &or(&[12, 64, 256]), scale.time).await,
                 "whale" => whale::measure(shared, scale.time).await,
                 "companies" => companies::measure(shared, &or(&[1_000, 100_000])).await,
-                "lists" => lists::measure(shared, &or(&[10_000, 100_000, 1_000_000])).await,
+                "lists" => lists::measure(shared, &or(&[10_000, 100_000, 1_000_000]), scale.companies).await,
                 _ => restore::measure(shared, &or(&[1_000_000])).await,
             };
             // One part that fails does not take the others along.
@@ -126,16 +127,18 @@ fn main() -> ExitCode {
 
 /// Numbers belong to the part before them; without a part, all are measured.
 fn parse(arguments: &[String]) -> Result<Scale, String> {
-    let mut scale = Scale { parts: Vec::new(), time: Duration::from_secs(30) };
+    let mut scale = Scale { parts: Vec::new(), time: Duration::from_secs(30), companies: 100 };
     let mut arguments = arguments.iter().filter(|given| *given != "--bench");
     while let Some(given) = arguments.next() {
         let number = |text: &str| match text.parse::<u32>() {
             Ok(number) if number > 0 => Ok(number),
             _ => Err(format!("{text} is neither of {} nor a number above 0", PARTS.join(", "))),
         };
+        let mut next = || number(arguments.next().map(String::as_str).unwrap_or_default());
         if given == "--seconds" {
-            let seconds = arguments.next().map(String::as_str).unwrap_or_default();
-            scale.time = Duration::from_secs(number(seconds)?.into());
+            scale.time = Duration::from_secs(next()?.into());
+        } else if given == "--companies" {
+            scale.companies = next()?;
         } else if PARTS.contains(&given.as_str()) {
             scale.parts.push((given.clone(), Vec::new()));
         } else {

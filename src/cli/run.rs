@@ -27,8 +27,8 @@ pub(super) async fn run(
     let mut interrupted = signal(SignalKind::interrupt()).map_err(outside)?;
     let mut worker = loaded.worker;
     descriptors::ensure(&mut worker.webhook);
-    // Pages of 2 MiB, whether the system lends them or the allocator asks for them, nearly double what a worker takes, and make
-    // nothing here faster. A system that has none has nothing to refuse.
+    // Pages of 2 MiB, which some systems lend unasked, nearly double what a worker takes, and make nothing here faster. A system
+    // that has none has nothing to refuse.
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true).ok();
     let worker = Arc::new(worker);

@@ -21,7 +21,7 @@ crate::tests! {
 }
 
 /// A module may name those of lower levels, never one of its own.
-const LEVELS: [(&str, u8); 28] = [
+const LEVELS: [(&str, u8); 29] = [
     ("main", 7),
     ("lib", 7),
     ("cli", 6),
@@ -42,6 +42,7 @@ const LEVELS: [(&str, u8); 28] = [
     ("circuit", 1),
     ("config", 1),
     ("store", 1),
+    ("allocator", 0),
     ("durable", 0),
     ("failpoint", 0),
     ("lapse", 0),
