@@ -5,8 +5,8 @@
 //! counted and told ([`Oddities`]), and never a reason to stop early or to leave a row out. `X-Pagination` is handed on as
 //! it is told; a wrong one changes nothing.
 //!
-//! Reading is the caller's: a [`Walk`] looks at one page after the other and says which to read next. It asks for nothing, can
-//! be kept and gone on with elsewhere, and knows rows only by hashes that are the same everywhere ([`row_hash`]).
+//! Reading is the caller's, and so is remembering which rows came: a [`Walk`] looks at one page after the other and says which to
+//! read next. It asks for nothing, and can be kept and gone on with elsewhere.
 //!
 //! On failure: a page that could not be read is not shown to the walk, and is the next one again.
 
