@@ -313,6 +313,16 @@ mod tests {
         format!("{:08x}", number.wrapping_mul(0x9e37_79b1)).into_bytes()
     }
 
+    /// A cache with all keys, each with a value of so many bytes.
+    fn filled(directory: &Path, bytes: usize) -> Result<Open, Error> {
+        let open = open(Fjall::cache(), directory)?;
+        for first in (0..KEYS).step_by(10_000) {
+            let changes = (first..first + 10_000).map(|number| Change::Put(key(number), vec![7; bytes]));
+            open.commit(changes.collect(), false)?;
+        }
+        Ok(open)
+    }
+
     /// What this thread has read of files, as the kernel counts it, if it does.
     fn bytes_read() -> Option<u64> {
         let told = fs::read_to_string("/proc/thread-self/io").ok()?;
@@ -336,11 +346,7 @@ mod tests {
     #[test]
     fn tables_are_merged_into_ones_that_are_small() {
         let home = tempfile::tempdir().unwrap();
-        let open = open(Fjall::cache(), home.path()).unwrap();
-        for first in (0..KEYS).step_by(10_000) {
-            let changes = (first..first + 10_000).map(|number| Change::Put(key(number), vec![7; 100]));
-            open.commit(changes.collect(), false).unwrap();
-        }
+        let open = filled(home.path(), 100).unwrap();
         // What was switched lies in the first level until there are four of them, and is merged into the next then.
         let end = Instant::now() + LONGEST_STALL;
         while open.entries.sealed_memtable_count() > 0 || open.entries.l0_table_count() >= 4 {
@@ -359,11 +365,7 @@ mod tests {
     #[test]
     fn a_look_at_one_key_reads_a_few_blocks_however_many_keys_there_are() {
         let home = tempfile::tempdir().unwrap();
-        let open = open(Fjall::cache(), home.path()).unwrap();
-        for first in (0..KEYS).step_by(10_000) {
-            let changes = (first..first + 10_000).map(|number| Change::Put(key(number), vec![7; 8]));
-            open.commit(changes.collect(), false).unwrap();
-        }
+        let open = filled(home.path(), 8).unwrap();
         open.compact().unwrap();
 
         let before = bytes_read();
