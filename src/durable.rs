@@ -30,6 +30,23 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// Opens a regular file to read it. A pipe, device or terminal is refused without waiting for it.
+///
+/// # Errors
+/// It cannot be opened, or is something other than a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Looked at before, because opening some devices already has an effect; looked at again, because the path may change.
+    let regular = |is_file: bool| match is_file {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    };
+    regular(fs::metadata(path)?.is_file())?;
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    regular(file.metadata()?.is_file())?;
+    Ok(file)
+}
+
 /// All of a file, `None` where there is none. Blocks.
 ///
 /// # Errors

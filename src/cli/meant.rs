@@ -1,10 +1,10 @@
 //! Which connector a command means: a file, or a name that a file of `connectors.dir` or the workers themselves know.
 
-use std::{path::Path, time::Duration};
+use std::{ffi::OsString, path::Path, time::Duration};
 
 use super::{Environment, Failure, Files, load, outside};
 use crate::{
-    config::{Connector, Problem, Problems, Worker, connector::Document},
+    config::{Connector, Problem, Problems, Providers, Worker, connector::Document},
     kafka::{self, Admin},
     worker::state::{Apply, configs::Configs},
 };
@@ -29,8 +29,8 @@ pub(super) async fn connector(
 fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> Result<Connector, Failure> {
     let providers = match Worker::load(config, environment.clone()) {
         Ok(loaded) => loaded.config.providers,
-        // Nobody has asked for a worker: how references are resolved is all that is wanted of it.
-        Err(rejected) if config.is_none() => rejected.providers,
+        // Without a worker no allow lists are known, and the file is read with the rights of the person who names it.
+        Err(_) if config.is_none() => Providers::new(readable(environment)),
         Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
     };
     let parsed = Document::load(path)
@@ -43,6 +43,12 @@ fn from_file(path: &Path, config: Option<&Path>, environment: &Environment) -> R
         }
         Failure::Configuration(problems)
     })
+}
+
+/// The variables that are text.
+fn readable(environment: &Environment) -> impl Iterator<Item = (String, String)> {
+    let text = |text: &OsString| text.to_str().map(str::to_owned);
+    environment.iter().filter_map(move |(name, value)| Some((text(name)?, text(value)?)))
 }
 
 async fn by_name(name: &str, config: Option<&Path>, environment: &Environment) -> Result<Connector, Failure> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use url::Url;
 
-use super::key::Rule;
+use super::key::{Detail, Rule};
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,12 +58,12 @@ pub(crate) const HTTP_URL: Rule = Rule::Custom {
     check: |text| http_url(text).map(drop),
 };
 
-pub(crate) fn listener(text: &str) -> Result<Listener, String> {
-    let (scheme, rest) = text.split_once("://").ok_or_else(|| format!("`{text}` has no scheme"))?;
+pub(crate) fn listener(text: &str) -> Result<Listener, Detail> {
+    let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
     let tls = match scheme.to_ascii_lowercase().as_str() {
         "http" => false,
         "https" => true,
-        other => return Err(format!("`{other}` is not http or https")),
+        _ => return Err("its scheme is neither http nor https".into()),
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     match rest.strip_prefix(':') {
@@ -73,8 +73,8 @@ pub(crate) fn listener(text: &str) -> Result<Listener, String> {
     }
 }
 
-pub(crate) fn host_port(text: &str) -> Result<(String, u16), String> {
-    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port"))?;
+pub(crate) fn host_port(text: &str) -> Result<(String, u16), Detail> {
+    let (host, port) = text.rsplit_once(':').ok_or("it has no port")?;
     let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
     let sound = match bare {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -84,29 +84,29 @@ pub(crate) fn host_port(text: &str) -> Result<(String, u16), String> {
         }
     };
     if !sound {
-        return Err(format!("`{text}` has no usable host"));
+        return Err("it has no usable host".into());
     }
     Ok((bare.unwrap_or(host).to_owned(), self::port(port)?))
 }
 
-pub(crate) fn network(text: &str) -> Result<IpNet, String> {
+pub(crate) fn network(text: &str) -> Result<IpNet, Detail> {
     let single = text.parse::<IpAddr>().map(IpNet::from);
-    single.or_else(|_| text.parse::<IpNet>()).map_err(|_| format!("`{text}` is neither"))
+    single.or_else(|_| text.parse::<IpNet>()).map_err(|_| "it is neither".into())
 }
 
-pub(crate) fn http_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| error.to_string())?;
+pub(crate) fn http_url(text: &str) -> Result<Url, Detail> {
+    let url = Url::parse(text).map_err(|_| "it is not an address")?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("its scheme is {}", url.scheme()));
+        return Err("its scheme is neither http nor https".into());
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("it has a query or a fragment".to_owned());
+        return Err("it has a query or a fragment".into());
     }
     Ok(url)
 }
 
-fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a port"))
+fn port(text: &str) -> Result<u16, Detail> {
+    text.parse().map_err(|_| "its port is not a number from 0 to 65535".into())
 }
 
 #[cfg(test)]

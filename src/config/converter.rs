@@ -1,6 +1,6 @@
 //! Converter classes: accepted by the names Kafka Connect configurations use, where they mean what we do.
 
-use super::key::Rule;
+use super::key::{Detail, Rule};
 
 pub(crate) const KEY: Rule = Rule::Custom {
     says: "StringConverter, because keys are UTF-8 text: a schema id inside would make every key new after a \
@@ -22,9 +22,9 @@ pub(crate) const HEADER: Rule = Rule::Custom {
 };
 
 /// Compares the last part of the class name, so that a package may be left out.
-fn one_of(class: &str, names: &[&str]) -> Result<(), String> {
+fn one_of(class: &str, names: &[&str]) -> Result<(), Detail> {
     let simple = class.rsplit('.').next().unwrap_or(class);
-    if names.contains(&simple) { Ok(()) } else { Err(format!("{simple} is not supported")) }
+    if names.contains(&simple) { Ok(()) } else { Err("this class is not supported".into()) }
 }
 
 #[cfg(test)]

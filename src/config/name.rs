@@ -4,7 +4,10 @@ use std::path::Path;
 
 use url::Url;
 
-use super::{address::http_url, key::Rule};
+use super::{
+    address::http_url,
+    key::{Detail, Rule},
+};
 
 /// Longest topic prefix: the longest name we append still fits into Kafka's 249 characters.
 const PREFIX_LIMIT: usize = 180;
@@ -90,7 +93,7 @@ pub(crate) const LOG_FILTER: Rule = Rule::Custom {
     says: "a log filter such as info or info,tributary::kafka=debug",
     remedy: "",
     check: |text| {
-        tracing_subscriber::EnvFilter::try_new(text).map(drop).map_err(|_| "it cannot be read".to_owned())
+        tracing_subscriber::EnvFilter::try_new(text).map(drop).map_err(|_| "it cannot be read".into())
     },
 };
 
@@ -139,7 +142,7 @@ pub(crate) const REDIRECT: Rule = Rule::Custom {
     says: "an https:// address, or http://localhost for tests",
     remedy: "write the address that was registered for the OAuth client, to the letter",
     check: |text| {
-        let url = Url::parse(text).map_err(|error| error.to_string())?;
+        let url = Url::parse(text).map_err(|_| "it is not an address")?;
         let local = url.scheme() == "http" && url.host_str() == Some("localhost");
         sound(local || url.scheme() == "https" || url.scheme() == "urn", "it is neither")
     },
@@ -163,7 +166,7 @@ pub(crate) const PROXY: Rule = Rule::Custom {
     },
 };
 
-pub(crate) fn advertised_url(text: &str) -> Result<Url, String> {
+pub(crate) fn advertised_url(text: &str) -> Result<Url, Detail> {
     let url = http_url(text)?;
     sound(url.scheme() == "https", "it is not https")?;
     sound(url.port_or_known_default() == Some(443), "it is another port")?;
@@ -171,33 +174,33 @@ pub(crate) fn advertised_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-pub(crate) fn tenant(text: &str) -> Result<(String, String), String> {
+pub(crate) fn tenant(text: &str) -> Result<(String, String), Detail> {
     match text.split_once('=') {
         Some((tenant, company)) if !tenant.trim().is_empty() && !company.trim().is_empty() => {
             Ok((tenant.trim().to_owned(), company.trim().to_owned()))
         }
-        _ => Err(format!("`{text}` lacks one of them")),
+        _ => Err("it lacks one of them".into()),
     }
 }
 
-fn topic(text: &str, limit: usize) -> Result<(), String> {
+fn topic(text: &str, limit: usize) -> Result<(), Detail> {
     let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let good =
         !text.is_empty() && text.len() <= limit && text != "." && text != ".." && text.chars().all(letter);
     sound(good, "it is not")
 }
 
-fn cron(text: &str) -> Result<(), String> {
+fn cron(text: &str) -> Result<(), Detail> {
     const FIELDS: [(&str, u32, u32); 5] = [
-        ("minute", 0, 59),
-        ("hour", 0, 23),
-        ("day of month", 1, 31),
-        ("month", 1, 12),
-        ("day of week", 0, 7),
+        ("its minute cannot be read", 0, 59),
+        ("its hour cannot be read", 0, 23),
+        ("its day of month cannot be read", 1, 31),
+        ("its month cannot be read", 1, 12),
+        ("its day of week cannot be read", 0, 7),
     ];
     let fields: Vec<&str> = text.split_whitespace().collect();
     sound(fields.len() == FIELDS.len(), "it has another number of fields")?;
-    for (field, (name, low, high)) in fields.iter().zip(FIELDS) {
+    for (field, (unreadable, low, high)) in fields.iter().zip(FIELDS) {
         // Lists of `*`, `n`, `n-m`, each with an optional `/step`.
         let good = field.split(',').all(|part| {
             let (range, step) =
@@ -210,13 +213,13 @@ fn cron(text: &str) -> Result<(), String> {
             in_range
                 && step.is_none_or(|step| step.parse::<u32>().is_ok_and(|step| (1..=high).contains(&step)))
         });
-        sound(good, &format!("the {name} cannot be read"))?;
+        sound(good, unreadable)?;
     }
     Ok(())
 }
 
-fn sound(condition: bool, otherwise: &str) -> Result<(), String> {
-    if condition { Ok(()) } else { Err(otherwise.to_owned()) }
+fn sound(condition: bool, otherwise: &'static str) -> Result<(), Detail> {
+    if condition { Ok(()) } else { Err(otherwise.into()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Files are read as UTF-8, where Java's own default is Latin-1: that is what editors write today, and plain ASCII is
 //! the same in both. A byte that is not UTF-8 is an error that names its line, never a silently different letter.
 
-use std::{collections::BTreeMap, fs::File, io, io::Read as _, path::Path};
+use std::{collections::BTreeMap, io, io::Read};
 
 use java_properties::{LineContent, PropertiesIter};
 
@@ -94,10 +94,10 @@ fn pairs(text: &str) -> Result<Pairs, usize> {
     Ok((pairs, repeated))
 }
 
-/// The bytes of a file, or `None` when it has more than `limit`.
-pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+/// All bytes of a source, or `None` when it has more than `limit`.
+pub(crate) fn read_bounded(source: impl Read, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    source.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= limit).then_some(bytes))
 }
 

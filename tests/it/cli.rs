@@ -67,7 +67,9 @@ impl Files {
             &worker,
             format!(
                 "bootstrap.servers={bootstrap}\nvalue.converter.schema.registry.url={registry}\n\
-                 state.dir={}\nconnectors.dir={}\ngrant.encryption.key=${{env:GRANT_KEY}}\n",
+                 state.dir={}\nconnectors.dir={}\ngrant.encryption.key=${{env:GRANT_KEY}}\n\
+                 config.providers=env\n\
+                 config.providers.env.param.allowlist.pattern=PROVIDER_KEY|OAUTH_SECRET|WEBHOOK_SECRET\n",
                 directory.join("state").display(),
                 connectors.display()
             ),

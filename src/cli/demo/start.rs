@@ -216,6 +216,11 @@ impl Files<'_> {
             ("work.storage.replication.factor", "1".to_owned()),
             ("grant.storage.replication.factor", "1".to_owned()),
             ("grant.encryption.key", format!("${{env:{ENCRYPTION_KEY}}}")),
+            ("config.providers", "env".to_owned()),
+            (
+                "config.providers.env.param.allowlist.pattern",
+                [SECRET, SUBSCRIPTION_KEY, CLIENT_SECRET].join("|"),
+            ),
             // Its brokers never wake a waiting fetch, so waiting only delays.
             ("consumer.fetch.wait.max.ms", "1".to_owned()),
         ];

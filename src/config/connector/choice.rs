@@ -1,8 +1,11 @@
 //! Lists of resources, hooks and event kinds: names of the provider's own things, or `all`.
 
 use crate::{
-    config::{key::Rule, unknown},
-    model::{AccountingResource, Error, InvoicingAction, InvoicingEntity, InvoicingHook},
+    config::{
+        key::{Detail, Rule},
+        unknown,
+    },
+    model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook},
 };
 
 /// Kinds of accounting events that can be subscribed to, by the ending of their names.
@@ -29,25 +32,30 @@ pub(crate) const EVENTS: Rule = Rule::Custom {
 };
 
 /// What one item of a list of resources stands for.
-pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, String> {
+pub(super) fn resources(item: &str) -> Result<Vec<AccountingResource>, Detail> {
     if item == ALL {
         return Ok(AccountingResource::all().collect());
     }
-    let known = AccountingResource::all().map(AccountingResource::name);
-    item.parse().map(|resource| vec![resource]).map_err(|error| suggesting(&error, known, item))
+    let known = || AccountingResource::all().map(AccountingResource::name);
+    let unknown = |_| unknown_name("it is no accounting resource", known, item);
+    item.parse().map(|resource| vec![resource]).map_err(unknown)
 }
 
-/// What is wrong with a name, and the one that was probably meant.
-fn suggesting<'a>(error: &Error, known: impl Iterator<Item = &'a str>, given: &str) -> String {
-    match unknown::meant(known, given) {
-        Some(meant) => format!("did you mean {meant}? {error}"),
-        None => error.to_string(),
+/// The refusal of a name, with the one that was probably meant, or all that there are.
+fn unknown_name<I: Iterator<Item = &'static str>>(
+    refusal: &'static str,
+    known: impl Fn() -> I,
+    given: &str,
+) -> Detail {
+    match unknown::meant(known(), given) {
+        Some(meant) => Detail::from(refusal).meant(Some(meant)),
+        None => Detail::from(refusal).known(known()),
     }
 }
 
 /// What one item of a list of hooks stands for.
-pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, String> {
-    if item == ALL { Ok(every_hook().collect()) } else { hook(item).map(|hook| vec![hook]) }
+pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, Detail> {
+    if item == ALL { Ok(every_hook().collect()) } else { pair(item).map(|hook| vec![hook]) }
 }
 
 /// The hook that a pair such as `Customer:Created` names.
@@ -55,18 +63,23 @@ pub(super) fn hooks(item: &str) -> Result<Vec<InvoicingHook>, String> {
 /// # Errors
 /// It is no pair, or the provider offers no such hook.
 pub fn hook(item: &str) -> Result<InvoicingHook, String> {
-    let (entity, action) =
-        item.split_once(':').ok_or_else(|| format!("`{item}` is not a pair such as Customer:Created"))?;
+    pair(item).map_err(|detail| detail.to_string())
+}
+
+fn pair(item: &str) -> Result<InvoicingHook, Detail> {
+    let (entity, action) = item.split_once(':').ok_or("it is not a pair such as Customer:Created")?;
     let (entity, action) = (entity.trim(), action.trim());
-    let entities = InvoicingEntity::all().map(InvoicingEntity::provider_name);
-    let entity: InvoicingEntity = entity.parse().map_err(|error| suggesting(&error, entities, entity))?;
-    let actions = InvoicingAction::ALL.iter().map(|action| action.provider_name());
-    let action: InvoicingAction = action.parse().map_err(|error| suggesting(&error, actions, action))?;
+    let entities = || InvoicingEntity::all().map(InvoicingEntity::provider_name);
+    let unknown = |_| unknown_name("it names no invoicing entity", entities, entity);
+    let entity: InvoicingEntity = entity.parse().map_err(unknown)?;
+    let actions = || InvoicingAction::ALL.iter().map(|action| action.provider_name());
+    let unknown = |_| unknown_name("it names no invoicing action", actions, action);
+    let action: InvoicingAction = action.parse().map_err(unknown)?;
     if entity.allows(action) {
         Ok(InvoicingHook { entity, action })
     } else {
-        let offered: Vec<_> = entity.actions().iter().map(|action| action.provider_name()).collect();
-        Err(format!("{} only offers {}", entity.provider_name(), offered.join(", ")))
+        let offered = entity.actions().iter().map(|action| action.provider_name());
+        Err(Detail::from("its entity does not offer that action").known(offered))
     }
 }
 
@@ -78,26 +91,24 @@ pub(crate) const FACTOR: Rule = Rule::Custom {
 };
 
 /// What a factor stands for: none for `off`.
-pub(super) fn factor(text: &str) -> Result<Option<f64>, String> {
+pub(super) fn factor(text: &str) -> Result<Option<f64>, Detail> {
     if text == "off" {
         return Ok(None);
     }
     match text.parse::<f64>() {
         Ok(factor) if (1.5..=1e6).contains(&factor) => Ok(Some(factor)),
-        _ => Err(format!("`{text}` is neither")),
+        _ => Err("it is neither".into()),
     }
 }
 
 /// What one item of a list of event kinds stands for.
-pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, String> {
+pub(super) fn event_kinds(item: &str) -> Result<Vec<&'static str>, Detail> {
     if item == ALL {
         return Ok(EVENT_KINDS.to_vec());
     }
     let kind = EVENT_KINDS.iter().find(|kind| **kind == item);
-    let unknown = || match unknown::meant(EVENT_KINDS.iter().copied(), item) {
-        Some(meant) => format!("`{item}` is none of them; did you mean {meant}?"),
-        None => format!("`{item}` is none of them"),
-    };
+    let meant = || unknown::meant(EVENT_KINDS.iter().copied(), item);
+    let unknown = || Detail::from("it is none of them").meant(meant());
     kind.map(|kind| vec![*kind]).ok_or_else(unknown)
 }
 
@@ -129,27 +140,27 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_is_told_which_there_are_and_which_was_probably_meant() {
-        let told = resources("costumers").unwrap_err();
-        assert!(
-            told.starts_with("did you mean customers? unknown accounting resource `costumers`"),
-            "{told}"
-        );
-        assert!(told.contains("accounts"), "{told}");
+    fn a_wrong_name_gets_a_suggestion_and_is_not_repeated() {
+        let refusal = resources("zebra").unwrap_err().to_string();
+        assert!(refusal.starts_with("it is no accounting resource; known are "), "{refusal}");
+        assert!(refusal.contains("accounts") && !refusal.contains("zebra"), "{refusal}");
 
         let table = [
-            ("Costumer:Created", "did you mean Customer? unknown invoicing entity `Costumer`"),
-            ("Customer:Create", "did you mean Created? unknown invoicing action `Create`"),
-            ("CUSTOMER:Created", "did you mean Customer? unknown invoicing entity `CUSTOMER`"),
-            ("CompanyData:Created", "CompanyData only offers Updated"),
-            ("Customer", "`Customer` is not a pair such as Customer:Created"),
-            ("Zebra:Created", "unknown invoicing entity `Zebra`"),
+            ("Costumer:Created", "it names no invoicing entity; did you mean Customer?"),
+            ("Customer:Create", "it names no invoicing action; did you mean Created?"),
+            ("CUSTOMER:Created", "it names no invoicing entity; did you mean Customer?"),
+            ("CompanyData:Created", "its entity does not offer that action; known are Updated"),
+            ("Customer", "it is not a pair such as Customer:Created"),
+            ("Zebra:Created", "it names no invoicing entity; known are "),
         ];
         for (item, expected) in table {
-            let told = hooks(item).unwrap_err();
-            assert!(told.starts_with(expected), "{item}: {told}");
+            let refusal = hooks(item).unwrap_err().to_string();
+            assert!(refusal.starts_with(expected), "{item}: {refusal}");
         }
-        assert_eq!(event_kinds("Create").unwrap_err(), "`Create` is none of them; did you mean Created?");
-        assert_eq!(event_kinds("Exploded").unwrap_err(), "`Exploded` is none of them");
+        assert_eq!(
+            event_kinds("Create").unwrap_err().to_string(),
+            "it is none of them; did you mean Created?"
+        );
+        assert_eq!(event_kinds("Exploded").unwrap_err().to_string(), "it is none of them");
     }
 }

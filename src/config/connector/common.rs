@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::keys;
 use crate::{
-    config::{problem::Problem, reader::Reader},
+    config::reader::Reader,
     model::{Topic, TopicPrefix},
     retry,
 };
@@ -71,8 +71,11 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
     }
     let written = reader.word(&keys::NAME);
     if !name.is_empty() && !written.is_empty() && written != name.trim() {
-        let rule = format!("differs from the connector's name `{}`", name.trim());
-        reader.refuse(&keys::NAME, rule, "remove it from the configuration, or use one name");
+        reader.refuse(
+            &keys::NAME,
+            "differs from the connector's name",
+            "remove it from the configuration, or use one name",
+        );
     }
     let tasks_max = reader.number(&keys::TASKS_MAX);
     let topic_prefix = prefix(reader);
@@ -93,8 +96,9 @@ fn prefix(reader: &mut Reader<'_>) -> Option<TopicPrefix> {
     let text = reader.text(&keys::TOPIC_PREFIX)?;
     match TopicPrefix::new(text) {
         Ok(prefix) => Some(prefix),
-        Err(error) => {
-            reader.refuse(&keys::TOPIC_PREFIX, error.to_string(), "write for example acme");
+        Err(_) => {
+            let rule = format!("must be {}", keys::TOPIC_PREFIX.valid_values());
+            reader.refuse(&keys::TOPIC_PREFIX, rule, "write for example acme");
             None
         }
     }
@@ -109,14 +113,13 @@ fn topic_creation(reader: &mut Reader<'_>) -> TopicCreation {
             continue;
         }
         if setting == "cleanup.policy" {
-            reader.problems.push(Problem {
-                key: key.clone(),
-                value: Some(raw.clone()),
-                rule: "is not for all topics: events are deleted in time, records are compacted".to_owned(),
-                remedy: "remove it".to_owned(),
-            });
-        } else if let Some(value) = reader.undeclared(key, raw) {
-            settings.insert(setting.to_owned(), value.reveal().to_owned());
+            reader.problems.about(
+                key,
+                "is not for all topics: events are deleted in time, records are compacted",
+                "remove it",
+            );
+        } else if let Some(value) = reader.undeclared_text(key, raw) {
+            settings.insert(setting.to_owned(), value);
         }
     }
     // Unset, the prefix's existing topics decide; set, they must agree.
@@ -136,7 +139,7 @@ fn errors(reader: &mut Reader<'_>, prefix: Option<&TopicPrefix>, topics: &TopicC
             reader.refuse(
                 &keys::DEAD_LETTER_TOPIC,
                 "is a topic of the prefix that holds something else",
-                format!("write another name, or remove it to get {}", Topic::DeadLetters.name(prefix)),
+                "write another name, or remove it to get dead-letters under the topic prefix",
             );
         }
     }

@@ -30,7 +30,7 @@ const KEYS: [&Key; 4] = [
 
 impl Declared {
     /// Reads it from a flat configuration, and nothing else. `None` where that is of another class, or one of the keys
-    /// is wrong. May read files where [`Declared::reads_files`] says so.
+    /// is wrong. Reads neither secrets nor files.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
         let class = Class::parse(config.get(keys::CONNECTOR_CLASS.name)?)?;
@@ -44,13 +44,6 @@ impl Declared {
         let targets = resources.chain(hooks).collect();
         let is_sound = class == Class::WebhookSource && reader.are_sound(&KEYS);
         is_sound.then_some(Self { topic_prefix, manage, targets })
-    }
-
-    /// Whether one of the keys refers to something that has to be read from a file, which may take any time.
-    #[must_use]
-    pub fn reads_files(config: &BTreeMap<String, String>) -> bool {
-        let reads = |text: &String| text.split("${").skip(1).any(|rest| !rest.starts_with("env:"));
-        KEYS.iter().filter_map(|key| config.get(key.name)).any(reads)
     }
 }
 
@@ -67,19 +60,18 @@ mod tests {
     #[test]
     fn targets_and_prefix_are_read_without_any_secret() {
         let config = config(&[
-            ("topic.prefix", "${env:PREFIX}"),
+            ("topic.prefix", "acme"),
             ("accounting.resources", "customers"),
             ("accounting.secret", "${file:/nowhere:secret}"),
             ("invoicing.hooks", "Customer:Created,CompanyData:Updated"),
         ]);
-        let providers = Providers::new([("PREFIX".to_owned(), "acme".to_owned())]);
+        let providers = Providers::new([]);
 
         let declared = Declared::of(&config, &providers).unwrap();
 
         assert_eq!((declared.topic_prefix.to_string(), declared.manage), ("acme".to_owned(), true));
         assert_eq!(declared.targets.len(), 3);
         assert!(declared.targets.contains(&Target::Accounting(AccountingResource::Customers)));
-        assert!(!Declared::reads_files(&config), "a secret in a file is not read");
     }
 
     #[test]
@@ -98,15 +90,6 @@ mod tests {
             let mut config = config(&sound);
             config.insert(wrong.0.to_owned(), wrong.1.to_owned());
             assert_eq!(Declared::of(&config, &providers), None, "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_in_a_file_is_told_apart_from_what_is_in_a_variable() {
-        let table =
-            [("acme", false), ("${env:A}", false), ("${file:/a:b}", true), ("${env:A}${dir:/a:b}", true)];
-        for (prefix, expected) in table {
-            assert_eq!(Declared::reads_files(&config(&[("topic.prefix", prefix)])), expected, "{prefix}");
         }
     }
 }

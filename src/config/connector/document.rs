@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, io,
+    fmt,
     path::Path,
 };
 
@@ -15,10 +15,13 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{TargetState, keys::NAME};
-use crate::config::{
-    problem::{Problem, Problems, Warning},
-    properties::read_bounded,
-    providers::FILE_LIMIT,
+use crate::{
+    config::{
+        problem::{Problem, Problems, Warning},
+        properties::read_bounded,
+        providers::FILE_LIMIT,
+    },
+    durable::open_regular,
 };
 
 /// A connector as a file or a request names it; its configuration is not looked into yet.
@@ -44,12 +47,8 @@ impl Document {
             problems.about(shown.clone(), rule, remedy);
             problems
         };
-        // Opening a pipe would wait for somebody to write into it.
-        let read = |path: &Path| match std::fs::metadata(path)?.is_file() {
-            true => read_bounded(path, FILE_LIMIT),
-            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file")),
-        };
-        let bytes = read(path)
+        let bytes = open_regular(path)
+            .and_then(|file| read_bounded(file, FILE_LIMIT))
             .map_err(|error| {
                 problem(format!("cannot be read ({})", error.kind()), "correct its permissions")
             })?

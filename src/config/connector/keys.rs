@@ -138,7 +138,7 @@ const ALWAYS_TRUE: Rule = Rule::Custom {
     says: "true",
     remedy: "remove it",
     check: |text| {
-        if text.eq_ignore_ascii_case("true") { Ok(()) } else { Err("it cannot be switched off".to_owned()) }
+        if text.eq_ignore_ascii_case("true") { Ok(()) } else { Err("it cannot be switched off".into()) }
     },
 };
 
@@ -146,6 +146,6 @@ const NEVER_LOGGED: Rule = Rule::Custom {
     says: "false",
     remedy: "remove it, and read the record from the dead letters",
     check: |text| {
-        if text.eq_ignore_ascii_case("false") { Ok(()) } else { Err("contents are never logged".to_owned()) }
+        if text.eq_ignore_ascii_case("false") { Ok(()) } else { Err("contents are never logged".into()) }
     },
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Class, Connector, keys, webhook};
-use crate::config::{Problems, key::Key, providers::Providers, reader::Reader};
+use crate::config::{Problems, providers::Providers, reader::Reader};
 
 /// What a connector has for itself: no other of its class may have the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,8 +17,7 @@ pub struct Sole {
 }
 
 impl Sole {
-    /// Reads it from a flat configuration, and nothing else. `None` where there is none, or where it cannot be read. Where
-    /// it is written as a reference that may read a file; see [`Sole::refers`].
+    /// Reads it from a flat configuration, and nothing else. `None` where there is none, or where it is wrong.
     #[must_use]
     pub fn of(config: &BTreeMap<String, String>, providers: &Providers) -> Option<Self> {
         let class = class(config)?;
@@ -34,30 +33,16 @@ impl Sole {
         Some(Self { class, key: key.name, value })
     }
 
-    /// Whether reading it means to resolve a reference.
-    #[must_use]
-    pub fn refers(config: &BTreeMap<String, String>) -> bool {
-        let refers = |key: &Key| config.get(key.name).is_some_and(|text| text.contains("${"));
-        match class(config) {
-            Some(Class::RecordSource) => refers(&keys::TOPIC_PREFIX),
-            Some(Class::WebhookSource) => {
-                refers(&webhook::keys::INVOICING_HOOKS) || refers(&webhook::keys::SEGMENT)
-            }
-            None => false,
-        }
-    }
-
     /// The rule and the remedy, where another connector has the same.
     #[must_use]
     pub fn taken(&self, other: &str) -> (String, &'static str) {
-        let value = &self.value;
         match self.class {
             Class::RecordSource => (
-                format!("is {value}, which RecordSource {other} writes; a key must have one writer"),
+                format!("is the prefix that RecordSource {other} writes; a key must have one writer"),
                 "give it another prefix, or make one connector of the two",
             ),
             Class::WebhookSource => (
-                format!("is {value}, which {other} receives under"),
+                format!("is the segment that {other} receives under"),
                 "give it another segment, or make one connector of the two",
             ),
         }
@@ -140,8 +125,7 @@ mod tests {
 
     #[test]
     fn what_a_connector_has_for_itself_is_read_alone_and_as_the_whole_is() {
-        let variables = [("PREFIX".to_owned(), "acme".to_owned())];
-        let providers = Providers::new(variables);
+        let providers = Providers::new([]);
         let config = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
@@ -154,13 +138,11 @@ mod tests {
             of(&[records, ("topic.prefix", " one "), unreadable]),
             Some(("topic.prefix", "one".into()))
         );
-        assert_eq!(of(&[records, ("topic.prefix", "${env:PREFIX}")]), Some(("topic.prefix", "acme".into())));
+        assert_eq!(of(&[records, ("topic.prefix", "${env:PREFIX}")]), None, "a reference is refused");
         assert_eq!(of(&[webhooks]), None, "it receives nothing of invoicing");
         let hooks = ("invoicing.hooks", "Customer:Created");
         assert_eq!(of(&[webhooks, hooks]), Some(("invoicing.segment", "Invoicing".into())), "by default");
         assert_eq!(of(&[("connector.class", "Other"), ("topic.prefix", "one")]), None);
-        assert!(Sole::refers(&config(&[records, ("topic.prefix", "${env:PREFIX}")])));
-        assert!(!Sole::refers(&config(&[records, ("topic.prefix", "one"), unreadable])));
         let whole = record_source("a", "one").sole();
         assert_eq!(whole, Sole::of(&config(&[records, ("topic.prefix", "one")]), &providers));
     }

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-pub(crate) use self::rule::{Broken, Rule};
+pub(crate) use self::rule::{Broken, Detail, Rule};
 
 mod rule;
 
@@ -191,19 +191,26 @@ impl Key {
         }
     }
 
-    /// Checks a resolved, trimmed value against type and rule.
+    /// Checks a trimmed value against type and rule. The refusal never repeats the value; of a list it names the place.
     pub(crate) fn check(&self, value: &str) -> Result<(), Broken> {
         let items: Vec<&str> = if self.kind == Type::List { items(value).collect() } else { vec![value] };
         if self.not_empty && items.is_empty() {
             let detail = "must have at least one item".to_owned();
             return Err(Broken { detail, remedy: self.remedy() });
         }
-        for item in items {
-            rule::check_type(self.kind, item)
-                .and_then(|()| self.rule.check(item))
-                .map_err(|detail| Broken { detail, remedy: self.remedy() })?;
+        for (index, item) in items.iter().enumerate() {
+            let checked = rule::check_type(self.kind, item).and_then(|()| self.rule.check(item));
+            if let Err(detail) = checked {
+                let place = if items.len() > 1 { format!(", item {}", index + 1) } else { String::new() };
+                return Err(Broken { detail: format!("{detail}{place}"), remedy: self.remedy() });
+            }
         }
         Ok(())
+    }
+
+    /// Whether the value is the path of a file that has to be there.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.rule, Rule::File)
     }
 
     /// What to do about a value that breaks the rule.
@@ -289,7 +296,7 @@ mod tests {
 
         let broken = key.check(pipe.to_str().unwrap()).unwrap_err();
 
-        assert_eq!(broken.detail, "must be the path of a readable file");
+        assert!(broken.detail.starts_with("must be the path of a readable file"), "{}", broken.detail);
     }
 
     #[test]
@@ -299,7 +306,7 @@ mod tests {
         let broken = key.check("hunter2").unwrap_err();
 
         assert!(!format!("{} {}", broken.detail, broken.remedy).contains("hunter2"));
-        assert!(broken.detail.contains("16 to 64 bytes"), "{}", broken.detail);
+        assert_eq!(broken.detail, "must be 16 to 64 bytes long");
     }
 
     #[test]

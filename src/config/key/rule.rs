@@ -1,6 +1,41 @@
-//! What a value has to satisfy, and how a breach is told.
+//! What a value has to satisfy, and how a breach is reported.
+
+use std::{borrow::Cow, fmt};
 
 use super::Type;
+
+/// Why a value breaks its rule. It can only be made from constant texts and declared names, never from the value: text in the
+/// wrong key may be a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Detail(Cow<'static, str>);
+
+impl Detail {
+    /// Adds the declared name that the value is probably a misspelling of.
+    pub(crate) fn meant(self, name: Option<&'static str>) -> Self {
+        match name {
+            Some(name) => Self(format!("{self}; did you mean {name}?").into()),
+            None => self,
+        }
+    }
+
+    /// Adds the declared names that there are.
+    pub(crate) fn known(self, names: impl Iterator<Item = &'static str>) -> Self {
+        let names: Vec<&str> = names.collect();
+        Self(format!("{self}; known are {}", names.join(", ")).into())
+    }
+}
+
+impl From<&'static str> for Detail {
+    fn from(text: &'static str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// A rule beyond the type. For a list it holds for each item.
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +60,8 @@ pub(crate) enum Rule {
         says: &'static str,
         /// What to do about a breach; empty for the usual words.
         remedy: &'static str,
-        /// `Err` names what is wrong with this very value; it must not repeat more than the item itself.
-        check: fn(&str) -> Result<(), String>,
+        /// `Err` says what is wrong.
+        check: fn(&str) -> Result<(), Detail>,
     },
 }
 
@@ -72,17 +107,10 @@ impl Rule {
             Self::Count => matches!(number()?, -1 | 1..=i64::MAX),
             Self::Positive => value.parse::<f64>().is_ok_and(|number| number.is_finite() && number > 0.0),
             Self::OneOf(words) => words.contains(&value),
-            Self::Size(low, high) => {
-                if !(*low..=*high).contains(&value.len()) {
-                    return Err(format!("{}, this one has {}", must(), value.len()));
-                }
-                true
-            }
+            Self::Size(low, high) => (*low..=*high).contains(&value.len()),
             Self::File => {
                 let told = |error: std::io::Error| format!("{} ({})", must(), error.kind());
-                // Opening tells about permissions too, but a pipe that nobody writes would be waited for.
-                let is_file = std::fs::metadata(value).map_err(told)?.is_file();
-                is_file && std::fs::File::open(value).map(|_| true).map_err(told)?
+                crate::durable::open_regular(std::path::Path::new(value)).map(|_| true).map_err(told)?
             }
             Self::Custom { check, .. } => {
                 check(value).map_err(|detail| format!("{} ({detail})", must()))?;

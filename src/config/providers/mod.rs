@@ -1,29 +1,41 @@
-//! Values that live elsewhere: `${env:NAME}`, `${file:PATH:KEY}`, `${dir:PATH:FILE}`.
+//! Secrets that live elsewhere: `${env:NAME}`, `${file:PATH:KEY}`, `${dir:PATH:FILE}`.
 //!
 //! The syntax and the worker keys are Kafka Connect's (`config.providers`, `config.providers.<name>.class`,
-//! `.param.*`). A value may hold several references, and text around them.
+//! `.param.*`). A value may hold several references, and text around them. Only keys that are declared as secrets are
+//! resolved, and the result is a [`Secret`]: nothing can format it.
+//!
+//! ```text
+//! worker.properties ──▶ own scope: every variable and file; the operator wrote it
+//! connector configs ──▶ connectors' scope: providers in config.providers, inside their allow lists, never what Guarded names
+//! read-only callers ──▶ unresolved: the syntax is checked, nothing is read, a stand-in takes the value's place
+//! ```
 //!
 //! - A reference that does not resolve is an error; Connect would leave it as text, and a password would become the
 //!   literal `${env:PASSWORD}`.
-//! - What a reference yields is never searched for references again.
-//! - A file is read whole, up to [`FILE_LIMIT`] bytes, each time it is asked for: a rotated secret is seen at once.
-//! - One trailing newline of a `dir` file is dropped. Kafka keeps it, but editors and `echo` write one that nobody
-//!   means, and no secret of ours ends in a line break.
+//! - The result of a reference is not searched for references again.
+//! - Only regular files are read, without blocking on pipes and devices, whole, up to [`FILE_LIMIT`] bytes, at each
+//!   resolution: a rotated secret is seen at once.
+//! - One trailing newline of a `dir` file is dropped. Kafka keeps it, but editors and `echo` write one, and no secret of ours
+//!   ends in a line break.
 
 use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use regex::Regex;
 
+use self::guarded::Guarded;
 use super::{
     key::items,
-    problem::{Problem, Problems},
+    problem::{Problems, Warning},
     properties,
 };
-use crate::{retry::Retry, secret::Secret};
+use crate::{durable, retry::Retry, secret::Secret};
+
+mod guarded;
 
 /// Longest file a reference may point into, in bytes.
 pub const FILE_LIMIT: u64 = 1024 * 1024;
@@ -38,36 +50,71 @@ pub enum SecretsPolicy {
     References,
 }
 
-/// Everything a reference can be resolved with. The environment is the one given at start.
+/// Resolves references in one scope; see the module's head. The environment is the one given at start.
 #[derive(Debug, Clone)]
 pub struct Providers {
     sources: BTreeMap<String, Source>,
     environment: BTreeMap<String, Secret>,
+    scope: Scope,
     /// Whether a secret may stand in a configuration as text.
     pub policy: SecretsPolicy,
 }
 
+/// Whose configuration is read.
+#[derive(Debug, Clone)]
+enum Scope {
+    /// The worker's own.
+    Worker,
+    /// A connector's, which must not read what the worker keeps for itself.
+    Connectors(Arc<Guarded>),
+    /// A connector's, for a caller who may not learn anything about secrets: nothing is read.
+    Unresolved,
+}
+
+/// A provider and what it may read.
 #[derive(Debug, Clone)]
 enum Source {
-    Environment { allowed: Option<Regex> },
-    File { allowed: Vec<PathBuf> },
-    Directory { allowed: Vec<PathBuf> },
+    Environment(Limit<Regex>),
+    File(Limit<Vec<PathBuf>>),
+    Directory(Limit<Vec<PathBuf>>),
+}
+
+/// How much of what a provider can reach may be referred to.
+#[derive(Debug, Clone)]
+enum Limit<T> {
+    Everything,
+    Nothing,
+    Only(T),
 }
 
 /// A reference that cannot be resolved. Nothing in it repeats a value.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// `${` without an end, or without a provider and a key.
-    #[error("what begins with ${{ is not a reference of the form ${{provider:[path:]key}}")]
+    #[error("holds ${{ that does not begin a reference of the form ${{provider:[path:]key}}")]
     Syntax,
-    /// Nobody by that name.
+    /// There is no provider of that name.
     #[error("there is no config provider `{0}`")]
     UnknownProvider(String),
+    /// Connectors may use a provider only inside its allow list, and it has none.
+    #[error(
+        "the config provider `{provider}` is closed to connectors: config.providers does not list it, or \
+         config.providers.{provider}.{parameter} is not set"
+    )]
+    Closed {
+        /// The provider.
+        provider: String,
+        /// The parameter that opens it.
+        parameter: &'static str,
+    },
+    /// The worker keeps it for itself.
+    #[error("the worker's own secrets are closed to connectors")]
+    Guarded,
     /// The variable is not set, or not Unicode.
-    #[error("the environment variable {0} is not set to UTF-8 text")]
+    #[error("environment variable {0} is not set, or is not UTF-8 text")]
     NoVariable(String),
     /// The variable is outside `allowlist.pattern`.
-    #[error("the environment variable {0} is outside the provider's allowlist.pattern")]
+    #[error("environment variable {0} is outside the provider's allowlist.pattern")]
     VariableNotAllowed(String),
     /// `file` and `dir` need a path.
     #[error("a reference to `{0}` needs a path and a key, as in ${{{0}:/run/secrets:key}}")]
@@ -132,33 +179,27 @@ pub(crate) struct Resolved {
 }
 
 impl Providers {
-    /// The three standard providers without restrictions.
+    /// The three standard providers without limits, as for the worker's own file.
     pub fn new(environment: impl IntoIterator<Item = (String, String)>) -> Self {
         let sources = [
-            ("env", Source::Environment { allowed: None }),
-            ("file", Source::File { allowed: Vec::new() }),
-            ("dir", Source::Directory { allowed: Vec::new() }),
+            ("env", Source::Environment(Limit::Everything)),
+            ("file", Source::File(Limit::Everything)),
+            ("dir", Source::Directory(Limit::Everything)),
         ];
         Self {
             sources: sources.into_iter().map(|(name, source)| (name.to_owned(), source)).collect(),
             environment: environment.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
+            scope: Scope::Worker,
             policy: SecretsPolicy::default(),
         }
     }
 
-    /// The providers that the worker's `config.providers` lists, or the standard ones where it is not set.
-    pub(crate) fn configured(
-        settings: &BTreeMap<String, String>,
-        environment: impl IntoIterator<Item = (String, String)>,
-        problems: &mut Problems,
-    ) -> Self {
-        let mut providers = Self::new(environment);
-        let listed = settings.get("config.providers").map_or("env,file,dir", String::as_str);
-        let listed: Vec<&str> = items(listed).collect();
-        providers.sources.retain(|name, _| listed.contains(&name.as_str()));
+    /// Adds the providers that the worker's `config.providers` lists under names of their own.
+    pub(crate) fn configure(&mut self, settings: &BTreeMap<String, String>, problems: &mut Problems) {
+        let listed = listed(settings);
         for name in &listed {
             let class = format!("config.providers.{name}.class");
-            if !settings.contains_key(&class) && !providers.sources.contains_key(*name) {
+            if !settings.contains_key(&class) && !self.sources.contains_key(*name) {
                 problems.about(
                     class,
                     "is required for a provider other than env, file and dir",
@@ -167,65 +208,80 @@ impl Providers {
             }
         }
         for (key, value) in settings {
-            let Some(rest) = key.strip_prefix("config.providers.") else { continue };
-            let problem = match rest.split_once('.') {
-                Some((name, "class")) if !listed.contains(&name) => Err(unlisted(name)),
-                Some((name, "class")) => providers.set_class(name, value.trim()),
+            let Some(rest) = key.strip_prefix(PROVIDERS) else { continue };
+            let refused = match rest.split_once('.') {
+                Some((name, "class")) if !listed.contains(&name) => Err(UNLISTED),
+                Some((name, "class")) => self.set_class(name, value.trim()),
                 Some(_) => Ok(()),
-                None => Err("is not a key of a provider".to_owned()),
+                None => Err("is not a key of a provider"),
             };
-            if let Err(rule) = problem {
-                problems.push(refused(key, value, rule));
+            if let Err(rule) = refused {
+                problems.about(key, rule, "correct or remove it");
             }
         }
+    }
+
+    /// The scope of connectors: the listed providers inside their allow lists, without the worker's own secrets. `file` is the
+    /// worker's properties file.
+    pub(crate) fn for_connectors(
+        &self,
+        settings: &BTreeMap<String, String>,
+        file: Option<&Path>,
+        problems: &mut Problems,
+        warnings: &mut Vec<Warning>,
+    ) -> Self {
+        let listed = listed(settings);
+        let mut scope = self.clone();
+        scope.scope = Scope::Connectors(Arc::new(Guarded::of(settings, file, &self.sources)));
+        scope.sources.retain(|name, _| listed.contains(&name.as_str()));
+        for source in scope.sources.values_mut() {
+            source.close();
+        }
         for (key, value) in settings {
-            let setting = key.strip_prefix("config.providers.").and_then(|rest| rest.split_once('.'));
+            let setting = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.'));
             let Some((name, parameter)) = setting.filter(|(_, parameter)| *parameter != "class") else {
                 continue;
             };
-            if let Err(rule) = providers.set_parameter(name, parameter, value.trim()) {
-                problems.push(refused(key, value, rule));
+            let source = scope.sources.get_mut(name).ok_or(UNLISTED);
+            if let Err(rule) = source.and_then(|source| source.open(parameter, value.trim())) {
+                problems.about(key, rule, "correct or remove it");
             }
         }
-        providers
+        for (name, source) in &scope.sources {
+            if source.is_closed() {
+                let parameter = source.parameter();
+                warnings.push(Warning {
+                    key: format!("{PROVIDERS}{name}.{parameter}"),
+                    message: format!("is not set, so connectors cannot use the config provider {name}"),
+                });
+            }
+        }
+        scope
     }
 
-    fn set_class(&mut self, name: &str, class: &str) -> Result<(), String> {
+    /// The same for a caller who may not learn anything about secrets: references are checked by their form alone.
+    #[must_use]
+    pub fn unresolved(&self) -> Self {
+        Self { scope: Scope::Unresolved, ..self.clone() }
+    }
+
+    /// Whether nothing outside the configuration is looked at, neither secrets nor files.
+    pub(crate) fn is_unresolved(&self) -> bool {
+        matches!(self.scope, Scope::Unresolved)
+    }
+
+    fn set_class(&mut self, name: &str, class: &str) -> Result<(), &'static str> {
         let source = match class.strip_prefix("org.apache.kafka.common.config.provider.").unwrap_or(class) {
-            "EnvVarConfigProvider" => Source::Environment { allowed: None },
-            "FileConfigProvider" => Source::File { allowed: Vec::new() },
-            "DirectoryConfigProvider" => Source::Directory { allowed: Vec::new() },
-            _ => {
-                return Err(
-                    "must be EnvVarConfigProvider, FileConfigProvider or DirectoryConfigProvider".to_owned()
-                );
-            }
+            "EnvVarConfigProvider" => Source::Environment(Limit::Everything),
+            "FileConfigProvider" => Source::File(Limit::Everything),
+            "DirectoryConfigProvider" => Source::Directory(Limit::Everything),
+            _ => return Err("must be EnvVarConfigProvider, FileConfigProvider or DirectoryConfigProvider"),
         };
         self.sources.insert(name.to_owned(), source);
         Ok(())
     }
 
-    fn set_parameter(&mut self, name: &str, parameter: &str, value: &str) -> Result<(), String> {
-        let source = self.sources.get_mut(name).ok_or_else(|| unlisted(name))?;
-        match (source, parameter) {
-            (Source::Environment { allowed }, "param.allowlist.pattern") => {
-                // Kafka matches the whole name.
-                let pattern = Regex::new(&format!("^(?:{value})$"));
-                *allowed = Some(pattern.map_err(|_| "must be a regular expression".to_owned())?);
-                Ok(())
-            }
-            (Source::File { allowed } | Source::Directory { allowed }, "param.allowed.paths") => {
-                *allowed = items(value).map(PathBuf::from).collect();
-                match allowed.iter().find(|path| !path.is_absolute()) {
-                    Some(_) => Err("must be absolute paths, separated by commas".to_owned()),
-                    None => Ok(()),
-                }
-            }
-            _ => Err(format!("is not a parameter of the config provider `{name}`")),
-        }
-    }
-
-    /// Replaces every reference in `text`.
+    /// Replaces every reference in the value of a secret key.
     pub(crate) fn resolve(&self, text: &str) -> Result<Resolved, Error> {
         let mut whole = String::with_capacity(text.len());
         let mut rest = text;
@@ -242,67 +298,181 @@ impl Providers {
         Ok(Resolved { text: Secret::new(whole), referred })
     }
 
-    /// `provider:key` or `provider:path:key`; as in Kafka the path ends at the second colon.
     fn look_up(&self, reference: &str) -> Result<Secret, Error> {
-        let (provider, rest) = reference.split_once(':').ok_or(Error::Syntax)?;
-        let source = self.sources.get(provider).ok_or_else(|| Error::UnknownProvider(provider.to_owned()))?;
-        let with_path = || match rest.split_once(':') {
-            Some((path, key)) if !path.is_empty() && !key.is_empty() => Ok((Path::new(path), key)),
-            _ => Err(Error::NoPath(provider.to_owned())),
-        };
+        let (provider, target) = reference.split_once(':').ok_or(Error::Syntax)?;
+        let source = self.sources.get(provider).ok_or_else(|| self.missing(provider))?;
+        let closed = || Error::Closed { provider: provider.to_owned(), parameter: source.parameter() };
         match source {
-            Source::Environment { allowed } => {
-                if allowed.as_ref().is_some_and(|pattern| !pattern.is_match(rest)) {
-                    return Err(Error::VariableNotAllowed(rest.to_owned()));
-                }
-                self.environment.get(rest).cloned().ok_or_else(|| Error::NoVariable(rest.to_owned()))
+            _ if self.is_unresolved() => {
+                source.split(target).ok_or_else(|| Error::NoPath(provider.to_owned()))?;
+                Ok(Secret::new(""))
             }
-            Source::File { allowed } => {
-                let (path, key) = with_path()?;
-                let mut parsed = properties::parse(&read(path, allowed)?);
-                if !parsed.errors.is_empty() {
-                    let source = parsed.errors.swap_remove(0);
-                    return Err(Error::NotProperties { path: path.to_owned(), source });
+            Source::Environment(limit) => {
+                match limit {
+                    Limit::Everything => {}
+                    Limit::Nothing => return Err(closed()),
+                    Limit::Only(pattern) if pattern.is_match(target) => {}
+                    Limit::Only(_) => return Err(Error::VariableNotAllowed(target.to_owned())),
                 }
-                let value = parsed.pairs.get(key).map(|value| Secret::new(value.as_str()));
-                value.ok_or_else(|| Error::NoKey { path: path.to_owned(), key: key.to_owned() })
+                if let Scope::Connectors(guarded) = &self.scope {
+                    guarded.check_variable(target)?;
+                }
+                self.environment.get(target).cloned().ok_or_else(|| Error::NoVariable(target.to_owned()))
             }
-            Source::Directory { allowed } => {
-                let (path, name) = with_path()?;
-                if name.contains('/') || name == ".." || name == "." {
-                    return Err(Error::NotAName(name.to_owned()));
+            Source::File(limit) | Source::Directory(limit) => {
+                let (path, key) =
+                    source.split(target).ok_or_else(|| Error::NoPath(provider.to_owned()))?;
+                let roots = match limit {
+                    Limit::Everything => None,
+                    Limit::Nothing => return Err(closed()),
+                    Limit::Only(roots) => Some(roots.as_slice()),
+                };
+                match source {
+                    Source::Directory(_) => self.read_whole(path, key, roots),
+                    _ => self.read_key(path, key, roots),
                 }
-                let path = path.join(name);
-                let text = String::from_utf8(read(&path, allowed)?).map_err(|_| Error::NotText(path))?;
-                let line = text
-                    .strip_suffix('\n')
-                    .map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
-                Ok(Secret::new(line))
+            }
+        }
+    }
+
+    fn missing(&self, provider: &str) -> Error {
+        let standard = [
+            ("env", Source::Environment(Limit::Nothing)),
+            ("file", Source::File(Limit::Nothing)),
+            ("dir", Source::Directory(Limit::Nothing)),
+        ];
+        match standard.into_iter().find(|(name, _)| *name == provider) {
+            Some((_, source)) => {
+                Error::Closed { provider: provider.to_owned(), parameter: source.parameter() }
+            }
+            None => Error::UnknownProvider(provider.to_owned()),
+        }
+    }
+
+    /// A key of a properties file.
+    fn read_key(&self, path: &Path, key: &str, roots: Option<&[PathBuf]>) -> Result<Secret, Error> {
+        let mut parsed = properties::parse(&self.read(path, Some(key), roots)?);
+        if !parsed.errors.is_empty() {
+            let source = parsed.errors.swap_remove(0);
+            return Err(Error::NotProperties { path: path.to_owned(), source });
+        }
+        let value = parsed.pairs.get(key).map(|value| Secret::new(value.as_str()));
+        value.ok_or_else(|| Error::NoKey { path: path.to_owned(), key: key.to_owned() })
+    }
+
+    /// A file of a directory, without one line break at its end.
+    fn read_whole(&self, directory: &Path, name: &str, roots: Option<&[PathBuf]>) -> Result<Secret, Error> {
+        if name.contains('/') || name == ".." || name == "." {
+            return Err(Error::NotAName(name.to_owned()));
+        }
+        let path = directory.join(name);
+        let text = String::from_utf8(self.read(&path, None, roots)?).map_err(|_| Error::NotText(path))?;
+        let line = text
+            .strip_suffix('\n')
+            .map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
+        Ok(Secret::new(line))
+    }
+
+    /// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and the file that
+    /// was checked is the file that is read, so that a link changed in between makes no difference.
+    fn read(&self, path: &Path, key: Option<&str>, roots: Option<&[PathBuf]>) -> Result<Vec<u8>, Error> {
+        let failed = |source| Error::Read { path: path.to_owned(), source };
+        let Some(roots) = roots else {
+            let file = durable::open_regular(path).map_err(failed)?;
+            return read_bounded(file, path);
+        };
+        // What lies outside is not looked at: an answer must not depend on whether it exists.
+        let outside = || Error::PathNotAllowed(path.to_owned());
+        let real = path.canonicalize();
+        let inside = |path: &Path| {
+            roots.iter().filter_map(|root| root.canonicalize().ok()).any(|root| path.starts_with(root))
+        };
+        let real = match real {
+            Ok(real) if inside(&real) => real,
+            Ok(_) => return Err(outside()),
+            Err(error) => {
+                let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+                return Err(if parent.is_some_and(|parent| inside(&parent)) { failed(error) } else { outside() });
+            }
+        };
+        let file = durable::open_regular(&real).map_err(failed)?;
+        if let Scope::Connectors(guarded) = &self.scope {
+            guarded.check_file(&real, &file, key)?;
+        }
+        read_bounded(file, path)
+    }
+}
+
+impl Source {
+    /// The parameter that opens it to connectors.
+    fn parameter(&self) -> &'static str {
+        match self {
+            Self::Environment(_) => "param.allowlist.pattern",
+            Self::File(_) | Self::Directory(_) => "param.allowed.paths",
+        }
+    }
+
+    fn close(&mut self) {
+        match self {
+            Self::Environment(limit) => *limit = Limit::Nothing,
+            Self::File(limit) | Self::Directory(limit) => *limit = Limit::Nothing,
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Environment(limit) => matches!(limit, Limit::Nothing),
+            Self::File(limit) | Self::Directory(limit) => matches!(limit, Limit::Nothing),
+        }
+    }
+
+    /// Takes an allow list.
+    fn open(&mut self, parameter: &str, value: &str) -> Result<(), &'static str> {
+        if parameter != self.parameter() {
+            return Err("is not a parameter of this config provider");
+        }
+        match self {
+            // Kafka matches the whole name.
+            Self::Environment(limit) => match Regex::new(&format!("^(?:{value})$")) {
+                Ok(pattern) if !value.is_empty() => *limit = Limit::Only(pattern),
+                Ok(_) => {}
+                Err(_) => return Err("must be a regular expression"),
+            },
+            Self::File(limit) | Self::Directory(limit) => {
+                let roots: Vec<PathBuf> = items(value).map(PathBuf::from).collect();
+                if roots.iter().any(|root| !root.is_absolute()) {
+                    return Err("must be absolute paths, separated by commas");
+                }
+                if !roots.is_empty() {
+                    *limit = Limit::Only(roots);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `path:key` of a file or directory; as in Kafka the path ends at the first colon. For a variable, its name.
+    fn split<'a>(&self, target: &'a str) -> Option<(&'a Path, &'a str)> {
+        match self {
+            Self::Environment(_) => Some((Path::new(""), target)),
+            Self::File(_) | Self::Directory(_) => {
+                let (path, key) = target.split_once(':')?;
+                (!path.is_empty() && !key.is_empty()).then_some((Path::new(path), key))
             }
         }
     }
 }
 
-fn unlisted(name: &str) -> String {
-    format!("is about `{name}`, which config.providers does not list")
+const PROVIDERS: &str = "config.providers.";
+const UNLISTED: &str = "is about a provider that config.providers does not list";
+
+fn listed(settings: &BTreeMap<String, String>) -> Vec<&str> {
+    settings.get("config.providers").map(|value| items(value).collect()).unwrap_or_default()
 }
 
-fn refused(key: &str, value: &str, rule: String) -> Problem {
-    let remedy = "correct or remove it".to_owned();
-    Problem { key: key.to_owned(), value: Some(value.to_owned()), rule, remedy }
-}
-
-/// Reads a file inside the allowed paths. Symbolic links are followed first, so that none leads outside, and what was
-/// looked at is what is opened, so that a link changed in between makes no difference.
-fn read(path: &Path, allowed: &[PathBuf]) -> Result<Vec<u8>, Error> {
-    let failed = |source| Error::Read { path: path.to_owned(), source };
-    let real = path.canonicalize().map_err(failed)?;
-    let inside = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
-    if !allowed.is_empty() && !allowed.iter().any(inside) {
-        return Err(Error::PathNotAllowed(path.to_owned()));
-    }
-    properties::read_bounded(&real, FILE_LIMIT)
-        .map_err(failed)?
+fn read_bounded(file: std::fs::File, path: &Path) -> Result<Vec<u8>, Error> {
+    properties::read_bounded(file, FILE_LIMIT)
+        .map_err(|source| Error::Read { path: path.to_owned(), source })?
         .ok_or_else(|| Error::TooLarge(path.to_owned()))
 }
 

@@ -1,18 +1,21 @@
 //! Reads typed values out of a flat map and keeps a list of everything that is wrong with it.
 //!
-//! Path of a value: text in the map → references resolved → trimmed → checked against its [`Key`] → typed. A reader
-//! never stops at the first problem: it hands back a harmless stand-in, and whoever built a struct from it throws the
-//! struct away when [`Reader::problems`] is not empty.
+//! ```text
+//! key that is no secret ──▶ trimmed ──▶ checked against its Key ──▶ String, number, list …      a reference is refused
+//! key that is a secret ───▶ references resolved ──▶ trimmed ──▶ checked ──▶ Secret               which nothing can format
+//! ```
 //!
-//! - A value is shown as it was written, never as it was resolved; literal secrets and passwords in addresses are
-//!   hidden.
+//! A reader never stops at the first problem: it returns a harmless stand-in, and the caller drops the struct built from it
+//! when [`Reader::problems`] is not empty.
+//!
+//! - A problem names the key, the rule and the remedy, never the value.
 //! - An empty value counts as not set, except for a list (an empty list) and a secret (a mistake).
 
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr, time::Duration};
 
 use super::{
-    key::{Fallback, Key, Type, items},
-    problem::{Problem, Problems, Warning},
+    key::{Detail, Fallback, Key, Type, items},
+    problem::{Problems, Warning},
     providers::{Providers, SecretsPolicy},
 };
 use crate::secret::{HIDDEN, Secret};
@@ -67,8 +70,32 @@ impl<'a> Reader<'a> {
         !self.problems.iter().any(|problem| keys.iter().any(|key| key.name == problem.key))
     }
 
+    /// The value of a key that is no secret: trimmed and checked. `None` when not set or wrong.
     pub(crate) fn text(&mut self, key: &Key) -> Option<String> {
-        self.value(key).map(|value| value.reveal().to_owned())
+        debug_assert!(key.kind != Type::Password, "{} is a secret", key.name);
+        let raw = self.values.get(key.name).map(|raw| raw.trim());
+        let Some(raw) = raw.filter(|raw| !raw.is_empty() || self.may_be_empty(key)) else {
+            return self.fallback(key).map(str::to_owned);
+        };
+        if refers(raw) {
+            self.refuse_reference(key.name);
+            return None;
+        }
+        if key.is_file() && self.providers.is_unresolved() {
+            return Some(raw.to_owned());
+        }
+        match key.check(raw) {
+            Ok(()) => {
+                if shown(key.kind, raw) != raw {
+                    self.literal_secret(key.name);
+                }
+                Some(raw.to_owned())
+            }
+            Err(broken) => {
+                self.refuse(key, broken.detail, broken.remedy);
+                None
+            }
+        }
     }
 
     /// The text of a key that has a default or is required; empty after a problem.
@@ -77,45 +104,66 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn list(&mut self, key: &Key) -> Vec<String> {
-        self.value(key).map(|value| items(value.reveal()).map(str::to_owned).collect()).unwrap_or_default()
+        self.text(key).map(|value| items(&value).map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// The items of a list, parsed by the function its rule checks with.
-    pub(crate) fn parsed_list<T>(&mut self, key: &Key, parse: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+    pub(crate) fn parsed_list<T>(&mut self, key: &Key, parse: impl Fn(&str) -> Result<T, Detail>) -> Vec<T> {
         self.list(key).iter().filter_map(|item| parse(item).ok()).collect()
     }
 
     /// A value parsed by the function its rule checks with.
-    pub(crate) fn parsed<T>(&mut self, key: &Key, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+    pub(crate) fn parsed<T>(&mut self, key: &Key, parse: impl Fn(&str) -> Result<T, Detail>) -> Option<T> {
         self.text(key).and_then(|text| parse(&text).ok())
     }
 
     /// A number; zero after a problem.
     pub(crate) fn number<T: FromStr + Default>(&mut self, key: &Key) -> T {
-        self.value(key).and_then(|value| value.reveal().parse().ok()).unwrap_or_default()
+        self.text(key).and_then(|value| value.parse().ok()).unwrap_or_default()
     }
 
     pub(crate) fn boolean(&mut self, key: &Key) -> bool {
-        self.value(key).is_some_and(|value| value.reveal().eq_ignore_ascii_case("true"))
+        self.text(key).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
     pub(crate) fn milliseconds(&mut self, key: &Key) -> Duration {
         Duration::from_millis(self.number(key))
     }
 
+    /// The value of a key that is a secret: references resolved, trimmed, checked. `None` when not set or wrong.
     pub(crate) fn secret(&mut self, key: &Key) -> Option<Secret> {
-        self.value(key)
+        debug_assert!(key.kind == Type::Password, "{} is no secret", key.name);
+        let Some(raw) = self.values.get(key.name).map(|raw| raw.trim()) else {
+            return self.fallback(key).map(Secret::new);
+        };
+        let (value, referred) = self.resolve(key.name, raw)?;
+        if referred && self.providers.is_unresolved() {
+            // Two keys must not look like the same secret, and each is as long as any rule asks for.
+            return Some(Secret::new(format!("{:x<64}", key.name)));
+        }
+        if value.is_empty() {
+            self.refuse(key, "is empty", "set it, or remove the key");
+            return None;
+        }
+        match key.check(value.reveal()) {
+            Ok(()) => Some(value),
+            Err(broken) => {
+                // The detail of a rule may say more about a secret than which rule it breaks.
+                let says = key.valid_values();
+                let rule = if says.is_empty() { broken.detail } else { format!("must be {says}") };
+                self.refuse(key, rule, broken.remedy);
+                None
+            }
+        }
     }
 
     pub(crate) fn path(&mut self, key: &Key) -> Option<PathBuf> {
         self.text(key).map(PathBuf::from)
     }
 
-    /// Reports that the value of this key breaks a rule that its declaration alone cannot tell.
+    /// Reports that the value of this key breaks a rule that its declaration alone cannot express.
     pub(crate) fn refuse(&mut self, key: &Key, rule: impl Into<String>, remedy: impl Into<String>) {
-        let value = self.values.get(key.name).map(|raw| shown(key.kind, raw.trim()));
-        let (rule, remedy) = (rule.into(), remedy.into());
-        self.problems.push(Problem { key: key.name.to_owned(), value, rule, remedy });
+        self.problems.about(key.name, rule, remedy);
     }
 
     /// Reports that this key has to be set in the present combination.
@@ -132,74 +180,67 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value of a key that no declaration describes, such as a setting that passes through to librdkafka.
+    /// The value of a setting that no declaration describes and that passes through to librdkafka. References are for those
+    /// that are secrets by their name.
     pub(crate) fn undeclared(&mut self, name: &str, raw: &str) -> Option<Secret> {
-        let kind = if names_a_secret(name) { Type::Password } else { Type::String };
-        self.resolve(name, kind, raw.trim()).map(|(value, _)| value)
-    }
-
-    /// Resolved, trimmed, checked; `None` when not set or wrong.
-    fn value(&mut self, key: &Key) -> Option<Secret> {
-        let raw = self.values.get(key.name).map(|raw| raw.trim());
-        let Some(raw) = raw.filter(|raw| !raw.is_empty() || matches!(key.kind, Type::List | Type::Password))
-        else {
-            return self.fallback(key);
-        };
-        let (value, referred) = self.resolve(key.name, key.kind, raw)?;
-        if value.is_empty() {
-            match key.kind {
-                Type::Password => {
-                    self.refuse(key, "is empty", "set it, or remove the key");
-                    return None;
-                }
-                Type::List if key.fallback != Fallback::Required => {}
-                _ => return self.fallback(key),
-            }
-        }
-        let broken = match key.check(value.reveal()) {
-            Ok(()) => return Some(value),
-            Err(broken) => broken,
-        };
-        // The detail may name a part of the value, which is not ours to show when it came from elsewhere.
-        let private = referred || shown(key.kind, raw) != raw;
-        let says = key.valid_values();
-        let rule = match (private && key.kind != Type::Password, says.is_empty()) {
-            (true, false) => format!("must be {says}"),
-            _ => broken.detail,
-        };
-        self.refuse(key, rule, broken.remedy);
-        None
-    }
-
-    fn fallback(&mut self, key: &Key) -> Option<Secret> {
-        match key.fallback {
-            Fallback::Text(text) => Some(Secret::new(text)),
-            Fallback::Unset => None,
-            Fallback::Required => {
-                self.problems.about(key.name, "is required", "set it".to_owned());
-                None
-            }
+        if names_a_secret(name) {
+            self.resolve(name, raw.trim()).map(|(value, _)| value)
+        } else {
+            self.undeclared_text(name, raw).map(Secret::new)
         }
     }
 
-    /// Replaces references and holds the policy on secrets. The flag says whether anything was a reference.
-    fn resolve(&mut self, name: &str, kind: Type, raw: &str) -> Option<(Secret, bool)> {
+    /// The value of a setting that no declaration describes and that is no secret.
+    pub(crate) fn undeclared_text(&mut self, name: &str, raw: &str) -> Option<String> {
+        let raw = raw.trim();
+        if refers(raw) {
+            self.refuse_reference(name);
+            return None;
+        }
+        if shown(Type::String, raw) != raw {
+            self.literal_secret(name);
+        }
+        Some(raw.to_owned())
+    }
+
+    /// An empty text counts as not set, except for a list that may be empty.
+    fn may_be_empty(&self, key: &Key) -> bool {
+        key.kind == Type::List && key.fallback != Fallback::Required
+    }
+
+    fn fallback(&mut self, key: &Key) -> Option<&'static str> {
+        if key.fallback == Fallback::Required {
+            self.problems.about(key.name, "is required", "set it");
+        }
+        key.default_value()
+    }
+
+    fn refuse_reference(&mut self, name: &str) {
+        self.problems.about(
+            name,
+            "must not hold a reference: references are for keys of type password",
+            "write the value itself; a secret belongs into a key of type password",
+        );
+    }
+
+    /// Replaces the references of a secret and applies the policy on literal ones. The flag says whether there was one.
+    fn resolve(&mut self, name: &str, raw: &str) -> Option<(Secret, bool)> {
         match self.providers.resolve(raw) {
             Ok(resolved) => {
-                if !resolved.referred && !raw.is_empty() && shown(kind, raw) != raw {
+                if !resolved.referred && !raw.is_empty() {
                     self.literal_secret(name);
                 }
                 Some((Secret::new(resolved.text.reveal().trim()), resolved.referred))
             }
             Err(error) => {
                 // Part of a literal secret may look like a reference: then even its provider's name is not shown.
-                let open = kind != Type::Password || is_reference(raw);
-                let rule =
-                    if open { chain(&error) } else { "holds a reference that does not resolve".to_owned() };
-                let remedy =
-                    "make the reference resolve; text with ${ in it goes into a file or variable".to_owned();
-                let value = Some(shown(kind, raw));
-                self.problems.push(Problem { key: name.to_owned(), value, rule, remedy });
+                let rule = if is_reference(raw) {
+                    chain(&error)
+                } else {
+                    "holds a reference that does not resolve".to_owned()
+                };
+                let remedy = "make the reference resolve; text with ${ in it goes into a file or variable";
+                self.problems.about(name, rule, remedy);
                 None
             }
         }
@@ -212,12 +253,11 @@ impl<'a> Reader<'a> {
                 "holds a secret as text, which REST answers and topics then show; \
                  write a reference such as ${env:NAME} or ${dir:/run/secrets:name}",
             ),
-            SecretsPolicy::References => self.problems.push(Problem {
-                key: name.to_owned(),
-                value: Some(HIDDEN.to_owned()),
-                rule: "must be a reference, because secrets.policy is references".to_owned(),
-                remedy: "write a reference such as ${env:NAME} or ${dir:/run/secrets:name}".to_owned(),
-            }),
+            SecretsPolicy::References => self.problems.about(
+                name,
+                "must be a reference, because secrets.policy is references",
+                "write a reference such as ${env:NAME} or ${dir:/run/secrets:name}",
+            ),
         }
     }
 }
@@ -245,6 +285,11 @@ pub(crate) fn names_a_secret(name: &str) -> bool {
     ["password", "secret", "key.pem", "token", "jaas.config", "user.info"]
         .iter()
         .any(|end| name.ends_with(end))
+}
+
+/// Whether a text holds a reference, or something that begins like one.
+fn refers(raw: &str) -> bool {
+    raw.contains("${")
 }
 
 /// Whether the whole text is one reference.

@@ -30,7 +30,8 @@ an underscore, three are a dash.
 
 Connectors are flat JSON maps of texts, posted to the REST API or put as files into `connectors.dir`.
 
-A value may refer to one kept elsewhere; a reference that does not resolve is an error:
+A key of type `password` may refer to a secret kept elsewhere; a reference that does not resolve is an error, and so is one
+in any other key:
 
 | Reference | Value |
 |---|---|
@@ -38,9 +39,12 @@ A value may refer to one kept elsewhere; a reference that does not resolve is an
 | `${file:PATH:KEY}` | a key of a properties file |
 | `${dir:PATH:FILE}` | a file in a directory, as Kubernetes and Docker mount secrets; one newline at its end is dropped |
 
-`config.providers.<name>.param.allowed.paths` limits `file` and `dir` to directories,
-`config.providers.env.param.allowlist.pattern` limits `env` to matching names. Kafka's provider classes are taken under any
-name: `EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`.
+The worker's own file may use all three. Connectors may use the providers that `config.providers` lists, inside their allow
+lists: `config.providers.<name>.param.allowed.paths` names directories for `file` and `dir`,
+`config.providers.env.param.allowlist.pattern` names variables by a regular expression. A provider without an allow list is
+closed to connectors, and so are the worker's own secrets: whatever its settings refer to or name as a file, `CONNECT_*`
+variables, `state.dir`, `/proc`, `/sys` and `/dev`. Kafka's provider classes are taken under any name:
+`EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`.
 
 An unknown key is a warning, and an error where it can only be a mistake. Keys of type `password` are never shown; give them
 as references.

@@ -220,9 +220,11 @@ keys! {
     }
     "Secrets" {
         CONFIG_PROVIDERS = Key::new(List, "config.providers",
-            "Names of the config providers there are; empty for none. One other than env, file and dir needs \
-             config.providers.<name>.class; limits are set with .param.allowed.paths and .param.allowlist.pattern.")
-            .or("env,file,dir").low().rule(name::PROVIDER);
+            "Names of the config providers that connectors may use, each only inside its allow list: \
+             config.providers.<name>.param.allowlist.pattern for env, .param.allowed.paths for file and dir. One other than \
+             env, file and dir needs config.providers.<name>.class. The worker's own file may always use env, file and dir; \
+             what it refers to is closed to connectors.")
+            .or("").rule(name::PROVIDER);
         SECRETS_POLICY = Key::new(String, "secrets.policy",
             "What happens to a secret written as text: warn, or with references a refusal.")
             .or("warn").rule(Rule::OneOf(&["warn", "references"]));

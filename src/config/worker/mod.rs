@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     fmt,
+    fs::File,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -264,13 +265,14 @@ impl Worker {
         }
         settings.extend(environment::overrides(&environment, &mut warnings));
 
-        let mut providers = Providers::configured(&settings, environment, &mut problems);
-        // Every other value is read under the policy, so it comes first; the reader tells what is wrong with it.
-        let policy = settings.get(keys::SECRETS_POLICY.name).and_then(|raw| providers.resolve(raw).ok());
-        if policy.is_some_and(|policy| policy.text.reveal().trim() == "references") {
-            providers.policy = SecretsPolicy::References;
+        let mut own = Providers::new(environment);
+        own.configure(&settings, &mut problems);
+        // Every other value is read under the policy, so it comes first; the reader reports a wrong one.
+        if settings.get(keys::SECRETS_POLICY.name).is_some_and(|raw| raw.trim() == "references") {
+            own.policy = SecretsPolicy::References;
         }
-        let mut reader = Reader::new(&settings, &providers);
+        let providers = own.for_connectors(&settings, path, &mut problems, &mut warnings);
+        let mut reader = Reader::new(&settings, &own);
         reader.problems.extend(problems);
         let worker = read::worker(&mut reader, &providers);
         let (connectors_dir, kafka) = (worker.connectors_dir.clone(), worker.kafka.clone());
@@ -291,7 +293,7 @@ fn load_file(path: &Path) -> Result<properties::Parsed, Problem> {
         rule,
         remedy: remedy.to_owned(),
     };
-    match properties::read_bounded(path, FILE_LIMIT) {
+    match File::open(path).and_then(|file| properties::read_bounded(file, FILE_LIMIT)) {
         Ok(Some(bytes)) => Ok(properties::parse(&bytes)),
         Ok(None) => Err(problem(format!("is larger than {FILE_LIMIT} bytes"), "name a properties file")),
         Err(error) => {

@@ -116,8 +116,8 @@ fn topic(reader: &mut Reader<'_>, name: &Key, partitions: &Key, replication_fact
         if setting == "cleanup.policy" {
             let rule = "is always compact: the topic holds the latest state of each key";
             reader.problems.about(key, rule, "remove it");
-        } else if let Some(value) = reader.undeclared(key, raw) {
-            settings.insert(setting.to_owned(), value.reveal().to_owned());
+        } else if let Some(value) = reader.undeclared_text(key, raw) {
+            settings.insert(setting.to_owned(), value);
         }
     }
     Topic {

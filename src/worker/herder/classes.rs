@@ -1,17 +1,21 @@
 //! Classes: what there is, which keys they have, and what they say about a configuration.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo};
+use super::{Budget, CLASS, Error, Herder, LARGEST_RECORD, PluginInfo, limits::Turn};
 use crate::{
     config::{KeyDef, Validation},
     worker::{
-        plugins::Plugin,
+        plugins::{Depth, Plugin},
         state::configs::{self, Properties},
     },
 };
+
+/// The longest a validation request may take.
+const VALIDATION_LIMIT: Duration = Duration::from_secs(5);
+const VALIDATING: &str = "validating the configuration";
 
 /// What configurations may name beside connectors, with Kafka Connect's word for its kind. They have no keys of their own
 /// here: those of the schema registry are the worker's.
@@ -49,7 +53,12 @@ impl Herder {
     ///
     /// # Errors
     /// The configuration names no class, another one, or one that does not exist.
-    pub async fn validate(&self, name: &str, config: Properties) -> Result<Validation, Error> {
+    pub async fn validate(
+        &self,
+        name: &str,
+        config: Properties,
+        depth: Depth,
+    ) -> Result<Validation, Error> {
         if let Some(included) = config.get(CLASS) {
             let (included_end, name_end) = (without_suffix(included.trim()), without_suffix(name));
             if name_end.is_empty() || !included_end.ends_with(name_end) {
@@ -59,7 +68,9 @@ impl Herder {
             }
         }
         let plugin = self.class_of(&config)?;
-        self.validation(plugin, Arc::new(config), Budget::start()).await
+        let budget = Budget::start().at_most(VALIDATION_LIMIT);
+        let turn = self.limits.validation(budget, VALIDATING).await?;
+        validation(plugin, Arc::new(config), depth, turn, budget).await
     }
 
     /// Takes a configuration only if its class finds nothing wrong with it.
@@ -72,7 +83,8 @@ impl Herder {
                 format!("the configuration has {size} bytes where {LARGEST_RECORD} are the most that fit");
             return Err(Error::Invalid { class, errors: vec![told] });
         }
-        let answer = self.validation(plugin, Arc::clone(config), budget).await?;
+        let turn = self.limits.thread(budget, VALIDATING).await?;
+        let answer = validation(plugin, Arc::clone(config), Depth::Full, turn, budget).await?;
         let errors: Vec<String> = answer.configs.into_iter().flat_map(|entry| entry.value.errors).collect();
         if errors.is_empty() { Ok(()) } else { Err(Error::Invalid { class, errors }) }
     }
@@ -94,31 +106,30 @@ impl Herder {
             ))
         })
     }
+}
 
-    /// References are read from files, which may be slow: not on a thread of the runtime, and not on any number of others.
-    async fn validation(
-        &self,
-        plugin: Arc<dyn Plugin>,
-        config: Arc<Properties>,
-        budget: Budget,
-    ) -> Result<Validation, Error> {
-        let doing = "validating the configuration";
-        let turn = self.limits.thread(budget, doing).await?;
-        let class = plugin.class();
-        let validate = move || {
-            // Held by the thread: one that hangs on a file after its request was answered still counts.
-            let _turn = turn;
-            plugin.validate(&config)
-        };
-        match timeout(budget.left(), spawn_blocking(validate)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => {
-                // The text of a panic may hold a value of the configuration.
-                tracing::error!(class, panicked = error.is_panic(), "validate a configuration");
-                Err(Error::Internal { doing: "validate the configuration" })
-            }
-            Err(_) => Err(Error::TimedOut { doing }),
+/// Validates on a thread that may block: references are read from files, which may be slow.
+async fn validation(
+    plugin: Arc<dyn Plugin>,
+    config: Arc<Properties>,
+    depth: Depth,
+    turn: Turn,
+    budget: Budget,
+) -> Result<Validation, Error> {
+    let class = plugin.class();
+    let validate = move || {
+        // Held by the thread: one that hangs on a file after its request was answered still counts.
+        let _turn = turn;
+        plugin.validate(&config, depth)
+    };
+    match timeout(budget.left(), spawn_blocking(validate)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            // The text of a panic may hold a value of the configuration.
+            tracing::error!(class, panicked = error.is_panic(), "validate a configuration");
+            Err(Error::Internal { doing: "validate the configuration" })
         }
+        Err(_) => Err(Error::TimedOut { doing: VALIDATING }),
     }
 }
 

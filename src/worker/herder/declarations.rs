@@ -148,7 +148,6 @@ impl Herder {
         let Document { name, config, initial_state } = &declaration.document;
         let config = Arc::new(named(name, config.clone())?);
         self.accept(&config, budget).await?;
-        let rivals = self.rivals(name, &config, budget).await;
         let decide = |configs: &Configs| {
             if is_stored(declaration, configs) {
                 return Ok((false, Vec::new()));
@@ -157,7 +156,7 @@ impl Herder {
             let now = configs.connectors().get(name);
             // One that is as declared already is left alone: a new record would restart its tasks.
             if now.is_none_or(|now| now.config != config) {
-                rivals.check(configs)?;
+                self.check_rivals(name, &config, configs)?;
                 writes.push(configs::connector(name, Some(&config)));
             }
             if now.is_none() {

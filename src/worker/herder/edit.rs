@@ -33,12 +33,11 @@ impl Herder {
         let name = name.trim();
         let config = Arc::new(named(name, config)?);
         self.accept(&config, budget).await?;
-        let rivals = self.rivals(name, &config, budget).await;
         let decide = |configs: &Configs| {
             if configs.connectors().contains_key(name) {
                 return Err(Error::AlreadyExists(name.to_owned()));
             }
-            rivals.check(configs)?;
+            self.check_rivals(name, &config, configs)?;
             let target = initial.map(|state| configs::target_state(name, Some(state)));
             let writes = [configs::connector(name, Some(&config))].into_iter().chain(target);
             Ok(((), writes.collect()))
@@ -158,14 +157,13 @@ impl Herder {
         before: Option<Connector>,
         budget: Budget,
     ) -> Result<(Info, bool), Error> {
-        let rivals = self.rivals(name, &config, budget).await;
         let seen = before.as_ref().map(|connector| connector.revision);
         let decide = |configs: &Configs| {
             let now = configs.connectors().get(name);
             if now.map(|connector| connector.revision) != seen {
                 return Err(Error::Stale);
             }
-            rivals.check(configs)?;
+            self.check_rivals(name, &config, configs)?;
             let mut after = now.cloned().unwrap_or_else(|| fresh(Arc::clone(&config)));
             after.config = Arc::clone(&config);
             Ok((after, vec![configs::connector(name, Some(&config))]))

@@ -17,12 +17,15 @@ use super::{Budget, Error};
 const CLIENTS: usize = 16;
 /// Threads that read files. More than are stuck on one bad mount before somebody notices, fewer than the runtime has.
 const THREADS: usize = 64;
+/// Threads for validation requests, which anyone who may read can send: apart from those that changes need.
+const VALIDATIONS: usize = 8;
 
 /// What is taken now. See the module's head.
 #[derive(Debug)]
 pub(super) struct Limits {
     clients: Arc<Semaphore>,
     threads: Arc<Semaphore>,
+    validations: Arc<Semaphore>,
 }
 
 /// A place, until it is dropped.
@@ -30,7 +33,9 @@ pub(super) type Turn = OwnedSemaphorePermit;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { clients: Arc::new(Semaphore::new(CLIENTS)), threads: Arc::new(Semaphore::new(THREADS)) }
+        let [clients, threads, validations] =
+            [CLIENTS, THREADS, VALIDATIONS].map(|places| Arc::new(Semaphore::new(places)));
+        Self { clients, threads, validations }
     }
 }
 
@@ -43,6 +48,11 @@ impl Limits {
     /// Waits for the place of a thread that may hang.
     pub(super) async fn thread(&self, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
         turn(&self.threads, budget, doing).await
+    }
+
+    /// Waits for the place of a thread that validates.
+    pub(super) async fn validation(&self, budget: Budget, doing: &'static str) -> Result<Turn, Error> {
+        turn(&self.validations, budget, doing).await
     }
 }
 
@@ -71,10 +81,11 @@ mod tests {
 
         let late = limits.client(Budget(Instant::now()), "waiting").await;
         let other = limits.thread(Budget::start(), "waiting").await;
+        let validation = limits.validation(Budget::start(), "waiting").await;
         taken.pop();
         let free = take().await;
 
         assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
-        assert!(other.is_ok() && free.is_ok());
+        assert!(other.is_ok() && validation.is_ok() && free.is_ok());
     }
 }

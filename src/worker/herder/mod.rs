@@ -374,6 +374,11 @@ impl Budget {
         Self(Instant::now() + ANSWER)
     }
 
+    /// The same, or less where `limit` is.
+    fn at_most(self, limit: Duration) -> Self {
+        Self(self.0.min(Instant::now() + limit))
+    }
+
     fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }

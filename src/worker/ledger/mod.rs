@@ -220,8 +220,7 @@ impl Ledgers {
     #[must_use]
     pub fn prefix(&self, config: &Properties) -> Option<TopicPrefix> {
         let text = config.get(keys::TOPIC_PREFIX.name)?;
-        let resolved = self.0.worker.providers.resolve(text).ok()?;
-        TopicPrefix::new(resolved.text.reveal().trim()).ok()
+        TopicPrefix::new(text.trim()).ok()
     }
 
     /// Follows those that are there. Whether some are not.

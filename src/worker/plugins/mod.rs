@@ -18,6 +18,7 @@ mod test_source;
 mod webhook;
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
@@ -45,7 +46,7 @@ use super::{
     },
 };
 use crate::{
-    config::{self, KeyDef, Validation},
+    config::{self, KeyDef, Providers, Validation},
     kafka,
 };
 
@@ -56,6 +57,24 @@ pub(in crate::worker) const MOST_TASKS: u32 = 128;
 /// Environment variable that, set to `true`, gives a worker the class [`TestSource`].
 pub const TEST_PLUGINS: &str = "TRIBUTARY_TEST_PLUGINS";
 
+/// How deep a validation looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// References are resolved and files are opened.
+    Full,
+    /// Nothing outside the configuration is read, so that the answer says nothing about secrets and files.
+    Form,
+}
+
+impl Depth {
+    fn apply(self, providers: &Providers) -> Cow<'_, Providers> {
+        match self {
+            Self::Full => Cow::Borrowed(providers),
+            Self::Form => Cow::Owned(providers.unresolved()),
+        }
+    }
+}
+
 /// A class of connectors.
 #[async_trait]
 pub trait Plugin: Send + Sync + fmt::Debug {
@@ -65,8 +84,8 @@ pub trait Plugin: Send + Sync + fmt::Debug {
     /// Its keys, its own first.
     fn definitions(&self) -> Vec<KeyDef>;
 
-    /// What there is to say about a configuration, whatever it holds.
-    fn validate(&self, config: &Properties) -> Validation;
+    /// Validates a configuration, whatever it holds.
+    fn validate(&self, config: &Properties, depth: Depth) -> Validation;
 
     /// One configuration per task, at most as many as `tasks.max` says. References stay unresolved.
     ///
@@ -343,7 +362,7 @@ mod tests {
 
         for plugin in Plugins::of(&samples::worker(), true).iter() {
             for input in inputs {
-                let answer = plugin.validate(&samples::properties(input));
+                let answer = plugin.validate(&samples::properties(input), Depth::Full);
 
                 let told = serde_json::to_string(&answer).unwrap();
                 assert!(answer.error_count > 0, "{}: {input:?}", plugin.class());

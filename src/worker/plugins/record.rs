@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, sources::Sources, stream::begun};
+use super::{Depth, Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, sources::Sources, stream::begun};
 use crate::{
     config::{
         self, KeyDef, Providers, Validation,
@@ -47,8 +47,8 @@ impl Plugin for RecordSource {
         definitions(Class::RecordSource)
     }
 
-    fn validate(&self, config: &Properties) -> Validation {
-        config::validate(self.class(), config, &self.providers)
+    fn validate(&self, config: &Properties, depth: Depth) -> Validation {
+        config::validate(self.class(), config, &depth.apply(&self.providers))
     }
 
     /// As many as `tasks.max` allows and there are partitions by the configuration. Topics that exist with fewer leave the

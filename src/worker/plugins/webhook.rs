@@ -10,7 +10,7 @@
 use async_trait::async_trait;
 use tokio::{sync::watch, time::Instant};
 
-use super::{Edit, Failure, Past, Plugin, Properties, Task};
+use super::{Depth, Edit, Failure, Past, Plugin, Properties, Task};
 use crate::{
     auth::{self, Area},
     config::{
@@ -45,8 +45,8 @@ impl Plugin for WebhookSource {
         definitions(Class::WebhookSource)
     }
 
-    fn validate(&self, config: &Properties) -> Validation {
-        config::validate(self.class(), config, &self.providers)
+    fn validate(&self, config: &Properties, depth: Depth) -> Validation {
+        config::validate(self.class(), config, &depth.apply(&self.providers))
     }
 
     /// Always one: whatever `tasks.max` allows, two would subscribe twice.

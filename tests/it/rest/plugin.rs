@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use tributary::config::connector::{Class, definitions};
 use tributary::config::{self, KeyDef, Providers, Validation};
-use tributary::worker::plugins::{Failure, Past, Plugin, Task};
+use tributary::worker::plugins::{Depth, Failure, Past, Plugin, Task};
 use tributary::worker::state::configs::Properties;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Plugin for Records {
         definitions(Class::RecordSource)
     }
 
-    fn validate(&self, config: &Properties) -> Validation {
+    fn validate(&self, config: &Properties, _: Depth) -> Validation {
         config::validate(self.class(), config, &Providers::new([]))
     }
 

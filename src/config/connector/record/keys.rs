@@ -109,6 +109,6 @@ const PERCENT: Rule = Rule::Custom {
     remedy: "",
     check: |text| match text.parse::<f64>() {
         Ok(share) if (0.0..=100.0).contains(&share) => Ok(()),
-        _ => Err("it is not".to_owned()),
+        _ => Err("it is not".into()),
     },
 };

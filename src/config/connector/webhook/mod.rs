@@ -301,8 +301,7 @@ fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
             continue;
         };
         if tenants.insert(id, company).is_some() {
-            let rule = format!("names tenant `{tenant}` twice");
-            reader.refuse(&keys::TENANTS, rule, "give each tenant one company");
+            reader.refuse(&keys::TENANTS, "names a tenant twice", "give each tenant one company");
         }
     }
     tenants

@@ -154,10 +154,6 @@ impl Herder {
     /// Puts what is known of a connector's subscriptions into its status.
     pub(super) fn tell_subscriptions(&self, status: &mut Status, config: &Properties) {
         let Some(by) = &self.parts.subscriptions else { return };
-        // A file may take any time to be read, and a status has none.
-        if Declared::reads_files(config) {
-            return;
-        }
         let Some(declared) = Declared::of(config, &self.parts.providers) else { return };
         let connector = &mut status.connector;
         by.ledgers.glance(&declared.topic_prefix, &status.name, &mut |ledger| {

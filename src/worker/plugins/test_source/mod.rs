@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::keys::Settings;
-use super::{Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, Tools};
+use super::{Depth, Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, Tools};
 use crate::{
     config::{KeyDef, Providers, Validation, connector, definition},
     kafka::{self, Admin, ShardProducer, TopicSpec},
@@ -63,11 +63,11 @@ impl Plugin for TestSource {
         definition::definitions(keys::all())
     }
 
-    fn validate(&self, config: &Properties) -> Validation {
+    fn validate(&self, config: &Properties, depth: Depth) -> Validation {
         let class = connector::keys::CONNECTOR_CLASS.name;
         let mut config = config.clone();
         let submitted = config.entry(class.to_owned()).or_insert_with(|| CLASS.to_owned()).clone();
-        let problems = keys::read("", &config, &self.providers).err().unwrap_or_default();
+        let problems = keys::read("", &config, &depth.apply(&self.providers)).err().unwrap_or_default();
         let declared: Vec<_> = keys::all().collect();
         connector::answer(submitted, &declared, &config, &problems)
     }

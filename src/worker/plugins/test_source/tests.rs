@@ -1,5 +1,8 @@
 use super::*;
-use crate::worker::plugins::samples::{object, properties};
+use crate::worker::plugins::{
+    Depth,
+    samples::{object, properties},
+};
 
 fn plugin() -> TestSource {
     TestSource::new(Providers::new([]), "group")
@@ -15,7 +18,7 @@ fn with(pairs: &[(&str, &str)]) -> Properties {
 fn a_sound_configuration_has_no_errors_and_gives_as_many_tasks_as_allowed() {
     let config = with(&[("tasks.max", "3"), ("messages", "100"), ("secret", "hunter2")]);
 
-    let answer = plugin().validate(&config);
+    let answer = plugin().validate(&config, Depth::Full);
 
     assert_eq!(answer.error_count, 0, "{answer:?}");
     assert_eq!(plugin().task_configs("t", &config).unwrap(), vec![config.clone(); 3]);
@@ -42,7 +45,7 @@ fn tasks_of_an_earlier_larger_set_are_kept_from_writing_too() {
 
 #[test]
 fn its_secret_is_hidden_in_every_answer() {
-    let answer = plugin().validate(&with(&[("secret", "hunter2"), ("tasks.max", "zero")]));
+    let answer = plugin().validate(&with(&[("secret", "hunter2"), ("tasks.max", "zero")]), Depth::Full);
 
     let secret = answer.configs.iter().find(|entry| entry.definition.name == "secret").unwrap();
     assert_eq!(secret.value.value.as_deref(), Some(crate::secret::HIDDEN));

@@ -69,8 +69,9 @@ struct Account {
     role: Role,
 }
 
+/// What a caller may do; handlers find it among the extensions of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Administrator,
     Reader,
 }
@@ -166,7 +167,7 @@ async fn guarded(security: &Security, request: Request, next: Next, end: Instant
 }
 
 /// Lets a request through to its handler, or says why not.
-async fn admit(security: &Security, request: Request, next: Next, end: Instant) -> Response {
+async fn admit(security: &Security, mut request: Request, next: Next, end: Instant) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let changes = is_change(&method, &path);
@@ -191,10 +192,13 @@ async fn admit(security: &Security, request: Request, next: Next, end: Instant) 
                 "a page of another origin may not change anything here; see access.control.allow.origin";
             Err((Refusal::new(403, told), who))
         }
-        Ok((who, _)) => Ok(who),
+        Ok((who, role)) => Ok((who, role)),
     };
     let who = match allowed {
-        Ok(who) => who,
+        Ok((who, role)) => {
+            request.extensions_mut().insert(role);
+            who
+        }
         Err((refusal, who)) => {
             let mut response = refusal.into_response();
             if response.status() == StatusCode::UNAUTHORIZED {

@@ -21,7 +21,7 @@ use crate::{
     kafka,
     worker::{
         arbiter::{self, Arbiter},
-        plugins::{Failure, MOST_TASKS, Plugin, Plugins},
+        plugins::{Depth, Failure, MOST_TASKS, Plugin, Plugins},
         state::{
             Tail,
             configs::{self, Configs, Properties, Write},
@@ -145,7 +145,7 @@ impl Owner {
         let turn = Arc::clone(&self.dividing).acquire_owned().await.map_err(|_| ending())?;
         let divide = move || {
             let _turn = turn;
-            let answer = plugin.validate(&config);
+            let answer = plugin.validate(&config, Depth::Full);
             if answer.error_count > 0 {
                 let errors: Vec<&str> =
                     answer.configs.iter().flat_map(|entry| &entry.value.errors).map(String::as_str).collect();

@@ -56,7 +56,7 @@ impl Plugin for Hanging {
         Vec::new()
     }
 
-    fn validate(&self, _: &Properties) -> Validation {
+    fn validate(&self, _: &Properties, _: Depth) -> Validation {
         self.entered.fetch_add(1, Ordering::AcqRel);
         let free = self.free.lock().unwrap();
         // A test that fails must not leave a thread behind that its runtime waits for.

@@ -1,0 +1,81 @@
+//! The worker's own secrets, which no connector configuration may read even where an allow list covers them.
+//!
+//! Guarded are: every variable, file and key of a file that the worker's settings refer to, every file that they name as a
+//! `.location` or `keytab`, the properties file itself, `state.dir`, `CONNECT_*` variables, and what the kernel shows of
+//! processes and devices. Files are compared by device and inode as well, so that a second name of a file changes nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::{Error, Source};
+
+/// Trees in which a file shows something about processes and devices.
+const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Guarded {
+    variables: BTreeSet<String>,
+    /// Whole files.
+    files: BTreeSet<PathBuf>,
+    /// Single keys of properties files, whose other keys connectors may use.
+    keys: BTreeSet<(PathBuf, String)>,
+    trees: Vec<PathBuf>,
+}
+
+impl Guarded {
+    pub(super) fn of(
+        settings: &BTreeMap<String, String>,
+        file: Option<&Path>,
+        sources: &BTreeMap<String, Source>,
+    ) -> Self {
+        let mut guarded = Self { trees: KERNEL.map(PathBuf::from).to_vec(), ..Self::default() };
+        guarded.files.extend(file.map(Path::to_owned));
+        guarded.trees.extend(settings.get("state.dir").map(|path| PathBuf::from(path.trim())));
+        for (name, value) in settings {
+            let value = value.trim();
+            if name.ends_with(".location") || name.ends_with("keytab") {
+                guarded.files.insert(PathBuf::from(value));
+            }
+            guarded.files.extend(value.strip_prefix("file://").map(PathBuf::from));
+            for reference in value.split("${").skip(1) {
+                let reference = reference.split('}').next().unwrap_or_default();
+                let Some((provider, target)) = reference.split_once(':') else { continue };
+                let Some(source) = sources.get(provider) else { continue };
+                let Some((path, key)) = source.split(target) else { continue };
+                match source {
+                    Source::Environment(_) => drop(guarded.variables.insert(key.to_owned())),
+                    Source::File(_) => drop(guarded.keys.insert((path.to_owned(), key.to_owned()))),
+                    Source::Directory(_) => drop(guarded.files.insert(path.join(key))),
+                }
+            }
+        }
+        guarded
+    }
+
+    pub(super) fn check_variable(&self, name: &str) -> Result<(), Error> {
+        if self.variables.contains(name) || name.starts_with("CONNECT_") { Err(Error::Guarded) } else { Ok(()) }
+    }
+
+    /// `real` is the path without links, `file` what was opened there, `key` the one that is asked for; none for all of it.
+    pub(super) fn check_file(&self, real: &Path, file: &File, key: Option<&str>) -> Result<(), Error> {
+        let in_tree = |tree: &PathBuf| tree.canonicalize().is_ok_and(|tree| real.starts_with(tree));
+        // A file that cannot be compared is not handed out.
+        let identity = file.metadata().map_err(|_| Error::Guarded)?;
+        let identity = (identity.dev(), identity.ino());
+        let is_same = |path: &Path| {
+            path == real || std::fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == identity)
+        };
+        let shares_key = |(path, guarded): &(PathBuf, String)| {
+            key.is_none_or(|key| key == guarded) && is_same(path)
+        };
+        let is_guarded = self.trees.iter().any(in_tree)
+            || self.files.iter().any(|path| is_same(path))
+            || self.keys.iter().any(shares_key);
+        if is_guarded { Err(Error::Guarded) } else { Ok(()) }
+    }
+}
