@@ -11,6 +11,8 @@
 //! A configuration with a problem gives no struct: nothing starts with half of one.
 
 mod address;
+#[cfg(test)]
+mod canary;
 mod client;
 pub mod connector;
 mod converter;

@@ -1,7 +1,7 @@
 //! What is wrong with a configuration: all of it, at once.
 //!
-//! Each [`Problem`] names the key, the value, the rule it breaks and the remedy. Values of secret keys are replaced
-//! before a problem is made, so nothing here can show one.
+//! Each [`Problem`] names the key, the rule it breaks and the remedy. Only problems of command lines show a value: text in a
+//! configuration may be a secret in the wrong key.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::retry::Retry;
 pub struct Problem {
     /// The key, file or variable it is about.
     pub key: String,
-    /// The value as written; `None` where there is none or it must not be shown.
+    /// The value of a command line's option, as written; `None` for a key of a configuration.
     pub value: Option<String>,
     /// What the value has to be, or what is wrong.
     pub rule: String,
@@ -41,7 +41,7 @@ impl Problems {
         }
     }
 
-    /// A problem without a value to show.
+    /// A problem of a key.
     pub(crate) fn about(
         &mut self,
         key: impl Into<String>,
@@ -116,7 +116,7 @@ mod tests {
     fn every_problem_stands_on_its_own_line_with_key_value_rule_and_remedy() {
         let mut problems = Problems::default();
         problems.push(Problem {
-            key: "tasks.max".into(),
+            key: "--tasks".into(),
             value: Some("zero".into()),
             rule: "must be a whole number".into(),
             remedy: "correct it".into(),
@@ -126,7 +126,7 @@ mod tests {
 
         assert_eq!(
             problems.to_string(),
-            "tasks.max = zero: must be a whole number; correct it\ntopic.prefix: is required; set it"
+            "--tasks = zero: must be a whole number; correct it\ntopic.prefix: is required; set it"
         );
     }
 }

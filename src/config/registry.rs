@@ -36,7 +36,7 @@ pub enum RegistryAuth {
     /// `basic.auth.user.info`, split at the first colon.
     Basic {
         /// Before the colon.
-        user: String,
+        user: Secret,
         /// After the colon.
         password: Secret,
     },
@@ -121,10 +121,13 @@ fn authentication(reader: &mut Reader<'_>, urls: &[Url]) -> RegistryAuth {
     if let Some(token) = token {
         RegistryAuth::Bearer(token)
     } else if let Some((user, password)) = user_info.as_ref().and_then(|info| info.reveal().split_once(':')) {
-        RegistryAuth::Basic { user: user.to_owned(), password: Secret::new(password) }
+        RegistryAuth::Basic { user: Secret::new(user), password: Secret::new(password) }
     } else if let Some(url) = in_url {
         let password = percent_decoded(url.password().unwrap_or_default());
-        RegistryAuth::Basic { user: percent_decoded(url.username()), password: Secret::new(password) }
+        RegistryAuth::Basic {
+            user: Secret::new(percent_decoded(url.username())),
+            password: Secret::new(password),
+        }
     } else {
         RegistryAuth::None
     }

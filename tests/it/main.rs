@@ -31,6 +31,7 @@ mod access;
 mod api;
 #[cfg(feature = "simulator")]
 mod auth;
+mod canary;
 mod cli;
 mod cli_connectors;
 #[cfg(feature = "simulator")]
@@ -111,6 +112,7 @@ fn main() -> ExitCode {
         auth::tests(),
         #[cfg(feature = "simulator")]
         api::tests(),
+        canary::tests(),
         cli::tests(),
         cli_connectors::tests(),
         #[cfg(feature = "simulator")]

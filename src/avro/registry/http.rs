@@ -60,7 +60,7 @@ impl Node {
         match &config.auth {
             config::RegistryAuth::None => {}
             config::RegistryAuth::Basic { user, password } => {
-                settings.set_basic_authorization(user, Some(password.reveal()));
+                settings.set_basic_authorization(user.reveal(), Some(password.reveal()));
             }
             config::RegistryAuth::Bearer(token) => {
                 settings.set_token_authorization(token.reveal());
@@ -86,7 +86,7 @@ impl Node {
         request = match &self.auth {
             config::RegistryAuth::None => request,
             config::RegistryAuth::Basic { user, password } => {
-                request.basic_auth(user, Some(password.reveal()))
+                request.basic_auth(user.reveal(), Some(password.reveal()))
             }
             config::RegistryAuth::Bearer(token) => request.bearer_auth(token.reveal()),
         };

@@ -58,7 +58,11 @@ impl Guarded {
     }
 
     pub(super) fn check_variable(&self, name: &str) -> Result<(), Error> {
-        if self.variables.contains(name) || name.starts_with("CONNECT_") { Err(Error::Guarded) } else { Ok(()) }
+        if self.variables.contains(name) || name.starts_with("CONNECT_") {
+            Err(Error::Guarded)
+        } else {
+            Ok(())
+        }
     }
 
     /// `real` is the path without links, `file` what was opened there, `key` the one that is asked for; none for all of it.
@@ -70,9 +74,8 @@ impl Guarded {
         let is_same = |path: &Path| {
             path == real || std::fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == identity)
         };
-        let shares_key = |(path, guarded): &(PathBuf, String)| {
-            key.is_none_or(|key| key == guarded) && is_same(path)
-        };
+        let shares_key =
+            |(path, guarded): &(PathBuf, String)| key.is_none_or(|key| key == guarded) && is_same(path);
         let is_guarded = self.trees.iter().any(in_tree)
             || self.files.iter().any(|path| is_same(path))
             || self.keys.iter().any(shares_key);

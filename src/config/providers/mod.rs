@@ -320,8 +320,7 @@ impl Providers {
                 self.environment.get(target).cloned().ok_or_else(|| Error::NoVariable(target.to_owned()))
             }
             Source::File(limit) | Source::Directory(limit) => {
-                let (path, key) =
-                    source.split(target).ok_or_else(|| Error::NoPath(provider.to_owned()))?;
+                let (path, key) = source.split(target).ok_or_else(|| Error::NoPath(provider.to_owned()))?;
                 let roots = match limit {
                     Limit::Everything => None,
                     Limit::Nothing => return Err(closed()),
@@ -367,9 +366,8 @@ impl Providers {
         }
         let path = directory.join(name);
         let text = String::from_utf8(self.read(&path, None, roots)?).map_err(|_| Error::NotText(path))?;
-        let line = text
-            .strip_suffix('\n')
-            .map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
+        let line =
+            text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
         Ok(Secret::new(line))
     }
 
@@ -392,7 +390,11 @@ impl Providers {
             Ok(_) => return Err(outside()),
             Err(error) => {
                 let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
-                return Err(if parent.is_some_and(|parent| inside(&parent)) { failed(error) } else { outside() });
+                return Err(if parent.is_some_and(|parent| inside(&parent)) {
+                    failed(error)
+                } else {
+                    outside()
+                });
             }
         };
         let file = durable::open_regular(&real).map_err(failed)?;

@@ -92,7 +92,9 @@ fn pipes_and_devices_are_refused_without_blocking() {
         scopes(&[("config.providers", "dir"), ("config.providers.dir.param.allowed.paths", "/")]);
 
     for providers in [own, connectors] {
-        for reference in ["${dir:/dev:ptmx}".to_owned(), "${dir:/dev:zero}".to_owned(), format!("${{dir:{root}:pipe}}")] {
+        for reference in
+            ["${dir:/dev:ptmx}".to_owned(), "${dir:/dev:zero}".to_owned(), format!("${{dir:{root}:pipe}}")]
+        {
             let error = resolved(&providers, &reference).unwrap_err();
             assert!(error.contains("cannot read"), "{reference}: {error}");
         }
@@ -161,12 +163,9 @@ fn a_variable_outside_the_allowlist_is_refused() {
 fn the_workers_own_secrets_are_closed_to_connectors() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().to_str().unwrap();
-    for (name, text) in [
-        ("grant-key", "1"),
-        ("tls.key", "2"),
-        ("shared.properties", "grant=3\nhooks=4"),
-        ("hooks", "5"),
-    ] {
+    for (name, text) in
+        [("grant-key", "1"), ("tls.key", "2"), ("shared.properties", "grant=3\nhooks=4"), ("hooks", "5")]
+    {
         fs::write(directory.path().join(name), text).unwrap();
     }
     fs::create_dir(directory.path().join("state")).unwrap();

@@ -12,7 +12,12 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn providers() -> Providers {
-    let variables = [("PASSWORD", "hunter2-hunter2"), ("SHORT", "hunter2"), ("EMPTY", ""), ("PADDED", " hunter2-hunter2\n")];
+    let variables = [
+        ("PASSWORD", "hunter2-hunter2"),
+        ("SHORT", "hunter2"),
+        ("EMPTY", ""),
+        ("PADDED", " hunter2-hunter2\n"),
+    ];
     Providers::new(variables.map(|(name, value)| (name.to_owned(), value.to_owned())))
 }
 

@@ -54,13 +54,15 @@ fn the_shipped_worker_properties_load_without_a_warning() {
 }
 
 #[test]
-fn the_shipped_connectors_parse_without_a_warning() {
+fn the_shipped_connectors_parse_with_the_shipped_worker() {
+    let environment = environment().into_iter().map(|(name, value)| (name.into(), value.into()));
+    let worker = Worker::load(Some(&shipped("worker.properties")), environment).unwrap().config;
     for (file, class) in
         [("connectors/webhooks.json", Class::WebhookSource), ("connectors/records.json", Class::RecordSource)]
     {
         let (document, repeated) = Document::load(&shipped(file)).unwrap();
 
-        let parsed = Connector::parse(&document.name, &document.config, &Providers::new(environment()));
+        let parsed = Connector::parse(&document.name, &document.config, &worker.providers);
 
         let (connector, warnings) = parsed.map_err(|problems| format!("{file}: {problems}")).unwrap();
         assert_eq!(connector.class(), class);
@@ -76,7 +78,7 @@ impl Mounted {
 
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        for part in ["", "secrets", "tls", "connectors"] {
+        for part in ["", "secrets", "worker-secrets", "tls", "connectors"] {
             let part = directory.path().join(part);
             std::fs::create_dir_all(&part).unwrap();
             for file in ["tls.crt", "tls.key", "provider.crt"] {

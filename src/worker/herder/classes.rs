@@ -53,12 +53,7 @@ impl Herder {
     ///
     /// # Errors
     /// The configuration names no class, another one, or one that does not exist.
-    pub async fn validate(
-        &self,
-        name: &str,
-        config: Properties,
-        depth: Depth,
-    ) -> Result<Validation, Error> {
+    pub async fn validate(&self, name: &str, config: Properties, depth: Depth) -> Result<Validation, Error> {
         if let Some(included) = config.get(CLASS) {
             let (included_end, name_end) = (without_suffix(included.trim()), without_suffix(name));
             if name_end.is_empty() || !included_end.ends_with(name_end) {

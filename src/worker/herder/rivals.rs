@@ -8,7 +8,12 @@ use crate::{
 
 impl Herder {
     /// Refuses a configuration that shares with another connector what each must have for itself.
-    pub(super) fn check_rivals(&self, name: &str, config: &Properties, configs: &Configs) -> Result<(), Error> {
+    pub(super) fn check_rivals(
+        &self,
+        name: &str,
+        config: &Properties,
+        configs: &Configs,
+    ) -> Result<(), Error> {
         let Some(own) = Sole::of(config, &self.parts.providers) else { return Ok(()) };
         let others = configs.connectors().iter().filter(|(other, _)| *other != name);
         for (other, connector) in others {

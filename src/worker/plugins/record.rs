@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Depth, Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, sources::Sources, stream::begun};
+use super::{
+    Depth, Edit, Failure, MOST_TASKS, Past, Plugin, Properties, Task, sources::Sources, stream::begun,
+};
 use crate::{
     config::{
         self, KeyDef, Providers, Validation,

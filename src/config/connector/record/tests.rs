@@ -69,7 +69,7 @@ fn each_rule_is_held_and_says_what_to_do() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (&[("provider.base.url", "")], "provider.base.url: is required to read from the provider"),
         (&[("snapshot.lists", "suppliers")], "must be one of companies, customers, accounts, payroll"),
-        (&[("snapshot.mode", "sometimes")], "snapshot.mode = sometimes"),
+        (&[("snapshot.mode", "sometimes")], "snapshot.mode: must be one of"),
         (&[("snapshot.mode", "no_data"), ("snapshot.schedule", "0 3 * * *")], "contradicts snapshot.mode"),
         (&[("snapshot.schedule", "daily")], "must be a cron expression"),
         (&[("snapshot.companies", "all,acc:1")], "names all and others"),
@@ -85,7 +85,7 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("accounting.secret", "x")], "move it to a WebhookSource"),
         (
             &[("oauth.client.secret", "${env:NOPE}")],
-            "oauth.client.secret = ${env:NOPE}: the environment variable NOPE",
+            "oauth.client.secret: environment variable NOPE is not set",
         ),
     ];
 

@@ -93,56 +93,44 @@ fn each_rule_is_held_and_says_what_to_do() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (
             &[("accounting.resources", "costumers")],
-            "accounting.resources = costumers: must be names of accounting resources, or all (did you mean customers? \
-             unknown accounting resource `costumers`",
+            "accounting.resources: must be names of accounting resources, or all (it is no accounting \
+             resource; did you mean customers?)",
         ),
-        (
-            &[("invoicing.hooks", "Costumer:Created")],
-            "did you mean Customer? unknown invoicing entity `Costumer`",
-        ),
-        (
-            &[("invoicing.hooks", "Customer:Removed")],
-            "unknown invoicing action `Removed`; use one of: Created",
-        ),
+        (&[("invoicing.hooks", "Costumer:Created")], "it names no invoicing entity; did you mean Customer?"),
+        (&[("invoicing.hooks", "Customer:Removed")], "it names no invoicing action; known are Created"),
         (
             &[("invoicing.hooks", "CompanyData:Created")],
-            "invoicing.hooks = CompanyData:Created: must be entity:action pairs of the invoicing API, or all \
-             (CompanyData only offers Updated)",
+            "invoicing.hooks: must be entity:action pairs of the invoicing API, or all \
+             (its entity does not offer that action; known are Updated)",
         ),
-        (&[("accounting.events", "Exploded")], "accounting.events = Exploded"),
-        (
-            &[("accounting.secret", "${env:SHORT}")],
-            "accounting.secret = ${env:SHORT}: must be 16 to 128 bytes long",
-        ),
-        (&[("invoicing.secret", "${env:SHORT}")], "must be 32 to 128 bytes long, this one has 7"),
+        (&[("accounting.events", "Exploded")], "accounting.events: must be Created"),
+        (&[("accounting.secret", "${env:SHORT}")], "accounting.secret: must be 16 to 128 bytes long"),
+        (&[("invoicing.secret", "${env:SHORT}")], "must be 32 to 128 bytes long"),
         (&[("accounting.secret", "")], "accounting.secret: is required when accounting.resources names any"),
         (
             &[("accounting.secret.previous", "${env:SHORT}")],
-            "accounting.secret.previous = ${env:SHORT}: must be 16 to 128 bytes long",
+            "accounting.secret.previous: must be 16 to 128 bytes long",
         ),
-        (
-            &[("invoicing.secret", "${env:SIXTEEN}")],
-            "invoicing.secret = ${env:SIXTEEN}: must be 32 to 128 bytes long, this one has 16",
-        ),
+        (&[("invoicing.secret", "${env:SIXTEEN}")], "invoicing.secret: must be 32 to 128 bytes long"),
         (&[("subscriptions.poll", "1")], "subscriptions.poll: is not a key of a WebhookSource"),
         (&[("gap.marign.ms", "1")], "did you mean gap.margin.ms?"),
         (
             &[("subscriptions.retry.backoff.max.ms", "10")],
-            "subscriptions.retry.backoff.max.ms = 10: is less than subscriptions.retry.backoff.ms",
+            "subscriptions.retry.backoff.max.ms: is less than subscriptions.retry.backoff.ms",
         ),
         (&[("subscriptions.silence.factor", "1")], "must be a number of at least 1.5, or off"),
         (&[("invoicing.secret", "")], "invoicing.secret: is required"),
         (&[("accounting.secret.previous", "${env:SECRET}")], "nothing was rotated"),
         (&[("invoicing.signature.policy", "off")], "needs source.addresses"),
         (&[("invoicing.signature.policy", "maybe")], "must be one of require, off"),
-        (&[("source.addresses", "example.com")], "source.addresses = example.com: must be an IP address"),
+        (&[("source.addresses", "example.com")], "source.addresses: must be an IP address"),
         (&[("accounting.resources", ""), ("invoicing.hooks", "")], "would do nothing"),
         (&[("exactly.once.support", "required")], "the provider may deliver twice"),
         (&[("provider.base.url", "http://api.example.com")], "must be https"),
         (&[("provider.base.url", "https://u:hunter2@api.example.com")], "must not hold credentials"),
-        (&[("invoicing.tenants", "7=a,7=b")], "names tenant `7` twice"),
-        (&[("name", "other")], "differs from the connector's name `webhooks`"),
-        (&[("tasks.max", "0")], "tasks.max = 0: must be a whole number from 1 to 10000"),
+        (&[("invoicing.tenants", "7=a,7=b")], "names a tenant twice"),
+        (&[("name", "other")], "differs from the connector's name"),
+        (&[("tasks.max", "0")], "tasks.max: must be a whole number from 1 to 10000"),
         (&[("transforms", "a"), ("transforms.a.type", "b")], "transforms.a.type: is not supported"),
         (
             &[("value.converter", "org.apache.kafka.connect.json.JsonConverter")],
@@ -153,7 +141,7 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("producer.override.acks", "1")], "set it behind producer. in the worker's properties"),
         (&[("topic.creation.groups", "a")], "is not supported"),
         (&[("topic.creation.default.cleanup.policy", "delete")], "is not for all topics"),
-        (&[("topic.prefix", "a b")], "topic.prefix = a b: must be the beginning of topic names"),
+        (&[("topic.prefix", "a b")], "topic.prefix: must be the beginning of topic names"),
         (&[("errors.log.include.messages", "true")], "contents are never logged"),
         (&[("oauth.redirect.uri", "http://127.0.0.1/cb")], "oauth.redirect.uri"),
         (&[("body.limit.bytes", "31457281")], "must be a whole number from 1024 to 31457280"),
