@@ -81,9 +81,13 @@ keys! {
             .or("true").low().rule(ALWAYS_TRUE);
     }
     "Provider" {
-        BASE_URL = Key::new(String, "provider.base.url", "Base address of the provider's APIs.")
+        BASE_URL = Key::new(String, "provider.base.url",
+            "Base address of the provider's APIs. Its host must be one that provider.hosts.allowed of the worker allows, and \
+             a login is good for the origin that was set here when it was made.")
             .high().rule(HTTP_URL);
-        AUTH_URL = Key::new(String, "provider.auth.url", "Address of the provider's identity service.")
+        AUTH_URL = Key::new(String, "provider.auth.url",
+            "Address of the provider's identity service. Its host must be one that provider.hosts.allowed of the worker \
+             allows.")
             .high().rule(HTTP_URL);
         SUBSCRIPTION_KEY = Key::new(Password, "provider.subscription.key",
             "Subscription key from the provider's developer portal; sent with every call.").high();

@@ -19,6 +19,7 @@ use std::{
 use regex::Regex;
 
 use super::{
+    hosts::HostPolicy,
     key::items,
     problem::{Problem, Problems},
     properties,
@@ -45,6 +46,8 @@ pub struct Providers {
     environment: BTreeMap<String, Secret>,
     /// Whether a secret may stand in a configuration as text.
     pub policy: SecretsPolicy,
+    /// Which hosts connectors may name (`provider.hosts.allowed`).
+    pub hosts: HostPolicy,
 }
 
 #[derive(Debug, Clone)]
@@ -143,7 +146,14 @@ impl Providers {
             sources: sources.into_iter().map(|(name, source)| (name.to_owned(), source)).collect(),
             environment: environment.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
             policy: SecretsPolicy::default(),
+            hosts: HostPolicy::default(),
         }
+    }
+
+    /// The same, for connectors that may name these hosts.
+    #[must_use]
+    pub fn with_hosts(self, hosts: HostPolicy) -> Self {
+        Self { hosts, ..self }
     }
 
     /// The providers that the worker's `config.providers` lists, or the standard ones where it is not set.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::HostPolicy;
 
 fn sound() -> BTreeMap<String, String> {
     [
@@ -23,7 +24,8 @@ fn parse(changes: &[(&str, &str)]) -> Result<(RecordSource, Vec<Warning>), Probl
             value => config.insert((*key).to_owned(), value.to_owned()),
         };
     }
-    let providers = Providers::new([("SECRET".to_owned(), "hunter2".to_owned())]);
+    let hosts = HostPolicy::listing(&["localhost", "*.example.com"]);
+    let providers = Providers::new([("SECRET".to_owned(), "hunter2".to_owned())]).with_hosts(hosts);
     RecordSource::parse("records", &config, &providers)
 }
 
