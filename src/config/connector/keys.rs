@@ -106,8 +106,9 @@ keys! {
             "Redirect address registered for the client. Unset: http://localhost:PORT/callback, on the port that `auth login` is given, or a free one.")
             .low().rule(name::REDIRECT);
         PKCE = Key::new(Boolean, "oauth.pkce",
-            "Whether to send a PKCE challenge (S256). Only for clients set up for it: others are refused.")
-            .or("false").low();
+            "Whether a login sends a PKCE challenge (S256), so that a stolen code is of no use. Set it to false only if the \
+             identity service answers invalid_grant because the client is not set up for PKCE.")
+            .or("true").low();
         ISSUERS = Key::new(List, "oauth.issuers",
             "Issuers accepted in tokens. Unset: the identity service's own. The provider's tokens may name another \
              host.").low().rule(name::PLAIN);

@@ -40,6 +40,7 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
     assert_eq!(source.snapshot.companies, None);
     assert_eq!(source.snapshot.page_size, 100);
     assert_eq!(source.companies_max, 1_000_000);
+    assert!(source.provider.oauth.pkce);
     assert_eq!((source.budget_per_second, source.company_budget_per_second), (10.0, 2.0));
     assert_eq!(source.requests_in_flight, 32);
     assert_eq!(source.epoch_confirm, Duration::from_secs(3600));
