@@ -93,9 +93,9 @@ pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, 
         .map_err(|error| Setup { what: "set up TLS to the provider".into(), source: Box::new(error) })
 }
 
-/// The system's DNS, without the addresses that the worker's policy does not admit. It is asked for every new connection, so a
-/// name that leads elsewhere by then is noticed. Addresses that stand in a URL as numbers never come here: whoever makes a client
-/// checks its URLs with [`HostPolicy::check`].
+/// The system's DNS, without the addresses that the worker's policy does not admit. Every new connection asks it, so a name that has
+/// changed its address is checked again. The client does not ask it for an IP address in a URL: the code that builds a client checks
+/// its URLs with [`HostPolicy::check`].
 #[derive(Debug, Clone)]
 struct GuardedDns(HostPolicy);
 

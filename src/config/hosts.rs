@@ -4,8 +4,8 @@
 //! connector ─▶ URL ─▶ check: listed, or public ─▶ client ─▶ DNS ─▶ admits: every address ─▶ connect
 //! ```
 //!
-//! - The worker's configuration sets the policy. A connector cannot widen it, because whoever creates connectors over REST would
-//!   otherwise choose where keys and tokens go.
+//! - The worker's configuration sets the policy and a connector cannot widen it: otherwise every REST user who may create
+//!   connectors would choose where keys and tokens go.
 //! - Without a list, every public host is allowed, and private, loopback and link-local ones are not.
 //! - With a list, only listed hosts are allowed. An entry that names a host in full also allows private addresses. A `*.suffix`
 //!   entry allows public addresses only, because many parties may control the names below a suffix.

@@ -18,7 +18,7 @@ pub struct Quote<'a>(pub &'a str);
 impl fmt::Display for Quote<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clean = |letter: char| match letter {
-            // Either would end the quote for whoever leaves it out of JSON.
+            // Each of them would end the quote early when REST removes it from JSON.
             '"' | '\\' | OPEN | CLOSE => '\'',
             letter if is_printable(letter) => letter,
             _ => ' ',

@@ -222,7 +222,7 @@ pub fn origin(address: &Url) -> String {
 
 impl Login {
     /// Whether a token of it may be presented at an address. A login without origins is good only where the operator has listed
-    /// the host in full in `provider.hosts.allowed`: whoever made it has not said where its tokens may go.
+    /// the host in full in `provider.hosts.allowed`, because the login does not say where its tokens may go.
     #[must_use]
     pub fn may_go_to(&self, address: &Url, hosts: &HostPolicy) -> bool {
         match self.origins.as_slice() {

@@ -1,12 +1,12 @@
 //! What the grants topic says, still sealed.
 //!
-//! The last record of a grant counts, unless it is one that was written before: whoever may write to the topic could otherwise
-//! append an old envelope again, and bring back tokens that somebody has logged out of. With a key to open envelopes the book
-//! refuses one whose revision is not above that of the newest it has opened, one of another group over one of its own, and one of
-//! form 1 over one of form 2. It keeps the revision also of a grant that was removed.
+//! The last record of a grant counts, unless it is a replay: an attacker who may write to the topic could otherwise append an old
+//! envelope again and bring back the tokens of a login that has ended. With a key to open envelopes the book refuses an envelope
+//! whose revision is not above that of the newest one it has opened, another group's envelope over one of its own group, and form
+//! 1 over form 2. It keeps the revision of a removed grant too.
 //!
-//! What it cannot do: whoever may write to the topic can still remove a grant or write over it, and once the newest envelope is
-//! gone from the topic, a worker that starts afterwards does not know of it.
+//! Limits: an attacker who may write to the topic can still remove a grant or overwrite it. Once the newest envelope is gone from
+//! the topic, a worker that starts afterwards does not know its revision and takes the older one.
 
 use std::{
     collections::{BTreeMap, VecDeque},

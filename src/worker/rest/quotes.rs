@@ -1,5 +1,5 @@
-//! Answers without the provider's words, for callers that may not change connectors: whoever may only read learns the status and
-//! the verdict, and not what a host that somebody else has configured answers.
+//! Answers without the provider's words, for callers that may not change connectors. They see the status and the verdict of a failed
+//! call, but not the text that the configured host answered.
 
 use std::borrow::Cow;
 

@@ -92,7 +92,7 @@ async fn a_page_that_waits_for_a_person_is_no_simulated_provider(shared: &'stati
 }
 
 async fn a_login_with_pkce_proves_who_began_it(shared: &'static Shared) -> Result<()> {
-    // It is on unless somebody turns it off.
+    // PKCE is on by default.
     let scene = Scene::new(shared, "auth-pkce", |settings| {
         settings.knobs.identity.pkce = Pkce::Required;
     })

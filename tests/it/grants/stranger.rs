@@ -1,4 +1,4 @@
-//! A connector that names somebody's login with a base address of its own gets nothing of it.
+//! A connector that names an existing login and another base address gets no token, and its host receives no request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,7 +57,7 @@ async fn a_stranger_gets_neither_token_nor_key(shared: &'static Shared) -> Resul
         "{trace}"
     );
     assert!(!trace.contains(&address), "{trace}");
-    assert_eq!(visits.load(Ordering::SeqCst), 0, "somebody has called the stranger");
+    assert_eq!(visits.load(Ordering::SeqCst), 0, "the stranger received a request");
     listening.abort();
 
     // A host that the worker does not allow is refused before anything runs.

@@ -172,7 +172,7 @@ async fn admit(security: &Security, request: Request, next: Next, end: Instant) 
     let changes = is_change(&method, &path);
     if !changes && security.is_open(&path) {
         let response = run(request, next, end).await;
-        // Nobody was asked for a name, though others are.
+        // The caller has not authenticated, so it may not see more than a reader.
         return if security.accounts.is_empty() { response } else { quotes::left_out(response).await };
     }
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());

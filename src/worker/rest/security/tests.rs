@@ -85,8 +85,8 @@ async fn only_who_may_change_connectors_sees_the_providers_words() {
     for (what, router, path, authorization, sees) in [
         ("administrator", &router, "/connectors/c/status", Some(&administrator), true),
         ("reader", &router, "/connectors/c/status", Some(&reader), false),
-        ("unnamed on an open path", &router, "/health/ready", None, false),
-        ("anybody where nobody is asked", &open, "/connectors/c/status", None, true),
+        ("open path", &router, "/health/ready", None, false),
+        ("without authentication", &open, "/connectors/c/status", None, true),
     ] {
         let mut headers = vec![("host", "127.0.0.1")];
         headers.extend(authorization.map(|value| ("authorization", value.as_str())));
