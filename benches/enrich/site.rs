@@ -12,7 +12,7 @@ use tributary::simulator::Simulator;
 
 use crate::feed::Feed;
 use crate::support::place::{Place, chain};
-use crate::support::{Error, Result, Shared, prefix, run_directory};
+use crate::support::{Error, Result, Shared, allowed_hosts, prefix, run_directory};
 
 /// The connector that fetches.
 pub(crate) const RECORDS: &str = "records";
@@ -52,7 +52,7 @@ impl Site {
         let group = prefix(name);
         let prefix = TopicPrefix::new(format!("{group}-t")).unwrap();
         let config = fetching(&prefix, partitions, in_flight, settings, simulator);
-        let parsed = Connector::parse(RECORDS, &config, &Providers::new([]));
+        let parsed = Connector::parse(RECORDS, &config, &Providers::new([]).with_hosts(allowed_hosts()));
         let (connector, _) =
             parsed.map_err(|problems| Error(format!("configure {RECORDS}: {problems:?}")))?;
         let kafka = config::Kafka::plaintext(shared.bootstrap());

@@ -11,12 +11,15 @@ use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, sync::LazyLock};
 
 use super::error::Cause;
-use crate::secret::{HIDDEN, Secret};
+use crate::{
+    model::{QUOTE_LIMIT, is_printable},
+    secret::{HIDDEN, Secret},
+};
 
 /// How much of an error's body is looked at.
 pub(super) const ERROR_BYTES: usize = 64 * 1024;
 /// How much of it an error shows.
-const SHOWN_CHARACTERS: usize = 200;
+const SHOWN_CHARACTERS: usize = QUOTE_LIMIT;
 /// A shorter secret is not looked for: it would be found everywhere.
 const SHORTEST_SECRET: usize = 4;
 const MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -114,7 +117,7 @@ pub(super) fn shown(words: &str, secrets: &[&Secret]) -> Option<Box<str>> {
     // Hidden first and cut then: half a secret is not found.
     let hidden = hide(words, secrets);
     let mut line = String::new();
-    for word in hidden.split(|character: char| character.is_whitespace() || character.is_control()) {
+    for word in hidden.split(|character: char| character.is_whitespace() || !is_printable(character)) {
         if word.is_empty() {
             continue;
         }

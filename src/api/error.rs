@@ -5,6 +5,7 @@ use std::{borrow::Cow, fmt, time::Duration};
 use crate::{
     auth,
     metrics::{ApiOutcome, ApiWait},
+    model::Quote,
     retry::Retry,
 };
 
@@ -399,7 +400,7 @@ struct Excerpt<'a>(Option<&'a str>);
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |words| write!(f, " ({words})"))
+        self.0.map_or(Ok(()), |words| write!(f, " ({})", Quote(words)))
     }
 }
 

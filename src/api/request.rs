@@ -7,6 +7,7 @@ use reqwest::{
     header::{ACCEPT, AGE, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, DATE, HeaderMap, HeaderValue},
 };
 use tokio::time::{Instant, timeout_at};
+use url::Url;
 
 use super::{
     Ask, Budget, Cut, Options, body,
@@ -76,6 +77,10 @@ struct OnItsWay<'a> {
 impl Core {
     pub(super) fn new(options: &Options, budget: Budget, clock: ProviderClock) -> Result<Self, Cause> {
         let setup = |error: http::Setup| Cause::Setup { what: error.what, source: error.source };
+        let hosts = &options.transport.hosts;
+        hosts
+            .check(&options.base_url)
+            .map_err(|source| Cause::Setup { what: "use provider.base.url".into(), source: source.into() })?;
         let client = || -> Result<reqwest::ClientBuilder, Cause> {
             let builder = http::builder(&options.transport).map_err(setup)?;
             // A balancer may answer for a connection whose other end is gone.
@@ -85,11 +90,13 @@ impl Core {
         let egress = match &options.egress_proxy {
             None => http.clone(),
             Some(proxy) => {
+                let unusable = |source| Cause::Setup { what: "use invoicing.egress.proxy".into(), source };
                 // The address may hold a password, which the error would show.
-                let proxy = reqwest::Proxy::all(proxy.reveal()).map_err(|_| Cause::Setup {
-                    what: "use invoicing.egress.proxy".into(),
-                    source: "it is no address of a proxy".into(),
-                })?;
+                let address = Url::parse(proxy.reveal());
+                let address = address.map_err(|_| unusable("it is no address of a proxy".into()))?;
+                hosts.check(&address).map_err(|source| unusable(source.into()))?;
+                let proxy = reqwest::Proxy::all(address);
+                let proxy = proxy.map_err(|_| unusable("it is no address of a proxy".into()))?;
                 http::build(client()?.proxy(proxy)).map_err(setup)?
             }
         };

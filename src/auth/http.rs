@@ -2,6 +2,7 @@
 //! read, and what time it is over there.
 //!
 //! - No client follows a redirect or keeps a cookie: a token never goes to an address that nobody configured.
+//! - No client connects to an address that `provider.hosts.allowed` does not admit, whatever DNS answers ([`GuardedDns`]).
 //! - No answer is read beyond its limit, counted after decompression.
 //! - Whether a token is still good is a question to the provider's clock ([`ProviderClock`]), never to this machine's.
 
@@ -18,10 +19,15 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use reqwest::{
     Response,
+    dns::{Addrs, Name, Resolve, Resolving},
     header::{AGE, DATE, HeaderMap, HeaderName, RETRY_AFTER},
 };
 
-use crate::{config::Transport, lapse, metrics, model::Moment};
+use crate::{
+    config::{HostPolicy, Transport},
+    lapse, metrics,
+    model::Moment,
+};
 
 /// A file of certificates above this is none.
 const MAX_PEM_BYTES: u64 = 1024 * 1024;
@@ -69,7 +75,8 @@ pub(crate) fn builder(transport: &Transport) -> Result<reqwest::ClientBuilder, S
         .timeout(transport.request)
         .user_agent(concat!("tributary/", env!("CARGO_PKG_VERSION")))
         .tls_backend_rustls()
-        .tls_version_min(reqwest::tls::Version::TLS_1_2);
+        .tls_version_min(reqwest::tls::Version::TLS_1_2)
+        .dns_resolver(GuardedDns(transport.hosts.clone()));
     match &transport.authorities {
         None => Ok(builder),
         Some(path) => Ok(builder.tls_certs_only(authorities(path)?)),
@@ -84,6 +91,35 @@ pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, 
     builder
         .build()
         .map_err(|error| Setup { what: "set up TLS to the provider".into(), source: Box::new(error) })
+}
+
+/// The system's DNS, without the addresses that the worker's policy does not admit. Every new connection asks it, so a name that has
+/// changed its address is checked again. The client does not ask it for an IP address in a URL: the code that builds a client checks
+/// its URLs with [`HostPolicy::check`].
+#[derive(Debug, Clone)]
+struct GuardedDns(HostPolicy);
+
+/// A name whose addresses are all refused.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the host resolves to no address that provider.hosts.allowed in the worker's configuration admits: private, loopback and \
+     link-local addresses need the host to be listed there in full"
+)]
+struct NotAdmitted;
+
+impl Resolve for GuardedDns {
+    fn resolve(&self, name: Name) -> Resolving {
+        let Self(hosts) = self.clone();
+        Box::pin(async move {
+            let name = name.as_str();
+            let found = tokio::net::lookup_host((name, 0)).await?;
+            let admitted: Vec<_> = found.filter(|address| hosts.admits(name, address.ip())).collect();
+            if admitted.is_empty() {
+                return Err(NotAdmitted.into());
+            }
+            Ok(Box::new(admitted.into_iter()) as Addrs)
+        })
+    }
 }
 
 /// The body of an answer, up to a limit.
@@ -252,6 +288,30 @@ mod tests {
             request: Duration::from_secs(5),
             response_limit: 1 << 20,
             authorities: authorities.map(Path::to_owned),
+            hosts: HostPolicy::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_resolves_to_this_machine_is_not_reached() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+        for (listed, connects) in
+            [(&[][..], false), (&["other.example"][..], false), (&["localhost"][..], true)]
+        {
+            let transport = Transport { hosts: HostPolicy::listing(listed), ..transport(None) };
+            let client = build(builder(&transport).unwrap().no_proxy()).unwrap();
+
+            let connected = tokio::select! {
+                accepted = listener.accept() => accepted.is_ok(),
+                sent = client.get(&address).send() => {
+                    let told = crate::retry::Chain(&sent.unwrap_err()).to_string();
+                    assert!(told.contains("provider.hosts.allowed"), "{told}");
+                    false
+                }
+            };
+
+            assert_eq!(connected, connects, "{listed:?}");
         }
     }
 

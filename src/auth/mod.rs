@@ -145,6 +145,18 @@ pub enum Error {
         /// The rule that it breaks, and the setting behind it.
         rule: String,
     },
+    /// The connector wants to present the token where the login does not allow it.
+    #[error(
+        "the login of the grant {grant} may not be used at the origin of provider.base.url: a login is good for the origin that was \
+         configured when it was made, and a login from before origins were kept only for hosts that provider.hosts.allowed lists in \
+         full; correct provider.base.url, or run `{command}`"
+    )]
+    Elsewhere {
+        /// The grant's name.
+        grant: String,
+        /// What to run.
+        command: String,
+    },
     /// The provider does not take the OAuth client.
     #[error(
         "the identity service refuses the client of the grant {grant} ({code}): check oauth.client.id and oauth.client.secret"
@@ -213,6 +225,7 @@ impl Error {
             | Self::LoggedOut { .. }
             | Self::Lost { .. }
             | Self::Distrusted { .. }
+            | Self::Elsewhere { .. }
             | Self::Client { .. }
             | Self::Foreign { .. } => Retry::Never,
             Self::Setup { .. } | Self::Unreadable { .. } | Self::Pending { .. } => Retry::Later,

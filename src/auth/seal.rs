@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! text of the setting ──HKDF-SHA256──┬─ info "seal" ──▶ key        grant ──▶ AES-GCM(key, random nonce, AAD) ──▶ Envelope
-//!                                    └─ info "id" ────▶ kid                              ▲ version, kid, record key
+//!                                    └─ info "id" ────▶ kid                              ▲ version, kid, record key,
+//!                                                                                          group, serial, revision
 //! ```
 //!
+//! - Group, serial and revision stand in the envelope in clear and are authenticated, so that a reader can tell an older envelope
+//!   from a newer one, and another group's from its own. Form 1 has none of them: it is read and not written any more.
 //! - An envelope opens only under the name it was sealed for: a record copied to another name is damage, not a grant.
 //! - The kid tells which key it takes without telling anything of the key. With a previous key in the ring both open; only the
 //!   current one seals.
@@ -25,8 +28,10 @@ use zeroize::Zeroizing;
 use super::grant::{Grant, Unreadable};
 use crate::{retry::Retry, secret::Secret};
 
-/// The form of envelopes that this version writes, and reads.
-const VERSION: u8 = 1;
+/// The form of envelopes that this version writes.
+const VERSION: u8 = 2;
+/// The form before, which it reads.
+const UNSTAMPED: u8 = 1;
 const SALT: &[u8] = b"tributary grants v1";
 const AAD_PREFIX: &[u8] = b"tributary-grant\0";
 const KEY_LEN: usize = 32;
@@ -40,8 +45,22 @@ pub struct Envelope {
     pub v: u8,
     /// Which key opens it: 16 hexadecimal digits.
     pub kid: String,
+    /// When and by whom it was sealed; `None` in form 1.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<Stamp>,
     nonce: String,
     sealed: String,
+}
+
+/// What orders the envelopes of one record. Worth something only once the envelope has been opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// `group.id` of the worker or command that sealed it.
+    pub group: String,
+    /// Of the grant inside.
+    pub serial: u64,
+    /// Grows with every write of the record, also where the serial stays.
+    pub revision: u64,
 }
 
 /// Why an envelope was not opened, or a grant not sealed.
@@ -58,7 +77,7 @@ pub enum Error {
     #[error("it is damaged, or was written under another name")]
     Damaged,
     /// It was sealed by a version of Tributary that writes another form.
-    #[error("it has form {version}, and this version of Tributary reads form {VERSION}")]
+    #[error("it has form {version}, and this version of Tributary reads forms {UNSTAMPED} and {VERSION}")]
     Form {
         /// The form.
         version: u8,
@@ -87,15 +106,23 @@ impl Error {
 pub struct Keyring {
     current: Key,
     previous: Option<Key>,
+    group: String,
 }
 
 impl Keyring {
-    /// With `grant.encryption.key`, and the one before it if that still opens grants.
+    /// With `grant.encryption.key`, and the one before it if that still opens grants, for the workers of a group.
     ///
     /// # Errors
     /// The library refuses to derive a key.
-    pub fn new(current: &Secret, previous: Option<&Secret>) -> Result<Self, Error> {
-        Ok(Self { current: Key::derive(current)?, previous: previous.map(Key::derive).transpose()? })
+    pub fn new(current: &Secret, previous: Option<&Secret>, group: &str) -> Result<Self, Error> {
+        let (current, previous) = (Key::derive(current)?, previous.map(Key::derive).transpose()?);
+        Ok(Self { current, previous, group: group.to_owned() })
+    }
+
+    /// `group.id` of those who seal with it.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.group
     }
 
     /// Fingerprint of the key that seals.
@@ -104,12 +131,12 @@ impl Keyring {
         &self.current.id
     }
 
-    /// Encrypts a grant for the record with this key.
+    /// Encrypts a grant for the record with this key, as this write of it.
     ///
     /// # Errors
     /// The machine gives no random numbers.
-    pub fn seal(&self, record_key: &str, grant: &Grant) -> Result<Envelope, Error> {
-        self.seal_bytes(record_key, grant.to_bytes())
+    pub fn seal(&self, record_key: &str, grant: &Grant, revision: u64) -> Result<Envelope, Error> {
+        self.seal_bytes(record_key, grant.serial, revision, grant.to_bytes())
     }
 
     /// Decrypts what was sealed for the record with this key.
@@ -125,17 +152,25 @@ impl Keyring {
     ///
     /// # Errors
     /// As there.
-    pub fn seal_bytes(&self, record_key: &str, mut bytes: Zeroizing<Vec<u8>>) -> Result<Envelope, Error> {
+    pub fn seal_bytes(
+        &self,
+        record_key: &str,
+        serial: u64,
+        revision: u64,
+        mut bytes: Zeroizing<Vec<u8>>,
+    ) -> Result<Envelope, Error> {
         let Key { id, cipher } = &self.current;
+        let stamp = Stamp { group: self.group.clone(), serial, revision };
         // Grows by the tag while it is still readable: room for it now leaves no copy behind.
         let mut sealed = Zeroizing::new(Vec::with_capacity(bytes.len() + AES_256_GCM.tag_len()));
         sealed.append(&mut bytes);
         let nonce = cipher
-            .seal_in_place_append_tag(Aad::from(associated(VERSION, id, record_key)), &mut *sealed)
+            .seal_in_place_append_tag(Aad::from(stamped(id, record_key, &stamp)), &mut *sealed)
             .map_err(|_| Error::Failed)?;
         Ok(Envelope {
             v: VERSION,
             kid: id.clone(),
+            stamp: Some(stamp),
             nonce: BASE64.encode(nonce.as_ref()),
             sealed: BASE64.encode(&*sealed),
         })
@@ -146,10 +181,13 @@ impl Keyring {
     /// # Errors
     /// As there.
     pub fn open_bytes(&self, record_key: &str, envelope: &Envelope) -> Result<Zeroizing<Vec<u8>>, Error> {
-        let Envelope { v, kid, nonce, sealed } = envelope;
-        if *v != VERSION {
-            return Err(Error::Form { version: *v });
-        }
+        let Envelope { v, kid, stamp, nonce, sealed } = envelope;
+        let aad = match (*v, stamp) {
+            (UNSTAMPED, None) => associated(UNSTAMPED, kid, record_key),
+            (VERSION, Some(stamp)) => stamped(kid, record_key, stamp),
+            (UNSTAMPED | VERSION, _) => return Err(Error::Damaged),
+            (version, _) => return Err(Error::Form { version }),
+        };
         let key = [Some(&self.current), self.previous.as_ref()].into_iter().flatten();
         let Some(Key { cipher, .. }) = key.into_iter().find(|key| key.id == *kid) else {
             return Err(Error::UnknownKey { kid: short(kid) });
@@ -157,8 +195,8 @@ impl Keyring {
         let nonce = BASE64.decode(nonce).ok().and_then(|nonce| <[u8; NONCE_LEN]>::try_from(nonce).ok());
         let nonce = Nonce::assume_unique_for_key(nonce.ok_or(Error::Damaged)?);
         let mut bytes = Zeroizing::new(BASE64.decode(sealed).map_err(|_| Error::Damaged)?);
-        let aad = Aad::from(associated(*v, kid, record_key));
-        let length = cipher.open_in_place(nonce, aad, &mut bytes).map_err(|_| Error::Damaged)?.len();
+        let length =
+            cipher.open_in_place(nonce, Aad::from(aad), &mut bytes).map_err(|_| Error::Damaged)?.len();
         bytes.truncate(length);
         Ok(bytes)
     }
@@ -203,6 +241,19 @@ impl KeyType for Length {
     }
 }
 
+/// What form 2 authenticates beside the grant: each text behind its length, so that no two mean the same.
+fn stamped(kid: &str, record_key: &str, stamp: &Stamp) -> Vec<u8> {
+    let mut parts = [AAD_PREFIX, &[VERSION]].concat();
+    for text in [kid, record_key, &stamp.group] {
+        parts.extend((text.len() as u64).to_be_bytes());
+        parts.extend(text.as_bytes());
+    }
+    parts.extend(stamp.serial.to_be_bytes());
+    parts.extend(stamp.revision.to_be_bytes());
+    parts
+}
+
+/// What form 1 authenticates.
 fn associated(version: u8, kid: &str, record_key: &str) -> Vec<u8> {
     let parts = [AAD_PREFIX, &[version], kid.as_bytes(), b"\0", record_key.as_bytes()];
     parts.concat()
@@ -213,6 +264,17 @@ fn short(kid: &str) -> String {
     kid.chars().filter(char::is_ascii_hexdigit).take(2 * ID_LEN).collect()
 }
 
+/// An envelope as the version before wrote it.
+#[cfg(test)]
+pub(crate) fn unstamped(ring: &Keyring, record_key: &str, grant: &Grant) -> Envelope {
+    let Key { id, cipher } = &ring.current;
+    let mut sealed = grant.to_bytes().to_vec();
+    let aad = Aad::from(associated(UNSTAMPED, id, record_key));
+    let nonce = cipher.seal_in_place_append_tag(aad, &mut sealed).unwrap();
+    let (nonce, sealed) = (BASE64.encode(nonce.as_ref()), BASE64.encode(&sealed));
+    Envelope { v: UNSTAMPED, kid: id.clone(), stamp: None, nonce, sealed }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,14 +283,14 @@ mod tests {
     const KEY: &str = "0123456789abcdef0123456789abcdef";
 
     fn ring(current: &str, previous: Option<&str>) -> Keyring {
-        Keyring::new(&current.into(), previous.map(Secret::from).as_ref()).unwrap()
+        Keyring::new(&current.into(), previous.map(Secret::from).as_ref(), "group").unwrap()
     }
 
     #[test]
     fn a_grant_comes_back_whole_and_its_envelope_shows_nothing_of_it() {
         let (ring, grant) = (ring(KEY, None), ready("acc"));
 
-        let envelope = ring.seal("grant/acc", &grant).unwrap();
+        let envelope = ring.seal("grant/acc", &grant, 1).unwrap();
         let opened = ring.open("grant/acc", &envelope).unwrap();
 
         assert_eq!(*opened.to_bytes(), *grant.to_bytes());
@@ -242,7 +304,7 @@ mod tests {
     #[test]
     fn an_envelope_under_another_name_or_with_one_bit_changed_is_damaged() {
         let ring = ring(KEY, None);
-        let envelope = ring.seal("grant/acc", &ready("acc")).unwrap();
+        let envelope = ring.seal("grant/acc", &ready("acc"), 7).unwrap();
         let bent = |bend: fn(&mut Envelope)| {
             let mut bent = envelope.clone();
             bend(&mut bent);
@@ -259,16 +321,51 @@ mod tests {
         assert!(matches!(bent(flip), Err(Error::Damaged)));
         assert!(matches!(bent(|one| one.nonce.clear()), Err(Error::Damaged)));
         assert!(matches!(bent(|one| one.sealed.clear()), Err(Error::Damaged)));
-        assert!(matches!(bent(|one| one.v = 2), Err(Error::Form { version: 2 })));
+        assert!(matches!(bent(|one| one.v = 3), Err(Error::Form { version: 3 })));
+    }
+
+    #[test]
+    fn group_serial_and_revision_cannot_be_changed() {
+        let ring = ring(KEY, None);
+        let envelope = ring.seal("grant/acc", &ready("acc"), 7).unwrap();
+        let stamp = envelope.stamp.clone().unwrap();
+        assert_eq!((stamp.group.as_str(), stamp.serial, stamp.revision), ("group", 1, 7));
+        let text = serde_json::to_string(&envelope).unwrap();
+        assert!(text.contains(r#""group":"group","serial":1,"revision":7"#), "{text}");
+        assert_eq!(serde_json::from_str::<Envelope>(&text).unwrap(), envelope);
+
+        for other in [
+            Some(Stamp { group: "other".into(), ..stamp.clone() }),
+            Some(Stamp { serial: 2, ..stamp.clone() }),
+            Some(Stamp { revision: 8, ..stamp.clone() }),
+            None,
+        ] {
+            let bent = Envelope { stamp: other, ..envelope.clone() };
+            assert!(matches!(ring.open("grant/acc", &bent), Err(Error::Damaged)), "{bent:?}");
+        }
+        let unstamped = Envelope { v: 1, stamp: None, ..envelope };
+        assert!(matches!(ring.open("grant/acc", &unstamped), Err(Error::Damaged)));
+    }
+
+    #[test]
+    fn an_envelope_of_form_1_is_still_read() {
+        let ring = ring(KEY, None);
+
+        let old = unstamped(&ring, "grant/acc", &ready("acc"));
+
+        assert_eq!(ring.open("grant/acc", &old).unwrap().serial, 1);
+        assert!(matches!(ring.open("grant/pay", &old), Err(Error::Damaged)));
+        let text = serde_json::to_string(&old).unwrap();
+        assert_eq!(serde_json::from_str::<Envelope>(&text).unwrap(), old);
     }
 
     #[test]
     fn the_previous_key_opens_and_does_not_seal_and_an_unknown_one_is_named() {
         let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
-        let before = ring(old, None).seal("grant/acc", &ready("acc")).unwrap();
+        let before = ring(old, None).seal("grant/acc", &ready("acc"), 1).unwrap();
         let both = ring(new, Some(old));
 
-        let resealed = both.seal("grant/acc", &both.open("grant/acc", &before).unwrap()).unwrap();
+        let resealed = both.seal("grant/acc", &both.open("grant/acc", &before).unwrap(), 2).unwrap();
 
         assert_eq!((resealed.kid.as_str(), resealed.kid.len()), (both.kid(), 16));
         assert!(ring(new, None).open("grant/acc", &resealed).is_ok());
@@ -281,6 +378,6 @@ mod tests {
     fn the_same_grant_is_never_sealed_to_the_same_bytes() {
         let (ring, grant) = (ring(KEY, None), ready("acc"));
 
-        assert_ne!(ring.seal("grant/acc", &grant).unwrap(), ring.seal("grant/acc", &grant).unwrap());
+        assert_ne!(ring.seal("grant/acc", &grant, 1).unwrap(), ring.seal("grant/acc", &grant, 1).unwrap());
     }
 }

@@ -25,7 +25,7 @@ use tokio::{
 use url::Url;
 
 use crate::{
-    config::{OAuth, Provider, Transport},
+    config::{HostPolicy, OAuth, Provider, Transport},
     secret::Secret,
 };
 
@@ -182,6 +182,7 @@ pub(super) fn provider(url: &Url) -> Provider {
             request: Duration::from_secs(20),
             response_limit: 1 << 20,
             authorities: None,
+            hosts: HostPolicy::listing(&[url.host_str().unwrap_or_default()]),
         },
     }
 }

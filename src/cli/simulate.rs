@@ -10,6 +10,7 @@ use std::{
 use clap::Args;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
+use url::Url;
 
 use super::{Failure, outside};
 use crate::{
@@ -97,6 +98,7 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
          oauth.client.id            {}\n\
          oauth.client.secret        {}\n\
          invoicing login            {} / {}\n\
+         provider.hosts.allowed     {} (in the worker's configuration)\n\
          knobs and truth            {base}/_control",
         auth.as_str().trim_end_matches('/'),
         keys.join(", "),
@@ -104,6 +106,7 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
         client.secret,
         invoicing.mail,
         invoicing.password,
+        hosts(&simulator.base_url(), &auth),
     )
     .map_err(outside)?;
     out.flush().map_err(outside)?;
@@ -113,6 +116,13 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
     }
     simulator.stop().await;
     Ok(())
+}
+
+/// The hosts that a worker has to allow to its connectors.
+fn hosts(base: &Url, auth: &Url) -> String {
+    let mut hosts: Vec<&str> = [base, auth].iter().filter_map(|url| url.host_str()).collect();
+    hosts.dedup();
+    hosts.join(",")
 }
 
 fn settings(options: &Options) -> Result<Settings, Failure> {

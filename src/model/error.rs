@@ -1,6 +1,6 @@
 //! What can be wrong with plain data.
 
-use super::SchemaKind;
+use super::{SchemaKind, is_printable};
 
 /// Why a text, an object or a record was refused.
 ///
@@ -131,11 +131,26 @@ impl Error {
     }
 }
 
-/// The start of a refused text: enough to recognise it, never a whole body.
+/// The start of a refused text: enough to recognise it, never a whole body, and nothing that controls a terminal.
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 60;
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+    let mut letters = text.chars();
+    let clean = |letter: char| if is_printable(letter) { letter } else { ' ' };
+    let mut start: String = letters.by_ref().take(LONGEST).map(clean).collect();
+    if letters.next().is_some() {
+        start.push('…');
+    }
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_text_is_shown_short_and_printable() {
+        assert_eq!(excerpt("12\u{1b}[2J3\n4\u{202e}"), "12 [2J3 4 ");
+        assert_eq!(excerpt(&"ñ".repeat(60)).chars().count(), 60);
+        assert_eq!(excerpt(&"ñ".repeat(61)), format!("{}…", "ñ".repeat(60)));
     }
 }

@@ -27,6 +27,7 @@ mod ledger;
 mod list;
 mod members;
 mod outgoing;
+mod quote;
 mod record;
 mod resource;
 mod schema;
@@ -60,6 +61,7 @@ pub use ledger::{
 pub use list::List;
 pub use members::Extra;
 pub use outgoing::{Meta, Origin, Outgoing};
+pub use quote::{QUOTE_LIMIT, Quote, is_printable, without_quotes};
 pub use record::{Account, Company, Customer, PayrollCompany, Record};
 pub use resource::{AccountingResource, Area, Ending};
 pub use schema::SchemaKind;

@@ -288,7 +288,7 @@ mod tests {
     use crate::{
         api::{Budget, Client, Options, Rates},
         auth::http::ProviderClock,
-        config::Transport,
+        config::{HostPolicy, Transport},
     };
 
     /// Gets in without anybody being asked; fails with a cause where there is one.
@@ -318,6 +318,7 @@ mod tests {
             request: second,
             response_limit: 1 << 20,
             authorities: None,
+            hosts: HostPolicy::listing(&["127.0.0.1"]),
         };
         let options = Options {
             base_url: "http://127.0.0.1:1".parse().unwrap(),

@@ -21,6 +21,7 @@
 //! - A second presentation of T(n) needs an intent of its own, committed [`GRACE`] after the window of the one before has
 //!   closed, counted by the second from when it saw the first: no clock is compared with another machine's.
 //! - An intent whose outcome nobody knows stays open until somebody knows: withdrawing a later one does not make it undone.
+//! - A login is good for the origins that were configured when it was made; see [`Login::may_go_to`].
 //! - A login supersedes everything. A set of tokens is named by its login and its serial, which goes on under one name unless the
 //!   record before cannot be opened.
 //!
@@ -41,9 +42,10 @@ pub use wire::Unreadable;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use super::Area;
-use crate::secret::Secret;
+use crate::{config::HostPolicy, secret::Secret};
 
 /// How long after the end of an intent's window nobody else presents the same token: longer than what was sent inside the
 /// window can be on its way.
@@ -86,8 +88,12 @@ pub struct Login {
     pub shown: Option<String>,
     /// The OAuth client that the tokens belong to.
     pub client_id: String,
-    /// The identity service that they are from.
+    /// The identity service that they are from. A refresh token is presented there and nowhere else.
     pub auth_url: String,
+    /// Origins that an access token may be presented to: those of `provider.base.url` when the person logged in. Empty in a
+    /// login that was made before origins were kept; see [`Login::may_go_to`].
+    #[serde(default)]
+    pub origins: Vec<String>,
 }
 
 /// An access token and the refresh token for the next.
@@ -208,7 +214,23 @@ pub enum Conflict {
     Early,
 }
 
+/// The origin of an address, as a login keeps it: scheme, host, and the port where it is not the scheme's own.
+#[must_use]
+pub fn origin(address: &Url) -> String {
+    address.origin().ascii_serialization()
+}
+
 impl Login {
+    /// Whether a token of it may be presented at an address. A login without origins is good only where the operator has listed
+    /// the host in full in `provider.hosts.allowed`, because the login does not say where its tokens may go.
+    #[must_use]
+    pub fn may_go_to(&self, address: &Url, hosts: &HostPolicy) -> bool {
+        match self.origins.as_slice() {
+            [] => hosts.names(address),
+            origins => origins.contains(&origin(address)),
+        }
+    }
+
     /// The person, as people know them; else as the provider does.
     #[must_use]
     pub fn who(&self) -> &str {

@@ -21,6 +21,7 @@ pub(crate) fn login(id: &str) -> Login {
         shown: Some("person@example.com".to_owned()),
         client_id: "client".to_owned(),
         auth_url: "https://login.example.com/".to_owned(),
+        origins: vec!["https://api.example.com".to_owned()],
     }
 }
 

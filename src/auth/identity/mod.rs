@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     circuit::{Circuit, Pass, StaysOpen},
-    config::Provider,
+    config::{HostPolicy, Provider},
     metrics::{self, ApiArea, ApiHost},
     retry::Retry,
     secret::Secret,
@@ -73,6 +73,8 @@ struct Inner {
     wire: Wire,
     /// `{auth_url}/auth/core`.
     root: String,
+    address: Url,
+    hosts: HostPolicy,
     /// How long a code exchange may take.
     limit: Duration,
 }
@@ -266,6 +268,11 @@ impl Identity {
     /// # Errors
     /// As [`Identity::new`].
     pub fn sharing(provider: &Provider, clock: ProviderClock, circuit: Arc<Circuit>) -> Result<Self, Error> {
+        let hosts = provider.transport.hosts.clone();
+        hosts.check(&provider.auth_url).map_err(|source| Error::Setup {
+            what: "use provider.auth.url".into(),
+            source: Box::new(source),
+        })?;
         let root = format!("{}/auth/core", provider.auth_url.as_str().trim_end_matches('/'));
         let address = |source: oauth2::url::ParseError| Error::Setup {
             what: "make the identity service's addresses out of provider.auth.url".into(),
@@ -277,7 +284,8 @@ impl Identity {
             .set_auth_uri(AuthUrl::new(format!("{root}/connect/authorize")).map_err(address)?)
             .set_token_uri(TokenUrl::new(format!("{root}/connect/token")).map_err(address)?);
         let wire = Wire::new(&provider.transport, provider.auth_url.origin(), clock, circuit)?;
-        Ok(Self(Arc::new(Inner { client, wire, root, limit: provider.transport.request })))
+        let (address, limit) = (provider.auth_url.clone(), provider.transport.request);
+        Ok(Self(Arc::new(Inner { client, wire, root, address, hosts, limit })))
     }
 
     /// The address at which a person logs in.
@@ -354,6 +362,16 @@ impl Identity {
     /// The body of a public document, at most `limit` bytes.
     pub(super) async fn fetch(&self, address: &Url, limit: usize) -> Result<Bytes, Error> {
         self.0.wire.get(address, limit).await
+    }
+
+    /// `provider.auth.url`.
+    pub(super) fn address(&self) -> &Url {
+        &self.0.address
+    }
+
+    /// Which hosts may be reached.
+    pub(super) fn hosts(&self) -> &HostPolicy {
+        &self.0.hosts
     }
 
     /// Where the service's paths begin, which is also one of the names it may go by as an issuer.

@@ -19,7 +19,7 @@ use super::{
     Area,
     check::{self, Check, Company},
     http::ProviderClock,
-    identity::{self, Ask, Granted, Identity},
+    identity::{self, Ask, Granted, Identity, OAuthCode},
     keys,
     token::{Claims, Rule, same, shown},
 };
@@ -118,6 +118,11 @@ pub enum Error {
         /// The scope that brings it.
         scope: &'static str,
     },
+    /// The code was refused together with its PKCE verifier.
+    #[error(
+        "redeem the code: if the client is not set up for PKCE, set oauth.pkce=false in the connector's configuration and log in again"
+    )]
+    Pkce(#[source] identity::Error),
     /// The machine has no random numbers.
     #[error("draw random numbers for the login")]
     Random,
@@ -128,7 +133,7 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Identity(error) => error.retry(),
+            Self::Identity(error) | Self::Pkce(error) => error.retry(),
             Self::Keys(error) => error.retry(),
             Self::Distrusted { source, .. } => source.retry(),
             Self::Incomplete { .. } | Self::Random => Retry::Never,
@@ -247,7 +252,13 @@ impl Login {
             let company = Company { nonce, access: None, code: Some(&code.code) };
             self.check.identity(token, company).await.map_err(distrusted("identity token"))?;
         }
-        let granted = self.identity.redeem(&code.code, &self.redirect, self.verifier.as_ref()).await?;
+        let redeemed = self.identity.redeem(&code.code, &self.redirect, self.verifier.as_ref()).await;
+        let granted = redeemed.map_err(|error| match error {
+            identity::Error::Refused { code: OAuthCode::InvalidGrant } if self.verifier.is_some() => {
+                Error::Pkce(error)
+            }
+            error => error.into(),
+        })?;
         let claims = self.check.access(&granted.access).await.map_err(distrusted("access token"))?;
         match &granted.identity {
             Some(token) => {

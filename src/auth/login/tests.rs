@@ -111,6 +111,23 @@ async fn pkce_shows_a_challenge_first_and_its_verifier_later() {
 }
 
 #[tokio::test]
+async fn a_code_refused_with_pkce_says_how_to_turn_it_off() {
+    for (pkce, told) in [(true, true), (false, false)] {
+        let stub = Stub::start().await;
+        stub.on(TOKEN, Act::json(400, r#"{"error":"invalid_grant"}"#));
+        let login = begin(&stub, pkce);
+        let state = asked(&login)["state"].clone();
+
+        let code = login.accept(&format!("code=c0de&state={state}")).unwrap();
+        let error = login.finish(code).await.unwrap_err();
+
+        let words = crate::retry::Chain(&error).to_string();
+        assert_eq!(words.contains("oauth.pkce=false"), told, "{words}");
+        assert!(words.contains("invalid_grant"), "{words}");
+    }
+}
+
+#[tokio::test]
 async fn a_callback_is_taken_only_with_the_state_of_this_login() {
     let stub = Stub::start().await;
     let login = begin(&stub, false);

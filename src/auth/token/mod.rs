@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 pub use self::claims::Claims;
 pub(super) use self::claims::words;
 use super::keys::Key;
-use crate::metrics::TokenCheck;
+use crate::{metrics::TokenCheck, model::is_printable};
 
 /// The longest token that is looked at.
 const LONGEST: usize = 16 * 1024;
@@ -255,7 +255,7 @@ pub(super) fn same(left: &str, right: &str) -> bool {
 
 /// A foreign text on one line, cut.
 pub(super) fn shown(text: &str) -> String {
-    let clean = |character: char| if character.is_control() { ' ' } else { character };
+    let clean = |character: char| if is_printable(character) { character } else { ' ' };
     let cut: String = text.trim().chars().take(SHOWN).map(clean).collect();
     if cut.is_empty() { "missing".into() } else { cut }
 }

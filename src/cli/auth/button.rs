@@ -1,7 +1,10 @@
 //! The login page of the simulated provider, without a person: its button is pressed by a request, and the browser's way back is
 //! followed. Any other provider shows its page to nobody, which is told.
 
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 use url::Url;
 
@@ -36,7 +39,10 @@ pub(in crate::cli) async fn press(
     address.query_pairs_mut().append_pair(PRESS.0, PRESS.1);
     // As a browser, and unlike all else, it goes where it is sent.
     let follow = reqwest::redirect::Policy::default();
+    // The way back to this machine is the browser's own, whatever hosts the worker allows to connectors.
+    let here: [SocketAddr; 2] = [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
     let browser = http::builder(&provider.transport).map_err(outside)?.redirect(follow).no_proxy();
+    let browser = browser.resolve_to_addrs("localhost", &here);
     let browser = http::build(browser.timeout(limit).pool_max_idle_per_host(0)).map_err(outside)?;
     let answer = browser.get(address).send().await.map_err(|error| outside(error.without_url()))?;
     let (status, end) = (answer.status().as_u16(), answer.url());

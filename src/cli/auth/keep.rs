@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     auth::{
         Area,
-        grant::{Grant, Issued, Login},
+        grant::{Grant, Issued, Login, origin},
         http::ProviderClock,
         login::Entered,
         seal::{self, Envelope, Keyring},
@@ -114,9 +114,9 @@ impl Keep {
         Self::read(worker, keys, partitions).await
     }
 
-    async fn read(worker: &Worker, keys: Keyring, partitions: i32) -> Result<Self, Failure> {
-        let book = book(worker, partitions).await?;
-        Ok(Self { ledger: Ledger::new(&worker.kafka, book, Arc::new(keys)) })
+    async fn read(worker: &Worker, keys: Arc<Keyring>, partitions: i32) -> Result<Self, Failure> {
+        let book = book(worker, Some(&keys), partitions).await?;
+        Ok(Self { ledger: Ledger::new(&worker.kafka, book, keys) })
     }
 
     /// Every grant, by name.
@@ -190,7 +190,8 @@ impl Keep {
         let trimmed = |url: &str| url.trim_end_matches('/').to_owned();
         let is_same = its == area
             && login.client_id == provider.oauth.client_id
-            && trimmed(&login.auth_url) == trimmed(provider.auth_url.as_str());
+            && trimmed(&login.auth_url) == trimmed(provider.auth_url.as_str())
+            && (login.origins.is_empty() || login.origins.contains(&origin(&provider.base_url)));
         if is_same {
             return Ok(());
         }
@@ -202,8 +203,10 @@ impl Keep {
             key: key.to_owned(),
             value: Some(name.to_owned()),
             rule: format!(
-                "is the grant of the OAuth client {} at {} for {its}, which this login would take away",
-                login.client_id, login.auth_url
+                "is the grant of the OAuth client {} at {} for {its}, good for {}, which this login would take away",
+                login.client_id,
+                login.auth_url,
+                if login.origins.is_empty() { "no origin".to_owned() } else { login.origins.join(", ") },
             ),
             remedy: "give this connector's grant another name, or log in with --replace".to_owned(),
         }))
@@ -228,6 +231,7 @@ impl Keep {
             shown: claims.email.clone().or_else(|| claims.given_name.clone()),
             client_id: provider.oauth.client_id.clone(),
             auth_url: provider.auth_url.to_string(),
+            origins: vec![origin(&provider.base_url)],
         };
         let scopes = Some(entered.scopes.clone());
         let issued = Issued { scopes, ..issued(entered.granted.clone(), at_ms) };
@@ -341,13 +345,14 @@ pub(super) async fn look(worker: &Worker) -> Result<Vec<Known>, Failure> {
     let Some(count) = partitions(&admin, &worker.topics.grant.name).await.map_err(outside)? else {
         return Ok(Vec::new());
     };
-    Ok(known(&book(worker, count).await?, keys.as_ref()))
+    Ok(known(&book(worker, keys.as_ref(), count).await?, keys.as_deref()))
 }
 
 /// The topic, read to its end.
-async fn book(worker: &Worker, partitions: i32) -> Result<Tail<Book>, Failure> {
+async fn book(worker: &Worker, keys: Option<&Arc<Keyring>>, partitions: i32) -> Result<Tail<Book>, Failure> {
     let topic = &worker.topics.grant.name;
-    let book = Tail::<Book>::follow(&worker.kafka, topic, partitions).await.map_err(outside)?;
+    let blank = keys.map_or_else(Book::default, |keys| Book::with_keys(Arc::clone(keys)));
+    let book = Tail::follow_from(blank, &worker.kafka, topic, partitions).await.map_err(outside)?;
     book.read_to_end(LIMIT).await.map_err(outside)?;
     Ok(book)
 }
@@ -360,13 +365,14 @@ fn known(book: &Tail<Book>, keys: Option<&Keyring>) -> Vec<Known> {
 }
 
 /// The keys that the configuration names, if it does.
-pub(super) fn keys(worker: &Worker) -> Result<Option<Keyring>, Failure> {
-    let made = |key| Keyring::new(key, worker.grant_encryption_key_previous.as_ref()).map_err(outside);
+pub(super) fn keys(worker: &Worker) -> Result<Option<Arc<Keyring>>, Failure> {
+    let previous = worker.grant_encryption_key_previous.as_ref();
+    let made = |key| Keyring::new(key, previous, &worker.group.id).map(Arc::new).map_err(outside);
     worker.grant_encryption_key.as_ref().map(made).transpose()
 }
 
 /// The same, where nothing can be done without them.
-fn keyring(worker: &Worker) -> Result<Keyring, Failure> {
+fn keyring(worker: &Worker) -> Result<Arc<Keyring>, Failure> {
     keys(worker)?.ok_or_else(|| {
         Failure::from(Problem {
             key: "grant.encryption.key".to_owned(),

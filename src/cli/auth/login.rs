@@ -55,7 +55,7 @@ pub(in crate::cli) struct Options {
     /// How long to wait for the person
     #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
-    /// Log in although the grant is that of another OAuth client or identity service, whose connectors lose it
+    /// Log in although the grant is that of another OAuth client, identity service or provider.base.url, whose connectors lose it
     #[arg(long)]
     replace: bool,
     /// Log in although the grants topic has grants that are encrypted with another key, which is lost

@@ -204,6 +204,8 @@ impl Files<'_> {
             ("bootstrap.servers", self.cluster.bootstrap_servers().to_owned()),
             ("value.converter.schema.registry.url", self.registry.url().to_string()),
             ("group.id", "tributary-demo".to_owned()),
+            // The simulated provider: its API, and its identity service under another name.
+            ("provider.hosts.allowed", "127.0.0.1,localhost".to_owned()),
             ("listeners", "http://127.0.0.1:0".to_owned()),
             ("webhook.listeners", "https://127.0.0.1:0".to_owned()),
             ("webhook.advertised.url", format!("https://{HOST}")),

@@ -81,9 +81,13 @@ keys! {
             .or("true").low().rule(ALWAYS_TRUE);
     }
     "Provider" {
-        BASE_URL = Key::new(String, "provider.base.url", "Base address of the provider's APIs.")
+        BASE_URL = Key::new(String, "provider.base.url",
+            "Base address of the provider's APIs. Its host must be one that provider.hosts.allowed of the worker allows, and \
+             a login is good for the origin that was set here when it was made.")
             .high().rule(HTTP_URL);
-        AUTH_URL = Key::new(String, "provider.auth.url", "Address of the provider's identity service.")
+        AUTH_URL = Key::new(String, "provider.auth.url",
+            "Address of the provider's identity service. Its host must be one that provider.hosts.allowed of the worker \
+             allows.")
             .high().rule(HTTP_URL);
         SUBSCRIPTION_KEY = Key::new(Password, "provider.subscription.key",
             "Subscription key from the provider's developer portal; sent with every call.").high();
@@ -102,8 +106,9 @@ keys! {
             "Redirect address registered for the client. Unset: http://localhost:PORT/callback, on the port that `auth login` is given, or a free one.")
             .low().rule(name::REDIRECT);
         PKCE = Key::new(Boolean, "oauth.pkce",
-            "Whether to send a PKCE challenge (S256). Only for clients set up for it: others are refused.")
-            .or("false").low();
+            "Whether a login sends a PKCE challenge (S256), so that a stolen code is of no use. Set it to false only if the \
+             identity service answers invalid_grant because the client is not set up for PKCE.")
+            .or("true").low();
         ISSUERS = Key::new(List, "oauth.issuers",
             "Issuers accepted in tokens. Unset: the identity service's own. The provider's tokens may name another \
              host.").low().rule(name::PLAIN);

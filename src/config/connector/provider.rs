@@ -6,7 +6,12 @@ use url::Url;
 
 use super::keys;
 use crate::{
-    config::{address::http_url, key::Key, reader::Reader},
+    config::{
+        address::http_url,
+        hosts::{HostPolicy, HostRefused},
+        key::Key,
+        reader::Reader,
+    },
     secret::Secret,
 };
 
@@ -38,6 +43,8 @@ pub struct Transport {
     pub response_limit: usize,
     /// `provider.ssl.ca.location`.
     pub authorities: Option<PathBuf>,
+    /// `provider.hosts.allowed` of the worker.
+    pub hosts: HostPolicy,
 }
 
 /// The OAuth client and what it asks for.
@@ -91,6 +98,7 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
         } else if url.scheme() == "http" && !is_local(url) {
             reader.refuse(key, "must be https, because keys and tokens go there", "write https://");
         }
+        check_host(reader, key, url);
     }
     let subscription_key = reader.secret(&keys::SUBSCRIPTION_KEY);
     let client_id = reader.text(&keys::CLIENT_ID);
@@ -111,6 +119,7 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
         request: reader.milliseconds(&keys::REQUEST_TIMEOUT),
         response_limit: reader.number(&keys::RESPONSE_LIMIT),
         authorities: reader.path(&keys::CA_LOCATION),
+        hosts: reader.hosts().clone(),
     };
     if accounting_grant == payroll_grant {
         reader.refuse(
@@ -139,6 +148,13 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
         },
         transport,
     })
+}
+
+/// Refuses an address whose host the worker does not allow.
+pub(super) fn check_host(reader: &mut Reader<'_>, key: &Key, url: &Url) {
+    if let Err(refused) = reader.hosts().check(url) {
+        reader.refuse(key, refused.to_string(), HostRefused::REMEDY);
+    }
 }
 
 /// So many days; none for 0.

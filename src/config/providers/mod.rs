@@ -29,6 +29,7 @@ use regex::Regex;
 
 use self::guarded::Guarded;
 use super::{
+    hosts::HostPolicy,
     key::items,
     problem::{Problems, Warning},
     properties,
@@ -58,6 +59,8 @@ pub struct Providers {
     scope: Scope,
     /// Whether a secret may stand in a configuration as text.
     pub policy: SecretsPolicy,
+    /// Which hosts connectors may name (`provider.hosts.allowed`).
+    pub hosts: HostPolicy,
 }
 
 /// Whose configuration is read.
@@ -191,7 +194,14 @@ impl Providers {
             environment: environment.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
             scope: Scope::Worker,
             policy: SecretsPolicy::default(),
+            hosts: HostPolicy::default(),
         }
+    }
+
+    /// The same, for connectors that may name these hosts.
+    #[must_use]
+    pub fn with_hosts(self, hosts: HostPolicy) -> Self {
+        Self { hosts, ..self }
     }
 
     /// Adds the providers that the worker's `config.providers` lists under names of their own.

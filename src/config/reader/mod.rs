@@ -14,6 +14,7 @@
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr, time::Duration};
 
 use super::{
+    hosts::HostPolicy,
     key::{Detail, Fallback, Key, Type, items},
     problem::{Problems, Warning},
     providers::{Providers, SecretsPolicy},
@@ -36,6 +37,11 @@ impl<'a> Reader<'a> {
     /// Every pair, as written.
     pub(crate) fn values(&self) -> &'a BTreeMap<String, String> {
         self.values
+    }
+
+    /// Which hosts a connector may name.
+    pub(crate) fn hosts(&self) -> &'a HostPolicy {
+        &self.providers.hosts
     }
 
     /// What was built, unless something was wrong.

@@ -3,6 +3,7 @@
 use crate::config::{
     address::{HOST_PORT, HTTP_URL, LISTENER, NETWORK},
     converter,
+    hosts::ALLOWED_HOST,
     key::{
         Key, Rule,
         Type::{Boolean, Class, Int, List, Long, Password, Short, String},
@@ -217,6 +218,15 @@ keys! {
             "Directory for the spool, the fence store and what a start without Kafka needs. Deliveries that were \
              answered may exist only here: put it on a disk that survives a restart.")
             .or("state").high().rule(name::STATE_DIR);
+    }
+    "Provider" {
+        PROVIDER_HOSTS = Key::new(List, "provider.hosts.allowed",
+            "Hosts that connectors may name in provider.base.url, provider.auth.url and invoicing.egress.proxy, and that the \
+             identity service may name for its keys: host, host:port, or *.suffix for every host below a domain. Keys and tokens go \
+             to no other host. Unset: every public host; private, loopback and link-local ones are refused, whatever name leads \
+             there. A host listed in full may be private, one that only a *.suffix covers may not. Behind a proxy of the \
+             environment (HTTPS_PROXY) that proxy resolves names: list the hosts, and the proxy's if it is private.")
+            .high().rule(ALLOWED_HOST).not_empty();
     }
     "Secrets" {
         CONFIG_PROVIDERS = Key::new(List, "config.providers",

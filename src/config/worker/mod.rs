@@ -276,12 +276,16 @@ impl Worker {
         reader.problems.extend(problems);
         let worker = read::worker(&mut reader, &providers);
         let (connectors_dir, kafka) = (worker.connectors_dir.clone(), worker.kafka.clone());
+        let hosts = worker.providers.hosts.clone();
         match reader.finish(worker) {
             Ok((config, more)) => {
                 warnings.extend(more);
                 Ok(Loaded { config, warnings })
             }
-            Err(problems) => Err(Box::new(Rejected { problems, providers, connectors_dir, kafka })),
+            Err(problems) => {
+                let providers = providers.with_hosts(hosts);
+                Err(Box::new(Rejected { problems, providers, connectors_dir, kafka }))
+            }
         }
     }
 }

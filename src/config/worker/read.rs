@@ -7,7 +7,8 @@ use super::{
     keys,
 };
 use crate::config::{
-    Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry, unknown,
+    HostPolicy, Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry,
+    unknown,
 };
 
 /// Builds the worker's configuration; the reader keeps what is wrong with it.
@@ -39,7 +40,7 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
     Worker {
         kafka: client::read(reader, servers.join(","), dialect::is_declared),
         registry: registry::read(reader),
-        providers: providers.clone(),
+        providers: providers.clone().with_hosts(HostPolicy::listing(&reader.list(&keys::PROVIDER_HOSTS))),
         group: group(reader),
         topics: topics(reader),
         topic_creation: reader.boolean(&keys::TOPIC_CREATION),

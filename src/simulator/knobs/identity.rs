@@ -99,9 +99,9 @@ pub enum RefreshLife {
 #[serde(rename_all = "camelCase")]
 pub enum Pkce {
     /// A `code_verifier` is refused with `invalid_grant`.
-    #[default]
     Refused,
     /// Checked where used.
+    #[default]
     Allowed,
     /// S256 is needed.
     Required,
@@ -129,7 +129,7 @@ impl Default for IdentityKnobs {
             sliding_capped: false,
             rotate_absolute: true,
             reuse_ends_grant: true,
-            pkce: Pkce::Refused,
+            pkce: Pkce::Allowed,
             duplicate_id_claim: false,
             callback_id_token: false,
             omit_unrotated: false,

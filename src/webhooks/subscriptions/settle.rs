@@ -3,7 +3,7 @@
 use url::Url;
 
 use super::{Call, Change, Memory, Outcome, Seen, Situation, chance, gaps, listed::listed, plan::ENABLE};
-use crate::model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Subscription, Target};
+use crate::model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Quote, Subscription, Target};
 
 /// What `responseState` says after a success, where the document says so.
 mod state {
@@ -124,7 +124,7 @@ fn words(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Failed { words, .. } => words.clone(),
         Outcome::Done { errors, .. } if !errors.is_empty() => {
-            format!("the provider says: {}", errors.join("; "))
+            format!("the provider says: {}", Quote(&errors.join("; ")))
         }
         Outcome::Done { state: Some(state), .. } => {
             format!("the provider answered responseState {state}, which is not known here")

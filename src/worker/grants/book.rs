@@ -1,4 +1,12 @@
-//! What the grants topic says, still sealed: a tail's state has no key.
+//! What the grants topic says, still sealed.
+//!
+//! The last record of a grant counts, unless it is a replay: an attacker who may write to the topic could otherwise append an old
+//! envelope again and bring back the tokens of a login that has ended. With a key to open envelopes the book refuses an envelope
+//! whose revision is not above that of the newest one it has opened, another group's envelope over one of its own group, and form
+//! 1 over form 2. It keeps the revision of a removed grant too.
+//!
+//! Limits: an attacker who may write to the topic can still remove a grant or overwrite it. Once the newest envelope is gone from
+//! the topic, a worker that starts afterwards does not know its revision and takes the older one.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,7 +17,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    auth::seal::Envelope,
+    auth::seal::{Envelope, Keyring},
     kafka::{Received, partition_of},
     worker::state::{Apply, configs::WRITE_HEADER},
 };
@@ -74,9 +82,39 @@ pub struct Book {
     refused: BTreeMap<String, Refused>,
     cluster: Option<Cluster>,
     writes: VecDeque<Bytes>,
+    /// The newest envelope of each grant that could be opened here.
+    newest: BTreeMap<String, Arc<Envelope>>,
+    /// What opens them; without it the last record counts.
+    keys: Option<Arc<Keyring>>,
 }
 
 impl Book {
+    /// One that recognises old envelopes, for the holder of these keys.
+    #[must_use]
+    pub fn with_keys(keys: Arc<Keyring>) -> Self {
+        Self { keys: Some(keys), ..Self::default() }
+    }
+
+    /// The revision for the next write of a grant: above every one that was read, and not below the time of now, so that a
+    /// command that reads the topic after its old records were compacted away does not begin below them.
+    pub(super) fn next_revision(&self, name: &str, now_ms: u64) -> u64 {
+        let stamp = self.newest.get(name).and_then(|envelope| envelope.stamp.as_ref());
+        stamp.map_or(0, |stamp| stamp.revision.saturating_add(1)).max(now_ms)
+    }
+
+    /// Whether an envelope is one from before the newest. Remembers it if it is not. One that cannot be opened here proves nothing.
+    fn is_old(&mut self, name: &str, envelope: &Arc<Envelope>) -> bool {
+        let Some(keys) = &self.keys else { return false };
+        if keys.open_bytes(&grant_key(name), envelope).is_err() {
+            return false;
+        }
+        let is_old = self.newest.get(name).is_some_and(|newest| !follows(newest, envelope, keys.group()));
+        if !is_old {
+            self.newest.insert(name.to_owned(), Arc::clone(envelope));
+        }
+        is_old
+    }
+
     /// Every grant by name.
     #[must_use]
     pub fn grants(&self) -> &BTreeMap<String, Entry> {
@@ -115,7 +153,25 @@ impl Book {
     }
 }
 
+/// Whether the workers of a group take an envelope after another, both of one record and both opened.
+fn follows(newest: &Envelope, next: &Envelope, ours: &str) -> bool {
+    match (&newest.stamp, &next.stamp) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(newest_stamp), Some(stamp)) if newest_stamp.group == stamp.group => {
+            // The same record once more is no news, and no harm.
+            stamp.revision > newest_stamp.revision || newest == next
+        }
+        // Workers that have taken over the topic of another group write over what those have left.
+        (Some(newest), Some(_)) => newest.group != ours,
+    }
+}
+
 impl Apply for Book {
+    fn blank(&self) -> Self {
+        Self { keys: self.keys.clone(), ..Self::default() }
+    }
+
     fn apply(&mut self, record: &Received) {
         if let Some((_, id)) = record.headers.iter().find(|(name, _)| name == WRITE_HEADER) {
             if self.writes.len() == REMEMBERED_WRITES {
@@ -140,9 +196,16 @@ impl Apply for Book {
                 self.grants.remove(name);
                 return;
             };
-            let envelope = serde_json::from_slice(value).ok().map(Arc::new);
-            if envelope.is_none() {
-                strange("it is no encrypted grant");
+            let envelope: Option<Arc<Envelope>> = serde_json::from_slice(value).ok().map(Arc::new);
+            match &envelope {
+                None => strange("it is no encrypted grant"),
+                Some(envelope) if self.is_old(name, envelope) => {
+                    let Received { topic, partition, offset, .. } = record;
+                    tracing::error!(%topic, partition, offset, grant = name,
+                        "an old record of a grant was written again, or one by an older version; the newer one stays");
+                    return;
+                }
+                Some(_) => {}
             }
             let entry = Entry {
                 envelope,
@@ -194,14 +257,14 @@ pub(super) fn refused_key(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::{
-        auth::{grant::samples::ready, seal::Keyring},
+        auth::{grant::samples::ready, seal::unstamped},
         worker::state::samples::received,
     };
 
     #[test]
     fn the_last_record_of_a_key_counts_and_what_is_not_understood_is_left_out() {
-        let ring = Keyring::new(&"a key of thirty-two bytes, or more".into(), None).unwrap();
-        let envelope = ring.seal("grant/acc", &ready("acc")).unwrap();
+        let ring = ring("ours");
+        let envelope = ring.seal("grant/acc", &ready("acc"), 1).unwrap();
         let sealed = serde_json::to_string(&envelope).unwrap();
         let mut book = Book::default();
 
@@ -225,6 +288,61 @@ mod tests {
         assert_eq!(book.refused("acc").unwrap().serial, 3);
         assert_eq!(book.owners().unwrap().group, "g");
         assert_eq!(book.grants().len(), 2);
+    }
+
+    fn ring(group: &str) -> Arc<Keyring> {
+        Arc::new(Keyring::new(&"a key of thirty-two bytes, or more".into(), None, group).unwrap())
+    }
+
+    /// The offsets at which a book takes these records of one grant.
+    fn taken(records: &[Option<&Envelope>]) -> Vec<i64> {
+        let mut book = Book::with_keys(ring("ours"));
+        let mut taken = Vec::new();
+        for (offset, envelope) in (0..).zip(records) {
+            let text = envelope.map(|envelope| serde_json::to_string(envelope).unwrap());
+            book.apply(&received(offset, "grant/acc", text.as_deref()));
+            taken.extend(book.grants().get("acc").map(|entry| entry.offset).filter(|at| *at == offset));
+        }
+        taken
+    }
+
+    #[test]
+    fn an_old_envelope_at_the_end_of_the_log_is_refused() {
+        let (ours, theirs) = (ring("ours"), ring("theirs"));
+        let grant = ready("acc");
+        let sealed = |ring: &Keyring, revision| ring.seal("grant/acc", &grant, revision).unwrap();
+        let (first, second) = (sealed(&ours, 1), sealed(&ours, 2));
+        // Out of the same serial: what stands after a logout is newer by its revision alone.
+        let out = ours.seal("grant/acc", &grant.log_out(1), 3).unwrap();
+        let v1 = unstamped(&ours, "grant/acc", &grant);
+        let foreign = sealed(&theirs, 9);
+        let unknown = Keyring::new(&"another key of thirty-two bytes, or more".into(), None, "ours").unwrap();
+        let unknown = sealed(&unknown, 1);
+        for (what, records, expected) in [
+            ("in order", vec![Some(&v1), Some(&first), Some(&second), Some(&out)], vec![0, 1, 2, 3]),
+            ("again", vec![Some(&first), Some(&second), Some(&out), Some(&second)], vec![0, 1, 2]),
+            ("the same again", vec![Some(&first), Some(&first)], vec![0, 1]),
+            ("form 1", vec![Some(&first), Some(&v1)], vec![0]),
+            ("another group's", vec![Some(&first), Some(&foreign)], vec![0]),
+            ("taken over", vec![Some(&foreign), Some(&first), Some(&foreign)], vec![0, 1]),
+            ("removed", vec![Some(&first), Some(&second), None, Some(&first)], vec![0, 1]),
+            ("an unknown key", vec![Some(&second), Some(&unknown), Some(&first)], vec![0, 1]),
+        ] {
+            assert_eq!(taken(&records), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_write_is_above_all_that_was_read_and_not_below_now() {
+        let mut book = Book::with_keys(ring("ours"));
+        assert_eq!(book.next_revision("acc", 5), 5);
+
+        let sealed = ring("ours").seal("grant/acc", &ready("acc"), 70).unwrap();
+        book.apply(&received(0, "grant/acc", Some(&serde_json::to_string(&sealed).unwrap())));
+        book.apply(&received(1, "grant/acc", None));
+
+        assert_eq!((book.next_revision("acc", 5), book.next_revision("acc", 100)), (71, 100));
+        assert_eq!(book.blank().next_revision("acc", 5), 5);
     }
 
     #[test]

@@ -105,7 +105,9 @@ impl Files {
             at_ms: issued.at_ms,
         };
         let bytes = Zeroizing::new(serde_json::to_vec(&written)?);
-        let envelope = self.keys.seal_bytes(&pending_key(name), bytes).map_err(io::Error::other)?;
+        // Each answer has a file of its own, so there is nothing to count.
+        let sealed = self.keys.seal_bytes(&pending_key(name), base.serial, 0, bytes);
+        let envelope = sealed.map_err(io::Error::other)?;
         self.write(self.pending_path(name, base), move || Ok(serde_json::to_vec(&envelope)?)).await
     }
 
@@ -250,7 +252,7 @@ mod tests {
     use crate::auth::grant::samples::{intent, issued, ready};
 
     fn keys(text: &str) -> Arc<Keyring> {
-        Arc::new(Keyring::new(&text.repeat(32).as_str().into(), None).unwrap())
+        Arc::new(Keyring::new(&text.repeat(32).as_str().into(), None, "group").unwrap())
     }
 
     fn names(files: &Files) -> Vec<String> {
@@ -305,7 +307,7 @@ mod tests {
     async fn a_copy_is_the_grant_and_a_damaged_one_is_kept_aside() {
         let directory = tempfile::tempdir().unwrap();
         let files = Files::new(directory.path(), keys("a"));
-        let envelope = files.keys.seal("grant/acc", &ready("acc")).unwrap();
+        let envelope = files.keys.seal("grant/acc", &ready("acc"), 1).unwrap();
 
         files.keep("acc", Arc::new(envelope)).await.unwrap();
         assert_eq!(files.copy("acc").unwrap().serial, 1);

@@ -264,7 +264,8 @@ impl Held {
                 stands => stands.map_err(sealed)?,
             };
             let changed = decide(stands.as_ref()).map_err(Refusal::Decided)?.ok_or(Refusal::Nothing)?;
-            let envelope = ledger.keys.seal(&grant_key(&name), &changed).map_err(sealed)?;
+            let revision = book.next_revision(&name, now_ms());
+            let envelope = ledger.keys.seal(&grant_key(&name), &changed, revision).map_err(sealed)?;
             let bytes = serde_json::to_vec(&envelope).map_err(|_| sealed(seal::Error::Failed))?;
             Ok((Some(Bytes::from(bytes)), changed))
         };
@@ -446,6 +447,11 @@ fn open(keys: &Keyring, book: &Book, name: &str) -> Result<Option<Grant>, seal::
 
 fn left(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    u64::try_from(now).unwrap_or(u64::MAX)
 }
 
 /// Spreads rivals that begin at the same moment.

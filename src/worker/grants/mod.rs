@@ -20,7 +20,8 @@
 //! - No client secret and no subscription key is in the topic: its owner has them from the connectors that name the grant.
 //! - Workers of another group on the same topic give out nothing and refresh nothing. Nobody refreshes before the topic says whose
 //!   it is.
-//! - A connector gets tokens only of a login that was made with its own client, at its own identity service.
+//! - A connector gets tokens only of a login that was made with its own client, at its own identity service, and only if its
+//!   `provider.base.url` has an origin that the login is good for.
 //!
 //! On failure: without Kafka tokens are given out until they end. Without the identity service the same. A disk that does not
 //! answer holds up the copies on it and nothing else. A grant that is lost says so with the command that mends it; what is
@@ -128,7 +129,8 @@ impl Grants {
     pub async fn start(parts: &Parts) -> Result<Self, kafka::Error> {
         let worker = &parts.worker;
         let Some(key) = &worker.grant_encryption_key else { return Ok(Self::default()) };
-        let keys = match Keyring::new(key, worker.grant_encryption_key_previous.as_ref()) {
+        let previous = worker.grant_encryption_key_previous.as_ref();
+        let keys = match Keyring::new(key, previous, &worker.group.id) {
             Ok(keys) => Arc::new(keys),
             Err(error) => {
                 tracing::error!(error = %Chain(&error), "grants cannot be read");
@@ -136,8 +138,8 @@ impl Grants {
                 return Ok(Self { shared: None, fault: Some(fault.into()) });
             }
         };
-        let book: Tail<Book> =
-            Tail::follow(&worker.kafka, &worker.topics.grant.name, parts.partitions).await?;
+        let (blank, topic) = (Book::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
+        let book = Tail::follow_from(blank, &worker.kafka, topic, parts.partitions).await?;
         let shared = Shared {
             ledger: Ledger::new(&worker.kafka, book, Arc::clone(&keys)),
             files: Files::new(&worker.state_dir, keys),

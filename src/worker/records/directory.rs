@@ -9,7 +9,8 @@
 //! suspects that the provider went back in one: what the list shows of it speaks against that, or does not.
 //!
 //! On failure of a page for its own sake, also if it is refused, it is tried on: companies that are known are read as before, events of
-//! others wait, and somebody is told, by an error now and then and by the age of the list. What concerns everything ends the task.
+//! others wait, and somebody is told, by an error now and then and by the age of the list. What concerns everything ends the task,
+//! and so does a list with more rows than `companies.rows.max`.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -49,6 +50,8 @@ pub(super) struct Directory {
     known: Arc<Mutex<Known>>,
     asked: Arc<Notify>,
     every: Duration,
+    /// `companies.rows.max`.
+    most: usize,
     page_size: u32,
     connector: Arc<str>,
     recorder: Recorder,
@@ -94,9 +97,15 @@ pub(super) enum Listed {
 }
 
 impl Directory {
-    pub(super) fn new(every: Duration, page_size: u32, connector: Arc<str>, recorder: Recorder) -> Self {
+    pub(super) fn new(
+        every: Duration,
+        most: usize,
+        page_size: u32,
+        connector: Arc<str>,
+        recorder: Recorder,
+    ) -> Self {
         let (known, asked) = (Arc::default(), Arc::default());
-        Self { known, asked, every, page_size, connector, recorder }
+        Self { known, asked, every, most, page_size, connector, recorder }
     }
 
     /// Companies that are there, as readings show that began after this: those of one from before may be gone.
@@ -172,6 +181,7 @@ impl Directory {
                 Some((id, version.and_then(|version| SequenceVersion::parse(version).ok())))
             });
             reading.companies.extend(shown);
+            self.check_size(reading.companies.len().max(seen.len()))?;
             let rows = u32::try_from(page.rows.len()).unwrap_or(u32::MAX);
             if number == 1 && (1..size).contains(&rows) {
                 // All there is, or as much as the provider gives at once: what is behind it tells.
@@ -208,6 +218,16 @@ impl Directory {
                 return Ok(());
             }
         }
+    }
+
+    /// Fails where a list has more rows than may be kept in memory.
+    fn check_size(&self, rows: usize) -> Result<(), Failure> {
+        if rows <= self.most {
+            return Ok(());
+        }
+        let message = format!("the list of companies has more rows than companies.rows.max ({})", self.most);
+        let remedy = "check that provider.base.url is the provider's; if it is, raise companies.rows.max, then restart the task";
+        Err(Failure::permanent("TooManyCompanies", message, remedy))
     }
 
     /// Reads a page, however often that takes.
@@ -294,7 +314,7 @@ mod tests {
 
     fn directory(readings: &[(i64, &[&str])]) -> Directory {
         let recorder = Recorder::default();
-        let directory = Directory::new(Duration::from_secs(60), 100, "records".into(), recorder);
+        let directory = Directory::new(Duration::from_secs(60), 3, 100, "records".into(), recorder);
         for (begun_at, ids) in readings {
             directory.took(Reading { begun_at: *begun_at, companies: companies(ids) });
         }
@@ -314,6 +334,17 @@ mod tests {
         ] {
             assert_eq!(directory(readings).standing(&company), standing, "{readings:?}");
         }
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_fails_the_task() {
+        let directory = directory(&[]);
+
+        assert!(directory.check_size(3).is_ok());
+        let failure = directory.check_size(4).unwrap_err();
+
+        assert_eq!((failure.kind, failure.retry), ("TooManyCompanies", crate::retry::Retry::Never));
+        assert!(failure.message.contains("companies.rows.max") && failure.remedy.is_some());
     }
 
     fn companies(ids: &[&str]) -> Shown {

@@ -292,6 +292,7 @@ async fn begin(
         accounting,
         directory: Directory::new(
             source.companies_refresh,
+            source.companies_max,
             source.snapshot.page_size,
             Arc::clone(&task.connector),
             tools.recorder.clone(),

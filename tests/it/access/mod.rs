@@ -23,7 +23,7 @@ use tributary::{
 };
 use url::Url;
 
-use crate::support::harness::Test;
+use crate::support::{allowed_hosts, harness::Test};
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
@@ -60,6 +60,7 @@ pub(crate) fn provider(simulator: &Simulator) -> Provider {
             request: limit,
             response_limit: 1 << 20,
             authorities: None,
+            hosts: allowed_hosts(),
         },
     }
 }

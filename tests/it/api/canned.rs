@@ -14,7 +14,7 @@ use tributary::{api::Options, config::Transport, secret::Secret};
 use url::Url;
 
 use super::LONG;
-use crate::simulator::KEY;
+use crate::{simulator::KEY, support::allowed_hosts};
 
 /// What a request is answered with.
 pub(super) enum Reply {
@@ -62,6 +62,7 @@ impl Canned {
             request: LONG,
             response_limit: 16 << 20,
             authorities: None,
+            hosts: allowed_hosts(),
         };
         Options {
             base_url: self.url.clone(),

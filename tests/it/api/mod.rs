@@ -30,7 +30,7 @@ use tributary::{
 
 use crate::{
     simulator::{ACCOUNTING_SCOPES, KEY, PAYROLL_SCOPES},
-    support::harness::Test,
+    support::{allowed_hosts, harness::Test},
 };
 
 /// All tests of this module's parts.
@@ -61,8 +61,14 @@ fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Opti
         std::fs::write(&path, certificate).unwrap();
         path
     });
-    let transport =
-        Transport { connect: LONG, read: LONG, request: LONG, response_limit: 16 << 20, authorities };
+    let transport = Transport {
+        connect: LONG,
+        read: LONG,
+        request: LONG,
+        response_limit: 16 << 20,
+        authorities,
+        hosts: allowed_hosts(),
+    };
     Options {
         base_url: simulator.base_url(),
         subscription_key: Secret::new(KEY),

@@ -92,7 +92,8 @@ async fn a_page_that_waits_for_a_person_is_no_simulated_provider(shared: &'stati
 }
 
 async fn a_login_with_pkce_proves_who_began_it(shared: &'static Shared) -> Result<()> {
-    let scene = Scene::with(shared, "auth-pkce", &[("oauth.pkce", "true")], |settings| {
+    // PKCE is on by default.
+    let scene = Scene::new(shared, "auth-pkce", |settings| {
         settings.knobs.identity.pkce = Pkce::Required;
     })
     .await;
@@ -384,6 +385,12 @@ async fn what_would_make_a_login_useless_or_harm_another_is_found_before_anybody
     refused("another client", &["accounting.oauth.grant", "simulated-client", "--replace"]).await;
     fs::write(&scene.connector, &connector).unwrap();
 
+    let mut elsewhere: Value = serde_json::from_str(&connector).unwrap();
+    elsewhere["config"]["provider.base.url"] = json!("https://api.example.com");
+    fs::write(&scene.connector, elsewhere.to_string()).unwrap();
+    refused("another origin", &["accounting.oauth.grant", "good for http://127.0.0.1", "--replace"]).await;
+    fs::write(&scene.connector, &connector).unwrap();
+
     let ahead = format!("grant.encryption.key={}\ngrant.encryption.key.previous=", "k".repeat(40));
     fs::write(&scene.config, config.replace("grant.encryption.key=", &ahead)).unwrap();
     refused("a key that no worker has yet", &["grant.encryption.key.previous", "auth status"]).await;
@@ -391,7 +398,7 @@ async fn what_would_make_a_login_useless_or_harm_another_is_found_before_anybody
 
     let worker = config::Worker::load(Some(&scene.config), []).unwrap().config;
     let book = Tail::<Book>::follow(&worker.kafka, &worker.topics.grant.name, 1).await.unwrap();
-    let keys = Arc::new(Keyring::new(&ENCRYPTION_KEY.into(), None).unwrap());
+    let keys = Arc::new(Keyring::new(&ENCRYPTION_KEY.into(), None, &worker.group.id).unwrap());
     let theirs = Owners { group: "theirs".into(), work_topic: "their-work".into() };
     Ledger::new(&worker.kafka, book, keys).claim(&theirs, false, LIMIT).await.unwrap();
     refused("a topic of others", &["grant.storage.topic", "theirs", "their-work"]).await;

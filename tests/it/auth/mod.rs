@@ -20,7 +20,7 @@ use crate::support::command::{stderr, stdout, tributary};
 use crate::support::harness::Test;
 use crate::support::login::{self as person, Login, parameter};
 use crate::support::secrets::Secrets;
-use crate::support::{Result, Shared, prefix, run_directory, traced};
+use crate::support::{ALLOWED_HOSTS, Result, Shared, prefix, run_directory, traced};
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
@@ -59,7 +59,8 @@ impl Scene {
         let topics = prefix(name);
         let mut properties = format!(
             "bootstrap.servers={}\ngroup.id={topics}\nlisteners=http://127.0.0.1:0\nstate.dir={}\n\
-             value.converter.schema.registry.url=http://127.0.0.1:1\ngrant.encryption.key={ENCRYPTION_KEY}\n",
+             value.converter.schema.registry.url=http://127.0.0.1:1\ngrant.encryption.key={ENCRYPTION_KEY}\n\
+             provider.hosts.allowed={ALLOWED_HOSTS}\n",
             shared.bootstrap(),
             directory.join("state").display(),
         );

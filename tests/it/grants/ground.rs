@@ -9,13 +9,13 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tributary::auth::grant::{Grant, Login};
+use tributary::auth::grant::{Grant, Login, origin};
 use tributary::auth::seal::Keyring;
 use tributary::auth::{Access, Area, Error, Tokens};
 use tributary::config::{self, Connector, Provider, Providers};
 use tributary::kafka::{Admin, GroupOptions, Membership};
 use tributary::worker::arbiter::Arbiter;
-use tributary::worker::grants::book::Owners;
+use tributary::worker::grants::book::{Book, Owners};
 use tributary::worker::grants::ledger::Ledger;
 use tributary::worker::grants::{Grants, Parts, Watch};
 use tributary::worker::state::configs::{self, Properties};
@@ -36,7 +36,7 @@ const WORK_PARTITIONS: u32 = 8;
 /// The topics of one cluster, and one connector that names the grants `accounting` and `payroll`.
 pub(super) struct Ground {
     bootstrap: String,
-    prefix: String,
+    pub(super) prefix: String,
     pub(super) bank: Bank,
     pub(super) directory: TempDir,
 }
@@ -119,9 +119,11 @@ impl Ground {
     /// What writes to the grants topic without being a worker.
     pub(super) async fn ledger(&self, key: &str) -> Ledger {
         let worker = self.config(key, None, "ledger");
-        let book = Tail::follow(&worker.kafka, &worker.topics.grant.name, 1).await.unwrap();
+        let keys = Arc::new(Keyring::new(&key.into(), None, &self.prefix).unwrap());
+        let (blank, topic) = (Book::with_keys(Arc::clone(&keys)), &worker.topics.grant.name);
+        let book = Tail::follow_from(blank, &worker.kafka, topic, 1).await.unwrap();
         timeout(LIMIT, book.caught_up()).await.unwrap();
-        Ledger::new(&worker.kafka, book, Arc::new(Keyring::new(&key.into(), None).unwrap()))
+        Ledger::new(&worker.kafka, book, keys)
     }
 
     /// Logs in, with the refresh token of this number.
@@ -139,6 +141,7 @@ impl Ground {
             shown: None,
             client_id: "client".into(),
             auth_url: provider().auth_url.to_string(),
+            origins: vec![origin(&provider().base_url)],
         };
         let log_in = |before: Option<&Grant>| {
             Ok::<_, Infallible>(Grant::log_in(before, area.name(), area, login.clone(), issued.clone()))

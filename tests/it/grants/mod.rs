@@ -16,6 +16,8 @@ mod scene;
 mod schedules;
 #[cfg(feature = "simulator")]
 mod spread;
+#[cfg(feature = "simulator")]
+mod stranger;
 mod topic;
 #[cfg(feature = "simulator")]
 mod verdict;
@@ -39,6 +41,8 @@ pub(crate) fn tests() -> Vec<Test> {
         hidden::tests(),
         #[cfg(feature = "simulator")]
         spread::tests(),
+        #[cfg(feature = "simulator")]
+        stranger::tests(),
         #[cfg(feature = "simulator")]
         warning::tests(),
     ];

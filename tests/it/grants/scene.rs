@@ -160,7 +160,8 @@ impl Scene {
     /// Everything that was ever committed of each grant, in order.
     pub(super) async fn written(&self) -> BTreeMap<String, Vec<Written>> {
         let worker = config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config;
-        let (topic, keys) = (&worker.topics.grant, Keyring::new(&ENCRYPTION_KEY.into(), None).unwrap());
+        let keys = Keyring::new(&ENCRYPTION_KEY.into(), None, &worker.group.id).unwrap();
+        let topic = &worker.topics.grant;
         let partitions: Vec<i32> = (0..topic.partitions).collect();
         let mut written: BTreeMap<String, Vec<Written>> = BTreeMap::new();
         let each = |record: Received| {

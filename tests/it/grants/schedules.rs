@@ -324,7 +324,7 @@ async fn open_intent(ledger: &Ledger, name: &str) -> Grant {
 }
 
 fn files(ground: &Ground, worker: &str) -> Files {
-    Files::new(&ground.state_dir(worker), Arc::new(Keyring::new(&KEY.into(), None).unwrap()))
+    Files::new(&ground.state_dir(worker), Arc::new(Keyring::new(&KEY.into(), None, &ground.prefix).unwrap()))
 }
 
 fn pending(ground: &Ground, grant: &Grant, number: u32) -> Pending {

@@ -8,6 +8,8 @@ use tokio::time::{Instant, timeout};
 use tributary::auth::Error;
 use tributary::auth::grant::{Cause, Conflict, Grant, Intent, Issued, Origin, State};
 use tributary::auth::seal::Keyring;
+use tributary::kafka::{Producer, ProducerOptions, read_to_end};
+use tributary::model::EncodedRecord;
 use tributary::worker::grants::book::Owners;
 use tributary::worker::grants::{Files, Pending};
 
@@ -26,6 +28,7 @@ crate::tests! {
     real a_new_key_opens_what_the_old_one_sealed_and_seals_it_anew within 180;
     real workers_of_another_group_refresh_nothing within 120;
     real logins_at_the_same_moment_get_a_serial_each within 120;
+    real an_old_record_written_again_brings_no_login_back within 120;
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -164,7 +167,7 @@ async fn an_answer_on_the_disk_of_a_dead_process_is_salvaged(shared: &'static Sh
     let begun = held.write(Instant::now() + LIMIT, begin).await.unwrap().unwrap();
     let issued = Issued { refresh: Some("refresh-2".into()), ..ground.bank.log_in(2) };
     let base = begun.base(begun.intent().unwrap());
-    let keys = Arc::new(Keyring::new(&KEY.into(), None).unwrap());
+    let keys = Arc::new(Keyring::new(&KEY.into(), None, &ground.prefix).unwrap());
     let files = Files::new(&ground.state_dir("one"), keys);
     files.pend(&Pending { name: "accounting".into(), base, issued }).await.unwrap();
     drop(held);
@@ -253,6 +256,47 @@ async fn logins_at_the_same_moment_get_a_serial_each(shared: &'static Shared) {
     ledgers[0].book().read_to_end(LIMIT).await.unwrap();
     assert_eq!(ledgers[0].grant("accounting").unwrap().unwrap().serial, 9);
     assert_eq!(serials, (1..=9).collect::<Vec<u64>>());
+}
+
+async fn an_old_record_written_again_brings_no_login_back(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "grants-replay", HOUR).await;
+    let (worker, ledger) = (ground.worker("one:1").await, ground.ledger(KEY).await);
+    ground.log_in(&ledger, 1).await;
+    worker.serial(1).await;
+    let (kafka, topic) =
+        (ground.config(KEY, None, "replay").kafka.clone(), ledger.book().topic().to_string());
+    let mut old = Vec::new();
+    read_to_end(&kafka, &topic, &[0], LIMIT, |record| old.push(record)).await.unwrap();
+    let old = old.into_iter().rfind(|record| record.key.as_deref() == Some(b"grant/accounting")).unwrap();
+    let mut held = ledger.hold("accounting", Arc::new(|| true));
+    let log_out = |grant: Option<&Grant>| Ok::<_, Conflict>(grant.map(|grant| grant.log_out(1)));
+    held.write(Instant::now() + LIMIT, log_out).await.unwrap();
+    let refusal = worker.refusal().await;
+    assert!(matches!(refusal, Error::LoggedOut { .. }), "{refusal}");
+
+    let again = EncodedRecord {
+        topic: topic.as_str().into(),
+        partition: 0,
+        key: old.key.unwrap(),
+        value: old.value,
+        headers: Vec::new(),
+        timestamp_ms: None,
+    };
+    let producer = Producer::new(&kafka, &ProducerOptions::default()).unwrap();
+    producer.send(again).unwrap().await.unwrap();
+
+    worker.watch().catch_up().await;
+    ledger.book().read_to_end(LIMIT).await.unwrap();
+    assert!(matches!(ledger.grant("accounting").unwrap().unwrap().state, State::Out { .. }));
+    let refusal = worker.refusal().await;
+    assert!(matches!(refusal, Error::LoggedOut { .. }), "{refusal}");
+    // One that starts now reads the same log.
+    let later = ground.ledger(KEY).await;
+    assert!(matches!(later.grant("accounting").unwrap().unwrap().state, State::Out { .. }));
+    // A login is newer than all of that.
+    assert_eq!(ground.log_in(&later, 20).await.serial, 2);
+    assert_eq!(worker.serial(2).await.header.reveal(), "Bearer access-20");
+    worker.stop().await;
 }
 
 fn intent() -> Intent {

@@ -45,6 +45,14 @@ pub(crate) use proxy::Proxy;
 pub(crate) use registry::Registry;
 pub(crate) use shared::Shared;
 
+/// `provider.hosts.allowed` of test workers: the simulated provider on this machine, and the names of examples.
+pub(crate) const ALLOWED_HOSTS: &str = "localhost,127.0.0.1,*.example.com";
+
+/// The same as a policy.
+pub(crate) fn allowed_hosts() -> ::tributary::config::HostPolicy {
+    ::tributary::config::HostPolicy::listing(&ALLOWED_HOSTS.split(',').collect::<Vec<_>>())
+}
+
 /// A topic prefix nobody else uses: not a test beside this one, not an earlier run against the same outside
 /// cluster.
 pub(crate) fn prefix(name: &str) -> String {

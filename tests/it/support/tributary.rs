@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::process::Process;
-use super::{Error, Result, prefix, run_directory};
+use super::{ALLOWED_HOSTS, Error, Result, prefix, run_directory};
 
 /// Loaded machines take their time.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -195,6 +195,7 @@ fn text(bootstrap: &str, group: &str, state: &str, properties: &[(&str, &str)]) 
             ("config.providers.env.param.allowlist.pattern", ".*"),
             ("config.providers.file.param.allowed.paths", "/"),
             ("config.providers.dir.param.allowed.paths", "/"),
+            ("provider.hosts.allowed", ALLOWED_HOSTS),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned())),
     );

@@ -42,6 +42,9 @@ const DAY: i64 = 86_400_000;
 const MINUTE: i64 = 60_000;
 /// A copy has a few kilobytes; a larger file is not ours.
 const LARGEST: u64 = 1 << 20;
+/// What there is to know of a login from before origins were kept.
+const NO_ORIGIN: &str = "the login names no origin, so its tokens go only to hosts that provider.hosts.allowed lists in full: \
+                         log in again to bind it to provider.base.url";
 /// What the provider documents, where no connector says otherwise.
 const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
@@ -118,7 +121,7 @@ async fn found(worker: &Worker) -> Result<(Vec<Known>, bool), Failure> {
 fn copies(worker: &Worker) -> Result<Vec<Known>, Failure> {
     let keys = keys(worker)?;
     let directory = worker.state_dir.join("grants");
-    Ok(names(&directory).into_iter().filter_map(|name| copy(&directory, name, keys.as_ref())).collect())
+    Ok(names(&directory).into_iter().filter_map(|name| copy(&directory, name, keys.as_deref())).collect())
 }
 
 /// One of them. It is only looked at: a worker may be writing it, and keeps a damaged one aside itself.
@@ -178,6 +181,8 @@ struct Line {
     area: Option<Area>,
     state: &'static str,
     who: Option<String>,
+    /// Where its tokens may go.
+    origins: Vec<String>,
     scopes: Vec<String>,
     access_ms: Option<i64>,
     refresh_ms: Option<i64>,
@@ -197,6 +202,7 @@ impl Line {
             area: None,
             state: "unreadable",
             who: None,
+            origins: Vec::new(),
             scopes: Vec::new(),
             access_ms: None,
             refresh_ms: None,
@@ -222,6 +228,7 @@ impl Line {
         let (login, refresh) = grant.ends_ms(lifetime, idle);
         line.area = Some(grant.area);
         line.who = Some(grant.login.who().to_owned());
+        line.origins = grant.login.origins.clone();
         if let Some(tokens) = &grant.tokens {
             (line.scopes, line.access_ms) = (tokens.scopes.clone(), Some(tokens.access_expires_ms));
             (line.login_ms, line.refresh_ms) = (login, refresh);
@@ -230,6 +237,7 @@ impl Line {
             State::Ready if named.is_none() && lifetimes.all => {
                 ("ready", Some("no connector names it, so nobody refreshes it".to_owned()), false)
             }
+            State::Ready if grant.login.origins.is_empty() => ("ready", Some(NO_ORIGIN.to_owned()), false),
             State::Ready => ("ready", None, false),
             State::Refreshing { intent } => {
                 let begun = format!(
@@ -260,6 +268,7 @@ impl Line {
             "area": self.area.map(Area::name),
             "state": self.state,
             "who": self.who,
+            "origins": self.origins,
             "scopes": self.scopes,
             "accessTokenEnds": self.access_ms.map(moment),
             "refreshTokenEnds": self.refresh_ms.map(moment),
@@ -286,7 +295,7 @@ fn show(lines: &[Line], cached: bool, out: &mut impl Write) -> std::io::Result<(
     if lines.is_empty() {
         return writeln!(out, "nobody has logged in: run `tributary auth login AREA --connector NAME`");
     }
-    let head = ["GRANT", "AREA", "STATE", "WHO", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"];
+    let head = ["GRANT", "AREA", "STATE", "WHO", "ORIGINS", "ACCESS TOKEN", "REFRESH TOKEN", "LOGIN", "KEY"];
     let dash = || "-".to_owned();
     let rows = lines.iter().map(|line| {
         let ends = |end: Option<i64>| end.map_or_else(dash, |end| distance(end.saturating_sub(line.now_ms)));
@@ -296,6 +305,7 @@ fn show(lines: &[Line], cached: bool, out: &mut impl Write) -> std::io::Result<(
             line.area.map_or_else(dash, |area| area.to_string()),
             line.state.to_owned(),
             line.who.as_deref().map_or_else(dash, harmless),
+            if line.origins.is_empty() { dash() } else { harmless(&line.origins.join(" ")) },
             ends(line.access_ms),
             ends(line.refresh_ms),
             login,

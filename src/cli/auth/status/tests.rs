@@ -21,6 +21,7 @@ fn grant(login_ms: i64) -> Grant {
         shown: Some("ana@example.com\u{1b}[2J".to_owned()),
         client_id: "client".to_owned(),
         auth_url: "https://login.example.com/".to_owned(),
+        origins: vec!["https://api.example.com".to_owned()],
     };
     let issued = Issued {
         access: "never shown".into(),
@@ -114,6 +115,16 @@ fn a_grant_that_no_connector_names_is_told_where_all_connectors_are_known() {
 }
 
 #[test]
+fn a_login_without_an_origin_says_what_to_do() {
+    let mut old = grant(NOON - DAY);
+    old.login.origins.clear();
+
+    let line = line(Ok(old));
+
+    assert!(line.remark.unwrap().contains("provider.hosts.allowed"));
+}
+
+#[test]
 fn what_is_shown_has_no_token_and_moves_no_cursor() {
     let lines = [line(Ok(grant(NOON - DAY))), line(Err(Closed::Sealed(seal::Error::Damaged)))];
     let mut shown = Vec::new();
@@ -125,6 +136,7 @@ fn what_is_shown_has_no_token_and_moves_no_cursor() {
     for text in [&shown, &json.concat()] {
         assert!(!text.contains("never shown") && !text.contains('\u{1b}'), "{text}");
         assert!(text.contains("books") && text.contains("SVC.ES.Webhooks"), "{text}");
+        assert!(text.contains("https://api.example.com"), "{text}");
     }
     assert!(shown.contains("in 50 minutes") && shown.contains("29 days left"), "{shown}");
     assert!(shown.starts_with("Kafka does not answer"), "{shown}");
@@ -133,9 +145,9 @@ fn what_is_shown_has_no_token_and_moves_no_cursor() {
 #[test]
 fn a_copy_on_this_machine_has_a_name_a_key_and_a_time_whoever_looks_at_it() {
     let directory = tempfile::tempdir().unwrap();
-    let ring = |text: &str| Keyring::new(&text.repeat(40).into(), None).unwrap();
+    let ring = |text: &str| Keyring::new(&text.repeat(40).into(), None, "group").unwrap();
     let (ours, other) = (ring("a"), ring("b"));
-    let envelope = ours.seal(&grant_key("books"), &grant(NOON)).unwrap();
+    let envelope = ours.seal(&grant_key("books"), &grant(NOON), 1).unwrap();
     let (good, bad) = (directory.path().join("books.grant"), directory.path().join("bad.grant"));
     std::fs::write(good, serde_json::to_vec(&envelope).unwrap()).unwrap();
     std::fs::write(bad, "not JSON").unwrap();

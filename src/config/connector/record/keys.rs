@@ -44,6 +44,10 @@ keys! {
             "How often the list of companies is read, in milliseconds. It is read at once for an event of a company that it does \
              not show.")
             .or("900000").low().rule(Rule::Range(100, 86_400_000));
+        COMPANIES_MAX = Key::new(Int, "companies.rows.max",
+            "Rows of the list of companies that are kept in memory. A longer list fails the task: a host that is not the \
+             provider could otherwise fill the memory of the worker.")
+            .or("1000000").low().rule(Rule::Range(1, 10_000_000));
     }
     "Snapshot" {
         SNAPSHOT_LISTS = Key::new(List, "snapshot.lists",

@@ -35,6 +35,8 @@ pub struct RecordSource {
     pub enrich: Enrich,
     /// `companies.refresh.interval.ms`.
     pub companies_refresh: Duration,
+    /// `companies.rows.max`.
+    pub companies_max: usize,
     /// What is read in full, and when.
     pub snapshot: Snapshot,
     /// `budget.requests.per.second`, over all workers.
@@ -154,6 +156,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
     let resources = reader.parsed_list(&keys::ENRICH_RESOURCES, choice::resources);
     let enrich = enrich(reader);
     let companies_refresh = reader.milliseconds(&keys::COMPANIES_REFRESH);
+    let companies_max = reader.number(&keys::COMPANIES_MAX);
     let snapshot = snapshot(reader);
     let budget_per_second = reader.number(&keys::BUDGET);
     let company_budget_per_second = reader.number(&keys::COMPANY_BUDGET);
@@ -184,6 +187,7 @@ fn read(reader: &mut Reader<'_>, name: &str) -> Option<RecordSource> {
         enrich_resources: resources.into_iter().flatten().collect(),
         enrich,
         companies_refresh,
+        companies_max,
         snapshot,
         budget_per_second,
         company_budget_per_second,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::HostPolicy;
 
 fn sound() -> BTreeMap<String, String> {
     [
@@ -23,7 +24,8 @@ fn parse(changes: &[(&str, &str)]) -> Result<(RecordSource, Vec<Warning>), Probl
             value => config.insert((*key).to_owned(), value.to_owned()),
         };
     }
-    let providers = Providers::new([("SECRET".to_owned(), "hunter2".to_owned())]);
+    let hosts = HostPolicy::listing(&["localhost", "*.example.com"]);
+    let providers = Providers::new([("SECRET".to_owned(), "hunter2".to_owned())]).with_hosts(hosts);
     RecordSource::parse("records", &config, &providers)
 }
 
@@ -37,6 +39,8 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
     assert_eq!((source.snapshot.mode, source.snapshot.rows), (Mode::Initial, Rows::Probe));
     assert_eq!(source.snapshot.companies, None);
     assert_eq!(source.snapshot.page_size, 100);
+    assert_eq!(source.companies_max, 1_000_000);
+    assert!(source.provider.oauth.pkce);
     assert_eq!((source.budget_per_second, source.company_budget_per_second), (10.0, 2.0));
     assert_eq!(source.requests_in_flight, 32);
     assert_eq!(source.epoch_confirm, Duration::from_secs(3600));

@@ -54,7 +54,8 @@ keys! {
              others by the tenant.")
             .rule(name::TENANT);
         EGRESS_PROXY = Key::new(String, "invoicing.egress.proxy",
-            "Proxy for registering hooks: the provider wants the request to come from the receiving host.")
+            "Proxy for registering hooks: the provider wants the request to come from the receiving host. Its host must be one \
+             that provider.hosts.allowed of the worker allows.")
             .low().rule(name::PROXY);
         LOGIN_MAIL = Key::new(String, "invoicing.login.mail", "User of the invoicing API.").rule(name::PLAIN)
             .dependents(&["invoicing.login.password", "invoicing.login.company"]);

@@ -247,6 +247,9 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
     let signature = signature(reader, !hooks.is_empty());
     let segment = reader.word(&keys::SEGMENT);
     let tenants = tenants(reader);
+    if let Some(proxy) = reader.parsed(&keys::EGRESS_PROXY, address::http_url) {
+        provider::check_host(reader, &keys::EGRESS_PROXY, &proxy);
+    }
     let egress_proxy = reader.text(&keys::EGRESS_PROXY).map(Secret::from);
     let body_limit_bytes = reader.number(&keys::INVOICING_BODY_LIMIT);
     let login = login(reader, manage && !hooks.is_empty());

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::HostPolicy;
 use crate::model::{InvoicingAction, InvoicingEntity};
 
 const SECRET: &str = "hunter2-hunter2-hunter2-hunter2-hunter2";
@@ -128,6 +129,10 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("exactly.once.support", "required")], "the provider may deliver twice"),
         (&[("provider.base.url", "http://api.example.com")], "must be https"),
         (&[("provider.base.url", "https://u:hunter2@api.example.com")], "must not hold credentials"),
+        (&[("provider.base.url", "https://169.254.169.254")], "must name a public host"),
+        (&[("provider.base.url", "http://localhost:9999")], "must name a public host"),
+        (&[("provider.auth.url", "https://0x7f000001")], "must name a public host"),
+        (&[("invoicing.egress.proxy", "http://10.0.0.1:3128")], "must name a public host"),
         (&[("invoicing.tenants", "7=a,7=b")], "names a tenant twice"),
         (&[("name", "other")], "differs from the connector's name"),
         (&[("tasks.max", "0")], "tasks.max: must be a whole number from 1 to 10000"),
@@ -155,6 +160,32 @@ fn each_rule_is_held_and_says_what_to_do() {
         let told = parse(changes).map(|_| ()).unwrap_err().to_string();
         assert!(told.contains(expected), "{changes:?}\n=> {told}");
         assert!(!told.contains("hunter2"), "{told}");
+    }
+}
+
+#[test]
+fn a_worker_decides_which_hosts_a_connector_may_name() {
+    let hosts = HostPolicy::listing(&["api.example.com", "10.0.0.1:3128", "login.example.com:443"]);
+    let providers = Providers::new([("SECRET".to_owned(), SECRET.to_owned())]).with_hosts(hosts);
+    let told = |key: &str, value: &str| {
+        let mut config = sound();
+        config.insert(key.to_owned(), value.to_owned());
+        WebhookSource::parse("webhooks", &config, &providers).map(drop)
+    };
+
+    assert!(told("invoicing.egress.proxy", "http://10.0.0.1:3128").is_ok());
+    for (key, value) in [
+        ("provider.base.url", "https://stranger.example.com"),
+        ("provider.base.url", "https://api.example.com.stranger.net"),
+        ("provider.auth.url", "https://login.example.com:8443"),
+        ("invoicing.egress.proxy", "http://10.0.0.1:3129"),
+    ] {
+        let problems = told(key, value).unwrap_err();
+        let [problem] = &problems.iter().collect::<Vec<_>>()[..] else { panic!("{problems}") };
+        assert_eq!(problem.key, key);
+        assert!(problem.rule.contains("provider.hosts.allowed"), "{problem}");
+        let words = format!("{} {}", problem.rule, problem.remedy);
+        assert!(!words.contains("stranger") && !words.contains("8443") && !words.contains("3129"), "{words}");
     }
 }
 

@@ -300,7 +300,7 @@ fn a_state_nobody_knows_and_errors_are_shown_and_not_swallowed() {
     let shown = scene.ledger.by_id("w-1").unwrap();
     assert_eq!(
         (shown.phase, shown.problem.as_deref()),
-        (Phase::Awaiting, Some("the provider says: watch out"))
+        (Phase::Awaiting, Some("the provider says: ⟪watch out⟫"))
     );
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - A token is given out only after it stands in the topic, and only after this worker has checked it; and only to a connector
-//!   with the client and the identity service that it was given to.
+//!   with the client and the identity service that it was given to, and for an origin that its login is good for.
 //! - While the next token cannot be checked because the provider's keys are away, or because the way there has changed, the one
 //!   before of the same login stays in use until it ends.
 //! - A set of tokens is told from another by its login and serial: a login over a record that nobody can read counts from 1 again.
@@ -96,16 +96,27 @@ impl Asker {
     /// What keeps it from using the grant, if that does not pass by itself within moments.
     pub(super) fn problem(&self, view: &View) -> Option<Error> {
         match view {
-            View::Good(given) if !self.may_have(given) => {
+            View::Good(given) if !self.is_of(given) => {
                 let rule = not_theirs(self.area);
                 Some(Error::Distrusted { grant: self.grant.clone(), rule })
+            }
+            View::Good(given) if !self.may_have(given) => {
+                let command = login_command(self.area, &self.connector);
+                Some(Error::Elsewhere { grant: self.grant.clone(), command })
             }
             view => view.problem(&self.grant, &login_command(self.area, &self.connector)),
         }
     }
 
-    /// Whether a token was given to its client, by its identity service, for this.
+    /// Whether it may present a token: one that was given to its client, by its identity service, for this area, and for the
+    /// origin of its `provider.base.url`.
     pub(super) fn may_have(&self, given: &Given) -> bool {
+        let Provider { base_url, transport, .. } = &self.provider;
+        self.is_of(given) && given.login.may_go_to(base_url, &transport.hosts)
+    }
+
+    /// Whether a token was given to its client, by its identity service, for this area.
+    fn is_of(&self, given: &Given) -> bool {
         self.area == given.area && is_of(&self.provider, &given.login)
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     auth::grant::samples::{login, ready},
-    config::{Connector, Providers},
+    config::{Connector, HostPolicy, Providers},
     worker::plugins::samples::record_config,
 };
 
@@ -35,6 +35,50 @@ fn a_connector_gets_no_token_of_another_client_or_identity_service_or_area() {
         let error = problem(changed, area).unwrap();
         assert!(matches!(error, Error::Distrusted { .. }), "{error}");
         assert!(error.to_string().contains("oauth.grant") && !error.to_string().contains("staging-client"));
+    }
+}
+
+#[test]
+fn a_connector_gets_no_token_for_another_origin() {
+    let view = given("first", 1);
+    for base in [
+        "https://stranger.example.com",
+        "https://api.example.com:8443",
+        "https://api.example.com.stranger.net",
+        "https://login.example.com",
+    ] {
+        let asker = asker(&[("provider.base.url", base)], Area::Accounting);
+        let View::Good(token) = &view else { panic!("it is good") };
+
+        let error = asker.problem(&view).unwrap();
+
+        assert!(!asker.may_have(token), "{base}");
+        assert!(matches!(error, Error::Elsewhere { .. }) && error.retry() == Retry::Never, "{error}");
+        let told = error.to_string();
+        assert!(
+            told.contains("provider.base.url") && told.contains("tributary auth login accounting"),
+            "{told}"
+        );
+        assert!(!told.contains("stranger") && !told.contains("8443"), "{told}");
+    }
+    let same = asker(&[("provider.base.url", "https://api.example.com:443/base/")], Area::Accounting);
+    assert!(same.problem(&view).is_none(), "another path is the same origin");
+}
+
+#[test]
+fn a_login_without_origins_needs_its_host_listed_in_full() {
+    let old = Login { origins: Vec::new(), ..login("first") };
+    let access = Access { header: "Bearer old".into(), serial: 1, expires_ms: None };
+    let view = View::Good(Arc::new(Given { access, area: Area::Accounting, login: old }));
+    for (listed, is_good) in [
+        (&[][..], false),
+        (&["*.example.com"][..], false),
+        (&["api.example.com", "login.example.com"][..], true),
+    ] {
+        let mut asker = asker(&[], Area::Accounting);
+        asker.provider.transport.hosts = HostPolicy::listing(listed);
+
+        assert_eq!(asker.problem(&view).is_none(), is_good, "{listed:?}");
     }
 }
 

@@ -9,7 +9,7 @@
 //! - Without a login in the configuration everybody may do everything; the configuration then only takes loopback
 //!   listeners, unless told otherwise.
 //! - Where nobody is asked for a name, the request has to call this worker by one of its own (see [`hosts`]).
-//! - A reader may read, and have a configuration validated.
+//! - A reader may read, and have a configuration validated. What the provider has said is left out of its answers.
 //! - A page of another origin changes nothing, unless `access.control.allow.origin` lets it: a browser would send its
 //!   user's password along.
 //! - A change that has begun is finished and written to the audit log even if its client leaves.
@@ -41,7 +41,7 @@ use self::{
     hosts::Hosts,
     password::{Checked, Password},
 };
-use super::{DEADLINE, answer::Refusal};
+use super::{DEADLINE, answer::Refusal, quotes};
 use crate::{config::worker::Rest, metrics};
 
 pub use self::password::Error as SecurityError;
@@ -172,7 +172,9 @@ async fn admit(security: &Security, mut request: Request, next: Next, end: Insta
     let path = request.uri().path().to_owned();
     let changes = is_change(&method, &path);
     if !changes && security.is_open(&path) {
-        return run(request, next, end).await;
+        let response = run(request, next, end).await;
+        // The caller has not authenticated, so it may not see more than a reader.
+        return if security.accounts.is_empty() { response } else { quotes::left_out(response).await };
     }
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
     let asked = Asked { remote: remote(&request), method, path };
@@ -192,13 +194,10 @@ async fn admit(security: &Security, mut request: Request, next: Next, end: Insta
                 "a page of another origin may not change anything here; see access.control.allow.origin";
             Err((Refusal::new(403, told), who))
         }
-        Ok((who, role)) => Ok((who, role)),
+        Ok(allowed) => Ok(allowed),
     };
-    let who = match allowed {
-        Ok((who, role)) => {
-            request.extensions_mut().insert(role);
-            who
-        }
+    let (who, role) = match allowed {
+        Ok(allowed) => allowed,
         Err((refusal, who)) => {
             let mut response = refusal.into_response();
             if response.status() == StatusCode::UNAUTHORIZED {
@@ -211,8 +210,13 @@ async fn admit(security: &Security, mut request: Request, next: Next, end: Insta
             return response;
         }
     };
+    request.extensions_mut().insert(role);
     if !changes {
-        return run(request, next, end).await;
+        let response = run(request, next, end).await;
+        return match role {
+            Role::Administrator => response,
+            Role::Reader => quotes::left_out(response).await,
+        };
     }
     // In a task of its own: hyper drops a handler whose client has left. It ends at the deadline at the latest.
     let change = tokio::spawn(async move {

@@ -11,6 +11,7 @@ use tower_service::Service as _;
 use super::*;
 use crate::{
     config::worker::{Login, Rest},
+    model::Quote,
     secret::Secret,
     telemetry::heard::heard,
 };
@@ -41,12 +42,16 @@ fn settings() -> Rest {
 fn served(settings: &Rest) -> Router {
     let ok = async || "ok";
     let panics = async || -> &'static str { panic!("hunter2 is the password") };
+    let told =
+        async || format!(r#"{{"trace":"GET x answered 422 ({}): refused"}}"#, Quote("internal hostname"));
     let router = Router::new()
         .route("/connectors", get(ok).post(ok))
         .route("/connectors/c/snapshots", get(ok).post(ok))
         .route("/connectors/c/snapshots/r/stop", put(ok))
         .route("/connector-plugins/P/config/validate", put(ok).post(ok))
+        .route("/connectors/c/status", get(told))
         .route("/health", get(ok).post(ok))
+        .route("/health/ready", get(told))
         .route("/health/live", get(ok))
         .route("/healthy", get(ok))
         .route("/panic", get(panics).post(panics))
@@ -70,6 +75,31 @@ async fn ask(router: &Router, request: Request) -> Response {
 
 async fn status(router: &Router, method: &str, path: &str, headers: &[(&str, &str)]) -> u16 {
     ask(router, request(method, path, headers)).await.status().as_u16()
+}
+
+#[tokio::test]
+async fn only_who_may_change_connectors_sees_the_providers_words() {
+    let router = served(&settings());
+    let open = served(&Rest { administrator: None, reader: None, ..settings() });
+    let (administrator, reader) = (basic(ADMINISTRATOR), basic(READER));
+    for (what, router, path, authorization, sees) in [
+        ("administrator", &router, "/connectors/c/status", Some(&administrator), true),
+        ("reader", &router, "/connectors/c/status", Some(&reader), false),
+        ("open path", &router, "/health/ready", None, false),
+        ("without authentication", &open, "/connectors/c/status", None, true),
+    ] {
+        let mut headers = vec![("host", "127.0.0.1")];
+        headers.extend(authorization.map(|value| ("authorization", value.as_str())));
+
+        let answer = error_body(ask(router, request("GET", path, &headers)).await).await;
+
+        let trace = answer["trace"].as_str().unwrap();
+        assert_eq!(trace.contains("internal hostname"), sees, "{what}: {trace}");
+        assert!(
+            trace.starts_with("GET x answered 422 (") && trace.ends_with("): refused"),
+            "{what}: {trace}"
+        );
+    }
 }
 
 async fn error_body(response: Response) -> Value {

@@ -142,7 +142,8 @@ impl<'a, S: Apply> Reading<'a, S> {
     pub(super) fn new(shared: &'a Shared<S>) -> Self {
         let partitions: BTreeSet<i32> = shared.progress.borrow().positions.keys().copied().collect();
         let positions = partitions.iter().map(|partition| (*partition, None)).collect();
-        Self { shared, aside: Some((S::default(), partitions)), positions }
+        let blank = shared.state.read().unwrap_or_else(PoisonError::into_inner).blank();
+        Self { shared, aside: Some((blank, partitions)), positions }
     }
 
     /// Takes events over; true when that made the state a whole.

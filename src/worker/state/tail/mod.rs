@@ -48,6 +48,12 @@ pub trait Apply: Default + Send + Sync + 'static {
     /// Takes one more record, in the order of its partition. A record that cannot be understood is logged once and left
     /// out; it never stops the tail.
     fn apply(&mut self, record: &Received);
+
+    /// The state before the first record, for a topic that has to be read again.
+    #[must_use]
+    fn blank(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// A topic, followed by one consumer (read committed). Cheap to clone.
@@ -75,6 +81,19 @@ impl<S: Apply> Tail<S> {
     /// # Errors
     /// The client cannot be built.
     pub async fn follow(kafka: &Kafka, topic: &str, partitions: i32) -> Result<Self, kafka::Error> {
+        Self::follow_from(S::default(), kafka, topic, partitions).await
+    }
+
+    /// The same, with a state before the first record that is not the default.
+    ///
+    /// # Errors
+    /// As [`Tail::follow`].
+    pub async fn follow_from(
+        blank: S,
+        kafka: &Kafka,
+        topic: &str,
+        partitions: i32,
+    ) -> Result<Self, kafka::Error> {
         let checked = kafka.clone();
         let faults = tokio::task::spawn_blocking(move || kafka::check_settings(&checked)).await;
         if let Some(fault) = faults.unwrap_or_default().into_iter().next() {
@@ -85,7 +104,7 @@ impl<S: Apply> Tail<S> {
         let shared = Arc::new(Shared {
             kafka: kafka.clone(),
             topic: topic.into(),
-            state: RwLock::default(),
+            state: RwLock::new(blank),
             progress: watch::Sender::new(Progress { caught_up: false, positions }),
             changes: watch::Sender::new(0),
             heard: Mutex::new(Instant::now()),

@@ -35,6 +35,7 @@ impl Made {
             shown: None,
             client_id: "client".into(),
             auth_url: "https://login.example.com".into(),
+            origins: Vec::new(),
         };
         made.write(0, Grant::log_in(None, "north", Area::Accounting, login, issued(0)).unwrap());
         made

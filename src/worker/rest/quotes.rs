@@ -1,0 +1,30 @@
+//! Answers without the provider's words, for callers that may not change connectors. They see the status and the verdict of a failed
+//! call, but not the text that the configured host answered.
+
+use std::borrow::Cow;
+
+use axum::{
+    body::{Body, to_bytes},
+    http::header,
+    response::{IntoResponse, Response},
+};
+
+use super::answer::Refusal;
+use crate::model::without_quotes;
+
+/// The largest answer that is looked through; every answer is in memory already.
+const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
+
+/// The same answer with every quote left out.
+pub(super) async fn left_out(answer: Response) -> Response {
+    let (mut parts, body) = answer.into_parts();
+    let Ok(bytes) = to_bytes(body, ANSWER_LIMIT).await else {
+        return Refusal::new(500, "the answer is too large for a caller that may only read").into_response();
+    };
+    let kept = match std::str::from_utf8(&bytes).map(without_quotes) {
+        Ok(Cow::Owned(kept)) => kept,
+        _ => return Response::from_parts(parts, Body::from(bytes)),
+    };
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(kept))
+}
