@@ -361,8 +361,7 @@ fn known(book: &Tail<Book>, keys: Option<&Keyring>) -> Vec<Known> {
 
 /// The keys that the configuration names, if it does.
 pub(super) fn keys(worker: &Worker) -> Result<Option<Keyring>, Failure> {
-    let made = |key| Keyring::new(key, worker.grant_encryption_key_previous.as_ref()).map_err(outside);
-    worker.grant_encryption_key.as_ref().map(made).transpose()
+    Keyring::of(worker).map_err(outside)
 }
 
 /// The same, where nothing can be done without them.

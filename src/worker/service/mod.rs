@@ -47,8 +47,10 @@ use super::{
     supervisor,
 };
 use crate::{
+    auth::seal,
     avro, config, kafka,
     kafka::{Admin, Membership},
+    pipeline::LetterSigner,
     retry::{Chain, Retry},
     server::{CertificateError, Server},
 };
@@ -84,6 +86,9 @@ pub enum Error {
     /// Kafka does not allow it.
     #[error("start on Kafka")]
     Kafka(#[from] kafka::Error),
+    /// No key can be derived from `grant.encryption.key`.
+    #[error("make use of grant.encryption.key")]
+    Key(#[source] seal::Error),
     /// Deliveries cannot be received.
     #[error("receive deliveries")]
     Ingest(#[from] ingest::Error),
@@ -158,6 +163,7 @@ pub struct Service {
     ingest: Option<Ingest>,
     feed: Option<Feed>,
     ids: avro::Ids,
+    signer: LetterSigner,
     /// What keeps connectors from being received.
     faults: watch::Receiver<ingest::Faults>,
     cancel: CancellationToken,
@@ -195,7 +201,10 @@ impl Service {
         let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
         let registry = avro::Registry::new(&worker.registry).map_err(ingest::Error::Registry)?;
         let ids = avro::Ids::open(registry, &worker.state_dir).await;
-        let mut ingest = Ingest::start(&worker, &worker_id, process.admin(&worker), ids.clone()).await?;
+        let signer = LetterSigner::of(&worker).map_err(Error::Key)?;
+        let write =
+            ingest::Writing { admin: process.admin(&worker), ids: ids.clone(), signer: signer.clone() };
+        let mut ingest = Ingest::start(&worker, &worker_id, write).await?;
         let mut faults = watch::Sender::default().subscribe();
         if let Some(ingest) = &mut ingest {
             listen::receive(&worker, ingest).await?;
@@ -211,6 +220,7 @@ impl Service {
             feed: ingest.as_ref().map(Ingest::feed),
             ingest,
             ids,
+            signer,
             faults,
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
