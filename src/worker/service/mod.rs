@@ -30,14 +30,14 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use futures::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use tokio::{
     sync::watch,
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     cluster::{self, Foreign},
-    grants::Grants,
+    grants::{Files, Grants},
     health::{Health, Phase},
     herder::Loggers,
     ingest::{self, Feed, Ingest},
@@ -48,7 +48,7 @@ use super::{
 };
 use crate::{
     auth::seal,
-    avro, config, kafka,
+    avro, config, durable, kafka,
     kafka::{Admin, Membership},
     pipeline::LetterSigner,
     retry::{Chain, Retry},
@@ -86,6 +86,15 @@ pub enum Error {
     /// Kafka does not allow it.
     #[error("start on Kafka")]
     Kafka(#[from] kafka::Error),
+    /// `state.dir` cannot be used, or not without other users.
+    #[error("open state.dir {}", path.display())]
+    StateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
     /// No key can be derived from `grant.encryption.key`.
     #[error("make use of grant.encryption.key")]
     Key(#[source] seal::Error),
@@ -170,6 +179,22 @@ pub struct Service {
     tasks: TaskTracker,
 }
 
+/// Makes `state.dir` and keeps other users out of it, and of the grants in it. The spool and the fences do so themselves.
+async fn open_state(path: PathBuf) -> Result<(), Error> {
+    let directory = path.clone();
+    let opened = spawn_blocking(move || {
+        let foreign = durable::state_directory(&directory)?;
+        Files::check(&directory)?;
+        io::Result::Ok(foreign)
+    });
+    let opened = opened.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    let foreign = opened.map_err(|source| Error::StateDirectory { path: path.clone(), source })?;
+    if let Some(foreign) = foreign {
+        tracing::warn!("state.dir {} {foreign}", path.display());
+    }
+    Ok(())
+}
+
 /// What exists once the start is done.
 #[derive(Debug)]
 struct Running {
@@ -199,6 +224,7 @@ impl Service {
             port => port,
         };
         let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
+        open_state(worker.state_dir.clone()).await?;
         let registry = avro::Registry::new(&worker.registry).map_err(ingest::Error::Registry)?;
         let ids = avro::Ids::open(registry, &worker.state_dir).await;
         let signer = LetterSigner::of(&worker).map_err(Error::Key)?;
