@@ -1,10 +1,17 @@
-//! Small files that survive a crash: replaced as a whole or not at all, readable by nobody else.
+//! Small files that survive a crash: replaced as a whole or not at all, readable by no other user; and the directories they are in.
+
+mod private;
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
+};
+
+pub use self::private::{
+    ForeignOwner, check_directory, create_private_files, foreign_owner, private_directory, private_file,
+    private_tree, state_directory,
 };
 
 /// Puts `content` in the file's place: written beside it, synced, renamed over it, mode 0600. A crash leaves the old file or
@@ -47,15 +54,16 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// All of a file, `None` where there is none. Blocks.
+/// All of a file, `None` where there is none. A file that other users may read or write loses those rights. Blocks.
 ///
 /// # Errors
-/// It cannot be read, or is larger than `limit` bytes and so is none of ours.
+/// It cannot be read, belongs to another user, or is larger than `limit` bytes and so is none of ours.
 pub fn read(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
+    private_file(path, &file)?;
     let mut content = Vec::new();
     file.take(limit + 1).read_to_end(&mut content)?;
     if content.len() as u64 > limit {
@@ -82,6 +90,18 @@ mod tests {
         assert_eq!(read(&path, 3).unwrap().as_deref(), Some(&b"two"[..]));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "something was left behind");
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_tightened_when_it_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kept.json");
+        fs::write(&path, b"one").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+
+        assert_eq!(read(&path, 3).unwrap().as_deref(), Some(&b"one"[..]));
+
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! text of the setting ──HKDF-SHA256──┬─ info "seal" ──▶ key        grant ──▶ AES-GCM(key, random nonce, AAD) ──▶ Envelope
-//!                                    └─ info "id" ────▶ kid                              ▲ version, kid, record key,
-//!                                                                                          group, serial, revision
+//!                                    ├─ info "id" ────▶ kid                              ▲ version, kid, record key,
+//!                                    │                                                    group, serial, revision
+//!                                    └─ info "dead-letters" ──▶ key of [`Keyring::sign_letter`]
 //! ```
 //!
 //! - Group, serial and revision stand in the envelope in clear and are authenticated, so that a reader can tell an older envelope
@@ -11,6 +12,7 @@
 //! - An envelope opens only under the name it was sealed for: a record copied to another name is damage, not a grant.
 //! - The kid tells which key it takes without telling anything of the key. With a previous key in the ring both open; only the
 //!   current one seals.
+//! - Dead letters are signed with a key of their own, so that no signature says anything about the key that encrypts.
 //! - Nonces are random: at two writes an hour and grant, 2^32 writes under one key are far away.
 //!
 //! On failure: [`Error::UnknownKey`] is no damage, since another worker may have that key; it must never be overwritten.
@@ -19,15 +21,19 @@ use std::fmt;
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
+    constant_time::verify_slices_are_equal,
     hkdf::{HKDF_SHA256, KeyType, Salt},
+    hmac,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::grant::{Grant, Unreadable};
-use crate::{retry::Retry, secret::Secret};
+use crate::{config, retry::Retry, secret::Secret};
 
+/// The form of signatures that this version writes, and reads.
+const SIGNATURE_VERSION: &str = "v1";
 /// The form of envelopes that this version writes.
 const VERSION: u8 = 2;
 /// The form before, which it reads.
@@ -102,6 +108,38 @@ impl Error {
     }
 }
 
+/// Why a signature does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadSignature {
+    /// It takes a key that is not in the ring.
+    #[error("it is signed with the key {kid}, which is neither grant.encryption.key nor its previous one")]
+    UnknownKey {
+        /// The key's fingerprint, as the signature states it.
+        kid: String,
+    },
+    /// The content or the signature was changed.
+    #[error("its signature does not match its content")]
+    Wrong,
+}
+
+impl BadSignature {
+    /// The signature stays wrong.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+
+    /// What a signature is without any key to verify it with.
+    #[must_use]
+    pub fn without_keys(signature: &[u8]) -> Self {
+        match parse_signature(signature) {
+            Some((kid, _)) => Self::UnknownKey { kid: short(kid) },
+            None => Self::Wrong,
+        }
+    }
+}
+
 /// The keys of this worker.
 pub struct Keyring {
     current: Key,
@@ -123,6 +161,42 @@ impl Keyring {
     #[must_use]
     pub fn group(&self) -> &str {
         &self.group
+    }
+
+    /// With the keys of a worker's configuration; `None` where it has no `grant.encryption.key`.
+    ///
+    /// # Errors
+    /// As [`Keyring::new`].
+    pub fn of(worker: &config::Worker) -> Result<Option<Self>, Error> {
+        let previous = worker.grant_encryption_key_previous.as_ref();
+        worker.grant_encryption_key.as_ref().map(|key| Self::new(key, previous, &worker.group.id)).transpose()
+    }
+
+    /// Signs the parts of a dead letter (HMAC-SHA256) with the current key. Each part counts with its length, so that no two
+    /// lists of parts have the same signature.
+    #[must_use]
+    pub fn sign_letter<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+        let tag = self.current.tag(parts);
+        format!("{SIGNATURE_VERSION}:{}:{}", self.current.id, BASE64.encode(tag))
+    }
+
+    /// Verifies what [`Keyring::sign_letter`] signed with the current or the previous key, in constant time.
+    ///
+    /// # Errors
+    /// Another key signed it, or the parts or the signature were changed.
+    pub fn verify_letter<'a>(
+        &self,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+        signature: &[u8],
+    ) -> Result<(), BadSignature> {
+        let (kid, given) = parse_signature(signature).ok_or(BadSignature::Wrong)?;
+        let key = self.find(kid).ok_or_else(|| BadSignature::UnknownKey { kid: short(kid) })?;
+        let given = BASE64.decode(given).map_err(|_| BadSignature::Wrong)?;
+        verify_slices_are_equal(key.tag(parts).as_ref(), &given).map_err(|_| BadSignature::Wrong)
+    }
+
+    fn find(&self, kid: &str) -> Option<&Key> {
+        [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find(|key| key.id == kid)
     }
 
     /// Fingerprint of the key that seals.
@@ -159,7 +233,7 @@ impl Keyring {
         revision: u64,
         mut bytes: Zeroizing<Vec<u8>>,
     ) -> Result<Envelope, Error> {
-        let Key { id, cipher } = &self.current;
+        let Key { id, cipher, .. } = &self.current;
         let stamp = Stamp { group: self.group.clone(), serial, revision };
         // Grows by the tag while it is still readable: room for it now leaves no copy behind.
         let mut sealed = Zeroizing::new(Vec::with_capacity(bytes.len() + AES_256_GCM.tag_len()));
@@ -188,8 +262,7 @@ impl Keyring {
             (UNSTAMPED | VERSION, _) => return Err(Error::Damaged),
             (version, _) => return Err(Error::Form { version }),
         };
-        let key = [Some(&self.current), self.previous.as_ref()].into_iter().flatten();
-        let Some(Key { cipher, .. }) = key.into_iter().find(|key| key.id == *kid) else {
+        let Some(Key { cipher, .. }) = self.find(kid) else {
             return Err(Error::UnknownKey { kid: short(kid) });
         };
         let nonce = BASE64.decode(nonce).ok().and_then(|nonce| <[u8; NONCE_LEN]>::try_from(nonce).ok());
@@ -214,21 +287,38 @@ impl fmt::Debug for Keyring {
 struct Key {
     id: String,
     cipher: RandomizedNonceKey,
+    letters: hmac::Key,
 }
 
 impl Key {
     fn derive(text: &Secret) -> Result<Self, Error> {
         let derived = Salt::new(HKDF_SHA256, SALT).extract(text.reveal().as_bytes());
-        let mut key = Zeroizing::new([0; KEY_LEN]);
+        let (mut key, mut letters) = (Zeroizing::new([0; KEY_LEN]), Zeroizing::new([0; KEY_LEN]));
         let mut id = [0; ID_LEN];
-        for (info, out) in [(&b"seal"[..], &mut key[..]), (&b"id"[..], &mut id[..])] {
+        for (info, out) in [
+            (&b"seal"[..], &mut key[..]),
+            (&b"id"[..], &mut id[..]),
+            (&b"dead-letters"[..], &mut letters[..]),
+        ] {
             let info = [info];
             let filled = derived.expand(&info, Length(out.len())).and_then(|okm| okm.fill(out));
             filled.map_err(|_| Error::Failed)?;
         }
         let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*key).map_err(|_| Error::Failed)?;
         let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { id, cipher })
+        Ok(Self { id, cipher, letters: hmac::Key::new(hmac::HMAC_SHA256, &*letters) })
+    }
+
+    fn tag<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(&self.letters);
+        let mut update = |part: &[u8]| {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        };
+        update(SIGNATURE_VERSION.as_bytes());
+        update(self.id.as_bytes());
+        parts.into_iter().for_each(update);
+        context.sign()
     }
 }
 
@@ -259,6 +349,12 @@ fn associated(version: u8, kid: &str, record_key: &str) -> Vec<u8> {
     parts.concat()
 }
 
+/// The kid and the digits of a signature in the form of this version.
+fn parse_signature(signature: &[u8]) -> Option<(&str, &str)> {
+    let (version, rest) = str::from_utf8(signature).ok()?.split_once(':')?;
+    rest.split_once(':').filter(|_| version == SIGNATURE_VERSION)
+}
+
 /// A kid from outside, fit to be shown.
 fn short(kid: &str) -> String {
     kid.chars().filter(char::is_ascii_hexdigit).take(2 * ID_LEN).collect()
@@ -267,7 +363,7 @@ fn short(kid: &str) -> String {
 /// An envelope as the version before wrote it.
 #[cfg(test)]
 pub(crate) fn unstamped(ring: &Keyring, record_key: &str, grant: &Grant) -> Envelope {
-    let Key { id, cipher } = &ring.current;
+    let Key { id, cipher, .. } = &ring.current;
     let mut sealed = grant.to_bytes().to_vec();
     let aad = Aad::from(associated(UNSTAMPED, id, record_key));
     let nonce = cipher.seal_in_place_append_tag(aad, &mut sealed).unwrap();
@@ -379,5 +475,39 @@ mod tests {
         let (ring, grant) = (ring(KEY, None), ready("acc"));
 
         assert_ne!(ring.seal("grant/acc", &grant, 1).unwrap(), ring.seal("grant/acc", &grant, 1).unwrap());
+    }
+
+    #[test]
+    fn signatures_hold_for_their_parts_and_keys_alone() {
+        let (old, new) = ("old key of thirty-two bytes or more", "new key of thirty-two bytes or more");
+        let parts = [&b"acme"[..], b"", b"body"];
+        let signed = ring(old, None).sign_letter(parts);
+        let both = ring(new, Some(old));
+        let verify = |ring: &Keyring, parts: &[&'static [u8]], signature: &str| {
+            ring.verify_letter(parts.iter().copied(), signature.as_bytes())
+        };
+
+        assert_eq!(verify(&ring(old, None), &parts, &signed), Ok(()));
+        assert_eq!(verify(&both, &parts, &signed), Ok(()), "the previous key still verifies");
+        assert!(both.sign_letter(parts).contains(both.kid()), "the current key signs");
+        let unknown = BadSignature::UnknownKey { kid: ring(old, None).kid().to_owned() };
+        assert_eq!(verify(&ring(new, None), &parts, &signed), Err(unknown.clone()));
+        assert_eq!(BadSignature::without_keys(signed.as_bytes()), unknown);
+        for other in [
+            &[&b"acme"[..], b"", b"bodY"][..],
+            &[b"acm", b"e", b"body"],
+            &[b"acme", b"body", b""],
+            &[b"acme", b"", b"body", b""],
+            &[],
+        ] {
+            assert_eq!(verify(&both, other, &signed), Err(BadSignature::Wrong), "{other:?}");
+        }
+        let digits = signed.rsplit(':').next().unwrap();
+        let renamed = format!("v1:{}:{digits}", both.kid());
+        let (later, short) = (signed.replace("v1", "v2"), signed[..signed.len() - 4].to_owned());
+        for wrong in [renamed.as_str(), &later, &short, "", "v1", "v1:", &format!("{signed}A")] {
+            let refused = verify(&both, &parts, wrong).unwrap_err();
+            assert!(matches!(refused, BadSignature::Wrong | BadSignature::UnknownKey { .. }), "{wrong}");
+        }
     }
 }

@@ -7,8 +7,9 @@
 
 use std::{
     error::Error,
-    fs,
+    fs::{self, DirBuilder, File},
     io::{self, Write},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -19,9 +20,10 @@ use serde_json::json;
 use super::{Failure, Files, client::Format, load::Loaded, outside, remedy, schemas};
 use crate::{
     avro::Registry,
-    config,
+    config, durable,
     kafka::{self, Admin, TopicSpec},
     pipeline::Layout,
+    random,
     retry::Chain,
     spool,
     store::{Fjall, Storage as _},
@@ -35,6 +37,9 @@ use crate::{
 
 /// How long reading the config topic may take: it is small, but a writer that died may hold its end back for a while.
 const READ_LIMIT: Duration = Duration::from_secs(75);
+
+/// What a worker keeps below `state.dir`, each of which must be its own.
+const OWN_DIRECTORIES: [&str; 3] = ["spool", "fence", "grants"];
 
 #[derive(Args)]
 pub(super) struct Options {
@@ -190,10 +195,14 @@ async fn inspect(specs: &[TopicSpec], admin: &Admin, create: bool) -> Result<Str
 /// is not there yet is made to see that it can be, and taken away again.
 fn state_directory<W: Write>(directory: &Path, report: &mut Report<'_, W>) -> io::Result<()> {
     let absent: Vec<&Path> = directory.ancestors().take_while(|part| !exists(part)).collect();
-    let probe = directory.join(format!(".check-{}", std::process::id()));
-    let written = fs::create_dir_all(directory)
-        .and_then(|()| fs::write(&probe, b""))
+    let probe = directory.join(format!(".check-{}", random::hex::<8>().map_err(io::Error::other)?));
+    let written = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .and_then(|()| File::options().write(true).create_new(true).mode(0o600).open(&probe).map(drop))
         .and_then(|()| fs::remove_file(&probe));
+    let foreign = durable::foreign_owner(directory).ok().flatten();
     let shown = directory.display().to_string();
     let kind = file_system(directory);
     let free = Fjall::default().free_bytes(directory).ok();
@@ -202,6 +211,14 @@ fn state_directory<W: Write>(directory: &Path, report: &mut Report<'_, W>) -> io
         fs::remove_dir(part).ok();
     }
     report.result("state directory", written.map(|()| format!("{shown} is writable")))?;
+    if let Some(foreign) = foreign {
+        report.line("warning", "state directory", &format!("{shown} {foreign}"))?;
+    }
+    for part in OWN_DIRECTORIES.map(|name| directory.join(name)).iter().filter(|part| part.exists()) {
+        if let Err(error) = durable::check_directory(part) {
+            report.result("state directory", Err(error))?;
+        }
+    }
     if let Some(advice) = free.and_then(|free| too_full(&shown, free)) {
         report.line("warning", "state directory", &advice)?;
     }

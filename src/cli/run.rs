@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Failure, descriptors, load::Loaded, outside};
 use crate::{
+    durable,
     telemetry::{Filters, Metrics},
     worker::{
         plugins::Plugins,
@@ -25,6 +26,7 @@ pub(super) async fn run(
     // Taken first, so that a signal during the start still ends it in order.
     let mut terminated = signal(SignalKind::terminate()).map_err(outside)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(outside)?;
+    durable::create_private_files();
     let mut worker = loaded.worker;
     descriptors::ensure(&mut worker.webhook);
     // Pages of 2 MiB, which some systems lend unasked, nearly double what a worker takes, and make nothing here faster. A system

@@ -1,15 +1,19 @@
 //! A directory for the time of one command.
 
-use std::{io, path::PathBuf};
+use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt as _, path::PathBuf};
+
+use crate::random;
 
 /// Gone once this is dropped.
 pub(super) struct ScratchDirectory(pub(super) PathBuf);
 
 impl ScratchDirectory {
-    /// For the command of this name.
+    /// For the command of this name. No other user can have made it before: its name cannot be guessed, and one that exists is
+    /// refused.
     pub(super) fn create(command: &str) -> io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("tributary-{command}-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
+        let name = random::hex::<16>().map_err(io::Error::other)?;
+        let path = std::env::temp_dir().join(format!("tributary-{command}-{name}"));
+        DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
     }
 }
@@ -18,5 +22,26 @@ impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         // What is left in the system's scratch space is the system's to remove.
         std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn a_scratch_directory_is_private_unpredictable_and_removed() {
+        let (one, other) =
+            (ScratchDirectory::create("test").unwrap(), ScratchDirectory::create("test").unwrap());
+        let path = one.0.clone();
+
+        assert_ne!(one.0, other.0, "two of one process");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(!path.ends_with(format!("tributary-test-{}", std::process::id())));
+        fs::write(path.join("file"), b"x").unwrap();
+        drop(one);
+        assert!(!path.exists());
     }
 }

@@ -1,9 +1,7 @@
 //! The database behind the shelves: opened when it is first needed, and given up when it fails.
 
 use std::{
-    fs::{self, DirBuilder},
-    io,
-    os::unix::fs::DirBuilderExt as _,
+    fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -15,6 +13,7 @@ use std::{
 
 use super::Error;
 use crate::{
+    durable,
     retry::Chain,
     store::{self, Change, Database, Storage},
 };
@@ -88,8 +87,8 @@ impl Cache {
     }
 
     fn open_now(&self) -> Result<Box<dyn Database>, store::Error> {
-        let make = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
-        make.map_err(|error| store::Error::io("make the directory", error))?;
+        durable::private_tree(&self.directory)
+            .map_err(|error| store::Error::io("keep other users out of the directory", error))?;
         let end = Instant::now() + CLOSING;
         loop {
             match self.storage.open(&self.directory) {

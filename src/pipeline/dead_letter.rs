@@ -2,7 +2,8 @@
 //!
 //! The body is what was read, byte for byte, so that a mended parser can replay it. Headers say where it came from, what
 //! failed and why; they never quote the data. Text is bounded, and so is the body: a broker refuses what is too large, and a dead
-//! letter that cannot be written would stop the pipeline. A body that was cut says how long it was.
+//! letter that cannot be written would stop the pipeline. A body that was cut says how long it was. The worker signs each letter
+//! ([`LetterSigner`]), so that a replay can tell what the worker wrote from what others put into the topic.
 
 use std::sync::Arc;
 
@@ -11,9 +12,10 @@ use tracing::{debug, warn};
 
 use super::{
     Stage,
+    signature::{LetterSigner, PREFIX},
     source::{Failure, Original},
 };
-use crate::model::EncodedRecord;
+use crate::model::{EncodedRecord, TopicPrefix};
 
 /// Longest text in one header, in bytes.
 const TEXT_LIMIT: usize = 4096;
@@ -31,12 +33,16 @@ pub struct DeadLetters {
     pub topic: Arc<str>,
     /// Its partition count.
     pub partitions: i32,
+    /// `topic.prefix` of the connector; a replay publishes below it and nowhere else.
+    pub prefix: TopicPrefix,
     /// `__connect.errors.connector.name`.
     pub connector: String,
     /// `__connect.errors.task.id`.
     pub task: u32,
     /// `errors.log.enable`: whether each one is worth a line in the log; the metric counts them in any case.
     pub logged: bool,
+    /// Signs each one.
+    pub signer: LetterSigner,
 }
 
 impl DeadLetters {
@@ -71,6 +77,7 @@ impl DeadLetters {
             (None, Some(topic)) => put("__connect.errors.topic", topic),
             (None, None) => {}
         }
+        put(PREFIX, self.prefix.as_str());
         put("__connect.errors.connector.name", &self.connector);
         put("__connect.errors.task.id", &self.task.to_string());
         put("__connect.errors.stage", connect_stage(failure.stage));
@@ -82,14 +89,18 @@ impl DeadLetters {
         if whole > BODY_LIMIT {
             put(CUT, &whole.to_string());
         }
-        EncodedRecord {
+        let mut record = EncodedRecord {
             topic: Arc::clone(&self.topic),
             partition: crate::kafka::partition_of(&original.key, self.partitions),
             key: original.key.clone(),
             value: Some(original.value.slice(..whole.min(BODY_LIMIT))),
             headers,
             timestamp_ms: None,
+        };
+        if !self.signer.sign(&mut record) {
+            self.signer.warn_unsigned();
         }
+        record
     }
 }
 
@@ -128,9 +139,11 @@ mod tests {
         DeadLetters {
             topic: "t.dead-letters".into(),
             partitions: 3,
+            prefix: TopicPrefix::new("t").unwrap(),
             connector: "hooks".into(),
             task: 2,
             logged: true,
+            signer: LetterSigner::default(),
         }
     }
 
@@ -177,6 +190,7 @@ mod tests {
         assert_eq!(headers["__connect.errors.topic"], "t.events");
         assert_eq!(headers["__connect.errors.partition"], "1");
         assert_eq!(headers["__connect.errors.offset"], "42");
+        assert_eq!(headers["tributary.topic.prefix"], "t");
         assert_eq!(headers["__connect.errors.connector.name"], "hooks");
         assert_eq!(headers["__connect.errors.task.id"], "2");
         assert_eq!(headers["__connect.errors.stage"], "VALUE_CONVERTER");

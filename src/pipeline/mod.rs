@@ -21,6 +21,7 @@ mod dead_letter;
 mod driver;
 mod open;
 mod publisher;
+mod signature;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use dead_letter::DeadLetters;
 pub use driver::{Driver, End, Limits};
 pub use open::{DEFAULT_PARTITIONS, Layout, Opened, open, open_state};
 pub use publisher::{Preparer, Publisher, RecordSink};
+pub use signature::{LetterSignature, LetterSigner, MAC, PREFIX};
 pub use source::{Batch, Content, Failure, Item, Original, Source};
 pub use transaction::{ShardBatch, ShardWriter};
 

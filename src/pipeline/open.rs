@@ -10,11 +10,11 @@ use std::{
 
 use tracing::info;
 
-use super::{DeadLetters, Error, Preparer};
+use super::{DeadLetters, Error, LetterSigner, Preparer};
 use crate::{
     avro,
     config::{
-        self, Connector,
+        Connector,
         connector::{RecordSource, WebhookSource},
     },
     kafka,
@@ -160,27 +160,29 @@ impl Layout {
 pub struct Opened {
     /// Makes records for its topics.
     pub preparer: Preparer,
+    prefix: TopicPrefix,
     dead_letters: Arc<str>,
     dead_letter_partitions: i32,
 }
 
 impl Opened {
-    /// The dead letters of one task; `None` where errors are not tolerated and the task fails instead.
+    /// The dead letters of a task. They do not depend on `errors.tolerance`: an acknowledged delivery cannot be returned.
     #[must_use]
-    pub fn dead_letters(&self, connector: &config::connector::Common, task: u32) -> Option<DeadLetters> {
-        let errors = &connector.errors;
-        errors.tolerated.then(|| self.dead_letters_of(&connector.name, task, errors.logged))
-    }
-
-    /// The dead letters of one that has no choice: what a sender was told is taken cannot be given back.
-    #[must_use]
-    pub fn dead_letters_of(&self, connector: &str, task: u32, logged: bool) -> DeadLetters {
+    pub fn dead_letters_of(
+        &self,
+        connector: &str,
+        task: u32,
+        logged: bool,
+        signer: &LetterSigner,
+    ) -> DeadLetters {
         DeadLetters {
             topic: Arc::clone(&self.dead_letters),
             partitions: self.dead_letter_partitions,
+            prefix: self.prefix.clone(),
             connector: connector.to_owned(),
             task,
             logged,
+            signer: signer.clone(),
         }
     }
 }
@@ -210,6 +212,7 @@ pub async fn open(layout: &Layout, admin: &kafka::Admin, ids: &avro::Ids) -> Res
     info!(prefix = %layout.prefix, topics = specs.len(), partitions, "topics and schemas are ready");
     Ok(Opened {
         preparer: Preparer::new(&layout.prefix, partitions, avro::Encoder::new(ids, &subjects)),
+        prefix: layout.prefix.clone(),
         dead_letters: layout.dead_letters.as_str().into(),
         dead_letter_partitions: dead_letters.partitions,
     })

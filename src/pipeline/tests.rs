@@ -169,6 +169,8 @@ impl Rig {
             connector: "c".into(),
             task: 0,
             logged: false,
+            prefix: TopicPrefix::new("p").unwrap(),
+            signer: LetterSigner::default(),
         };
         let token = cancel.clone();
         let run = tokio::spawn(async move {

@@ -22,7 +22,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -74,17 +74,15 @@ impl Directory {
     /// Creates the directory where needed and locks it.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         // What is in here is our users' data.
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(Error::directory("create the spool directory", path))?;
+        durable::private_directory(path).map_err(Error::directory("open the spool directory", path))?;
         let lock = path.join(LOCK);
         let file = File::options()
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(0o600)
             .open(&lock)
+            .and_then(|file| durable::private_file(&lock, &file).map(|()| file))
             .map_err(Error::directory("open the lock file", &lock))?;
         match file.try_lock() {
             Ok(()) => {}
@@ -152,7 +150,7 @@ impl Directory {
 
     /// Makes the folder of a new database; it counts once it is [ready](Self::ready).
     pub(super) fn create(&self, number: u64) -> io::Result<PathBuf> {
-        fs::create_dir(self.folder(number))?;
+        fs::DirBuilder::new().mode(0o700).create(self.folder(number))?;
         Ok(self.data(number))
     }
 
@@ -298,7 +296,8 @@ pub(super) fn since(folder: &Path) -> SystemTime {
 
 /// The gap of the database that lies aside in this folder is kept: it is not told of again.
 pub(super) fn mark_told(folder: &Path) -> io::Result<()> {
-    File::create(folder.join(TOLD))?.sync_all()?;
+    let told = File::options().create(true).truncate(true).write(true).mode(0o600).open(folder.join(TOLD))?;
+    told.sync_all()?;
     sync(folder)
 }
 

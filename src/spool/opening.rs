@@ -16,6 +16,7 @@ use super::{
     generation::Generation,
 };
 use crate::{
+    durable,
     retry::Chain,
     store::{self, Database},
 };
@@ -118,6 +119,11 @@ fn open_one(
     number: u64,
 ) -> Result<Box<dyn Database>, store::Error> {
     let path = directory.data(number);
+    // Whatever fails here says nothing about the database.
+    durable::private_tree(&directory.folder(number)).map_err(|error| store::Error::Refused {
+        action: "keep other users out of the database",
+        source: error.into(),
+    })?;
     let end = Instant::now() + CLOSING;
     loop {
         match options.storage.open(&path) {

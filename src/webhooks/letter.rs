@@ -11,7 +11,12 @@
 //! | `tributary.letter` | of a piece: the same for all pieces of a letter, another for every other letter |
 //! | `tributary.piece` | of a piece: its number and how many there are, `2/3` |
 //! | `tributary.letter.size`, `tributary.letter.sha256` | of a piece: bytes of the whole, and their digest |
+//! | `tributary.topic.prefix` | `topic.prefix` of the connector that wrote it |
+//! | `tributary.mac` | the worker's signature of key, value and all headers here and of Kafka Connect ([`LetterSigner`]) |
 //! | `tributary.replayed` | of a mark: the letter at this `partition@offset` of the same topic has been replayed |
+//! | `tributary.replayed.topic` | of a mark: that topic, so that a signed mark counts nowhere else |
+//!
+//! [`LetterSigner`]: crate::pipeline::LetterSigner
 //!
 //! - No header of the HTTP request is among them: its trace is in `tributary.delivery`, what it says of type and encoding is
 //!   not believed, and its signature is nobody's business.
@@ -48,6 +53,8 @@ pub const SIZE: &str = "tributary.letter.size";
 pub const DIGEST: &str = "tributary.letter.sha256";
 /// Which letter has been replayed.
 pub const REPLAYED: &str = "tributary.replayed";
+/// In which topic.
+pub const REPLAYED_TOPIC: &str = "tributary.replayed.topic";
 
 /// More pieces than the largest delivery has; what says so is none of ours.
 const MOST_PIECES: u32 = 1024;
@@ -251,12 +258,16 @@ pub fn delivery(headers: &[(String, Bytes)], body: Bytes) -> Result<Delivery, Un
 #[must_use]
 pub fn mark(topic: Arc<str>, place: Place, key: Bytes, records: usize) -> EncodedRecord {
     let value = serde_json::json!({ "replayed": place.to_string(), "records": records });
+    let headers = vec![
+        (REPLAYED, Bytes::from(place.to_string())),
+        (REPLAYED_TOPIC, Bytes::copy_from_slice(topic.as_bytes())),
+    ];
     EncodedRecord {
         topic,
         partition: place.partition,
         key,
         value: Some(Bytes::from(value.to_string())),
-        headers: vec![(REPLAYED, Bytes::from(place.to_string()))],
+        headers,
         timestamp_ms: None,
     }
 }

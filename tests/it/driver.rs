@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tributary::kafka::{Received, partition_of};
 use tributary::model::{AccountingEvent, AccountingResource, Meta, Origin, Outgoing, Reception, Topic};
 use tributary::pipeline::{
-    Batch, Content, DeadLetters, Driver, End, Error, Failure, Item, Limits, Original, Publisher, Source,
-    Stage,
+    Batch, Content, DeadLetters, Driver, End, Error, Failure, Item, LetterSigner, Limits, Original,
+    Publisher, Source, Stage,
 };
 use tributary::retry::Retry;
 
@@ -149,6 +149,8 @@ async fn run(
         connector: "hooks".into(),
         task: 0,
         logged: true,
+        prefix: place.prefix.clone(),
+        signer: LetterSigner::default(),
     };
     let limits = Limits { in_flight_bytes: 8 << 20, ..Limits::default() };
     Driver::new(source, publisher, Some(&letters), limits).run(&CancellationToken::new()).await

@@ -366,9 +366,7 @@ fn known(book: &Tail<Book>, keys: Option<&Keyring>) -> Vec<Known> {
 
 /// The keys that the configuration names, if it does.
 pub(super) fn keys(worker: &Worker) -> Result<Option<Arc<Keyring>>, Failure> {
-    let previous = worker.grant_encryption_key_previous.as_ref();
-    let made = |key| Keyring::new(key, previous, &worker.group.id).map(Arc::new).map_err(outside);
-    worker.grant_encryption_key.as_ref().map(made).transpose()
+    Ok(Keyring::of(worker).map_err(outside)?.map(Arc::new))
 }
 
 /// The same, where nothing can be done without them.

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::{
     kafka::Received,
     model::Moment,
+    pipeline::{LetterSignature, LetterSigner},
     webhooks::letter::{self, Piece, Place},
 };
 
@@ -20,7 +21,15 @@ pub(super) enum Kind {
     /// A piece of one.
     Piece(Piece, Entry),
     /// Says that a letter has been replayed.
-    Mark(Place),
+    Mark(Mark),
+}
+
+/// A replay that was noted behind its letter.
+#[derive(Debug, Clone)]
+pub(super) struct Mark {
+    /// Where the letter is.
+    pub(super) place: Place,
+    pub(super) signature: LetterSignature,
 }
 
 /// A letter without its body.
@@ -39,11 +48,14 @@ pub(super) struct Entry {
     pub(super) size: u64,
     pub(super) pieces: Option<Pieces>,
     pub(super) replayed: bool,
+    /// Whether a worker wrote it; the same for all its pieces.
+    pub(super) signature: LetterSignature,
 }
 
 /// Which pieces of a letter are there.
 #[derive(Debug, Clone)]
 pub(super) struct Pieces {
+    /// The same for all pieces of a letter; begins with the signature's verdict.
     pub(super) letter: Arc<str>,
     pub(super) seen: BTreeSet<u32>,
     pub(super) of: u32,
@@ -58,11 +70,12 @@ pub(super) struct Wanted {
 }
 
 impl Kind {
-    pub(super) fn of(record: &Received) -> Self {
-        let headers = record.headers.as_slice();
-        if let Some(place) = letter::text(headers, letter::REPLAYED).and_then(|text| text.parse().ok()) {
-            return Self::Mark(place);
+    pub(super) fn of(record: &Received, signer: &LetterSigner) -> Self {
+        if let Some(mark) = Mark::of(record, signer) {
+            return Self::Mark(mark);
         }
+        let headers = record.headers.as_slice();
+        let signature = signer.verify(record);
         let text = |name: &str| letter::text(headers, name);
         let own = |name: &str| text(name).unwrap_or("-").to_owned();
         let mut entry = Entry {
@@ -76,17 +89,47 @@ impl Kind {
             size: record.value.as_ref().map_or(0, |value| value.len() as u64),
             pieces: None,
             replayed: false,
+            signature,
         };
         match Piece::from_headers(headers) {
             Ok(None) => Self::Whole(entry),
-            Ok(Some(piece)) => {
+            Ok(Some(mut piece)) => {
                 entry.size = piece.size;
+                // Forged or unsigned pieces never mix with signed ones.
+                piece.letter = format!("{}/{}", entry.signature, piece.letter);
                 let (letter, seen) = (piece.letter.as_str().into(), BTreeSet::from([piece.number]));
                 entry.pieces = Some(Pieces { letter, seen, of: piece.of });
                 Self::Piece(piece, entry)
             }
             // Somebody else's: shown as what it is, a record.
             Err(_) => Self::Whole(entry),
+        }
+    }
+}
+
+impl Mark {
+    /// The mark that a record is, if it is one.
+    pub(super) fn of(record: &Received, signer: &LetterSigner) -> Option<Self> {
+        let place = letter::text(&record.headers, letter::REPLAYED)?.parse().ok()?;
+        let signature = match signer.verify(record) {
+            // Copied from another topic.
+            LetterSignature::Signed
+                if letter::text(&record.headers, letter::REPLAYED_TOPIC) != Some(&*record.topic) =>
+            {
+                LetterSignature::Forged
+            }
+            signature => signature,
+        };
+        Some(Self { place, signature })
+    }
+
+    /// Whether it counts for a letter: it has to be as trustworthy as the letter itself, or else anyone who may write to the
+    /// topic could keep a signed letter from being replayed.
+    pub(super) fn counts_for(&self, letter: &LetterSignature) -> bool {
+        match &self.signature {
+            LetterSignature::Signed => true,
+            LetterSignature::Forged => false,
+            signature => signature == letter,
         }
     }
 }
@@ -107,7 +150,7 @@ impl Entry {
     }
 
     /// A line of the table.
-    pub(super) fn row(&self) -> [String; 9] {
+    pub(super) fn row(&self) -> [String; 10] {
         let pieces = match &self.pieces {
             None => "whole".to_owned(),
             Some(pieces) => format!("{} of {}", pieces.seen.len(), pieces.of),
@@ -125,6 +168,7 @@ impl Entry {
             self.reason.clone(),
             self.topic.clone().unwrap_or_else(|| "-".to_owned()),
             self.size.to_string(),
+            self.signature.to_string(),
             pieces,
             state.to_owned(),
         ]
@@ -148,6 +192,7 @@ impl Entry {
             "piecesFound": pieces.map_or(1, |pieces| pieces.seen.len()),
             "complete": self.is_complete(),
             "replayed": self.replayed,
+            "signature": self.signature.name(),
         })
     }
 

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     cli::{Failure, outside, table},
     kafka::Received,
+    pipeline::LetterSigner,
     webhooks::letter::Place,
 };
 
@@ -30,7 +31,7 @@ pub(super) async fn run(
     json: bool,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let mut catalogue = Catalogue::new(wanted, limit);
+    let mut catalogue = Catalogue::new(wanted, limit, letters.signer.clone());
     letters
         .scan(async |record| {
             catalogue.take(&record);
@@ -47,6 +48,7 @@ type Rank = (i64, Place);
 pub(super) struct Catalogue {
     wanted: Wanted,
     limit: usize,
+    signer: LetterSigner,
     entries: BTreeMap<Rank, Entry>,
     by_place: HashMap<Place, Rank>,
     by_letter: HashMap<Arc<str>, Rank>,
@@ -56,10 +58,11 @@ pub(super) struct Catalogue {
 }
 
 impl Catalogue {
-    pub(super) fn new(wanted: Wanted, limit: usize) -> Self {
+    pub(super) fn new(wanted: Wanted, limit: usize, signer: LetterSigner) -> Self {
         Self {
             wanted,
             limit,
+            signer,
             entries: BTreeMap::new(),
             by_place: HashMap::new(),
             by_letter: HashMap::new(),
@@ -70,11 +73,11 @@ impl Catalogue {
 
     /// Takes the next record of the topic; those of a partition come in their order.
     pub(super) fn take(&mut self, record: &Received) {
-        match Kind::of(record) {
-            Kind::Mark(place) => {
-                let rank = self.by_place.get(&place);
+        match Kind::of(record, &self.signer) {
+            Kind::Mark(mark) => {
+                let rank = self.by_place.get(&mark.place);
                 if let Some(entry) = rank.and_then(|rank| self.entries.get_mut(rank)) {
-                    entry.replayed = true;
+                    entry.replayed |= mark.counts_for(&entry.signature);
                 }
             }
             Kind::Piece(piece, entry) => {
@@ -119,7 +122,18 @@ impl Catalogue {
         if json {
             return self.entries.values().try_for_each(|entry| writeln!(out, "{}", entry.json()));
         }
-        let head = ["LETTER", "WRITTEN", "CONNECTOR", "STAGE", "REASON", "TOPIC", "BYTES", "PIECES", "STATE"];
+        let head = [
+            "LETTER",
+            "WRITTEN",
+            "CONNECTOR",
+            "STAGE",
+            "REASON",
+            "TOPIC",
+            "BYTES",
+            "SIGNATURE",
+            "PIECES",
+            "STATE",
+        ];
         let rows = self.entries.values().map(|entry| entry.row().map(|cell| table::harmless(&cell)));
         table::columns(head, rows.collect(), out)?;
         if self.older > 0 {
@@ -166,7 +180,7 @@ mod tests {
 
     /// Offset, bytes, complete, replayed of what is kept.
     fn kept(wanted: Wanted, limit: usize, records: &[Received]) -> Vec<(i64, u64, bool, bool)> {
-        let mut catalogue = Catalogue::new(wanted, limit);
+        let mut catalogue = Catalogue::new(wanted, limit, LetterSigner::default());
         records.iter().for_each(|record| catalogue.take(record));
         let told = |entry: &Entry| (entry.place.offset, entry.size, entry.is_complete(), entry.replayed);
         catalogue.entries.values().map(told).collect()

@@ -6,6 +6,8 @@
 //! - A topic is read from its first record to its end of now; memory is bounded by `--limit` for `list`, by one letter for
 //!   `show`, and by [`replay::PIECES_LIMIT`] and 16 bytes a mark for `replay`.
 //! - Nothing is ever removed: a replay adds a mark behind the letter, and what still fails stays as it was.
+//! - A replay publishes for one `topic.prefix`, and only letters that a worker signed ([`LetterSigner`]); `--trust-unsigned` allows
+//!   letters without a signature, never one with a wrong signature.
 //!
 //! Exit codes: 0 done; 1 Kafka or the registry is away, or a letter is not there, incomplete or still fails; 2 the command
 //! line or the configuration is wrong, and nothing was done.
@@ -31,6 +33,7 @@ use crate::{
     config::{Problem, Worker, worker::LogFormat},
     kafka::Admin,
     model::{Moment, Topic, TopicPrefix},
+    pipeline::LetterSigner,
     telemetry,
     webhooks::letter::Place,
 };
@@ -86,17 +89,20 @@ pub(super) enum Command {
         /// Also what was replayed before
         #[arg(long)]
         again: bool,
+        /// Also letters without a signature: those of workers without grant.encryption.key, or of earlier versions
+        #[arg(long)]
+        trust_unsigned: bool,
     },
 }
 
 /// Which topic.
 #[derive(Args)]
-#[command(group(ArgGroup::new("topic_choice").multiple(false).args(["topic", "prefix", "connector"])))]
+#[command(group(ArgGroup::new("owner").multiple(false).args(["prefix", "connector"])))]
 pub(super) struct Which {
     /// Worker properties; without it, the environment (CONNECT_*) alone
     #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The dead-letter topic itself
+    /// The dead-letter topic itself; with --prefix or --connector, theirs under another name
     #[arg(long)]
     topic: Option<String>,
     /// The dead letters of a topic.prefix
@@ -112,6 +118,18 @@ struct Letters {
     worker: Worker,
     topic: Arc<str>,
     partitions: i32,
+    /// Tells what workers wrote.
+    signer: LetterSigner,
+    /// Whose letters are meant; `None` where the choice of the topic does not tell.
+    owner: Option<Owner>,
+}
+
+/// For whom a replay publishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owner {
+    prefix: TopicPrefix,
+    /// `None` for every connector of the prefix.
+    connector: Option<String>,
 }
 
 /// There is no such topic.
@@ -132,12 +150,14 @@ pub(super) fn run(command: Command, environment: Environment, out: &mut impl Wri
             let letters = which.find(&environment).await?;
             show::run(&letters, place, raw, format.is_json(), out).await
         }
-        Command::Replay { places, which, reason, all: _, dry_run, again } => {
+        Command::Replay { places, which, reason, all: _, dry_run, again, trust_unsigned } => {
             let letters = which.find(&environment).await?;
+            let owner = letters.owner.clone().ok_or_else(no_owner)?;
             let wanted = entry::Wanted { reason, since: None };
             let places: BTreeSet<Place> = places.into_iter().collect();
+            let order = replay::Order { wanted, places, dry_run, again, owner, trust_unsigned };
             // Large, and once in a process.
-            Box::pin(replay::run(&letters, replay::Order { wanted, places, dry_run, again }, out)).await
+            Box::pin(replay::run(&letters, order, out)).await
         }
     })
 }
@@ -146,23 +166,53 @@ impl Which {
     async fn find(&self, environment: &Environment) -> Result<Letters, Failure> {
         let files = Files { config: self.config.clone(), connectors: Vec::new() };
         let loaded = load::load(&files, environment.clone())?;
-        let topic = match (&self.topic, &self.prefix, &self.connector) {
-            (Some(topic), _, _) => topic.clone(),
-            (None, Some(prefix), _) => Topic::DeadLetters.name(&parsed_prefix(prefix)?),
-            (None, None, Some(named)) => {
+        let (topic, owner) = match (&self.connector, &self.prefix, &self.topic) {
+            (Some(named), _, topic) => {
                 let connector = meant::connector(named, self.config.as_deref(), environment).await?;
-                connector.common().errors.dead_letter_topic.clone()
+                let common = connector.common();
+                let owner =
+                    Owner { prefix: common.topic_prefix.clone(), connector: Some(common.name.clone()) };
+                (topic.as_ref().unwrap_or(&common.errors.dead_letter_topic).clone(), Some(owner))
             }
+            (None, Some(prefix), topic) => {
+                let prefix = parsed_prefix(prefix)?;
+                let topic = topic.clone().unwrap_or_else(|| Topic::DeadLetters.name(&prefix));
+                (topic, Some(Owner { prefix, connector: None }))
+            }
+            (None, None, Some(topic)) => (topic.clone(), owner_by_name(topic)),
             (None, None, None) => {
-                let common = loaded.connectors.iter().map(|one| one.common());
-                only(common.map(|common| common.errors.dead_letter_topic.clone()).collect())?
+                let common = || loaded.connectors.iter().map(|one| one.common());
+                let topic = only(common().map(|common| common.errors.dead_letter_topic.clone()).collect())?;
+                let mut prefixes: BTreeSet<TopicPrefix> =
+                    common().map(|one| one.topic_prefix.clone()).collect();
+                let prefix = prefixes.pop_first().filter(|_| prefixes.is_empty());
+                (topic, prefix.map(|prefix| Owner { prefix, connector: None }))
             }
         };
         let worker = loaded.worker;
+        let signer = LetterSigner::of(&worker).map_err(outside)?;
         let counts = Admin::Real(worker.kafka.clone()).partition_counts(&[&topic]).await.map_err(outside)?;
         let Some(&partitions) = counts.get(&topic) else { return Err(outside(NoTopic(topic))) };
-        Ok(Letters { worker, topic: topic.into(), partitions })
+        Ok(Letters { worker, topic: topic.into(), partitions, signer, owner })
     }
+}
+
+/// Whose dead letters a topic has by its name alone.
+fn owner_by_name(topic: &str) -> Option<Owner> {
+    let prefix = topic.strip_suffix(&format!(".{}", Topic::DeadLetters.suffix()))?;
+    Some(Owner { prefix: TopicPrefix::new(prefix).ok()?, connector: None })
+}
+
+/// A replay that does not know below which prefix it may publish.
+fn no_owner() -> Failure {
+    Problem {
+        key: "--prefix".to_owned(),
+        value: None,
+        rule: "is missing: a replay publishes below one topic.prefix, and the choice of the topic does not tell which"
+            .to_owned(),
+        remedy: "add --prefix or --connector".to_owned(),
+    }
+    .into()
 }
 
 /// The topic of the only choice there is.
@@ -228,6 +278,16 @@ mod tests {
         assert!((7_140_000..7_260_000).contains(&hours), "{hours}");
         for wrong in ["", "h", "2", "-2h", "2w", "yesterday", "2026-11-15"] {
             assert!(since(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_topic_tells_its_prefix_by_the_default_name_alone() {
+        let prefix = |topic: &str| owner_by_name(topic).map(|owner| owner.prefix.to_string());
+
+        assert_eq!(prefix("acme.eu.dead-letters").as_deref(), Some("acme.eu"));
+        for other in ["dead-letters", ".dead-letters", "acme.errors", "acme..dead-letters"] {
+            assert_eq!(prefix(other), None, "{other}");
         }
     }
 

@@ -6,10 +6,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Letters, entry::Kind};
+use super::{
+    Letters,
+    entry::{Kind, Mark},
+};
 use crate::{
     cli::{Failure, outside, table::harmless},
     kafka::Received,
+    pipeline::LetterSignature,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
 
@@ -30,22 +34,27 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let missing = || outside(NoLetter { topic: letters.topic.to_string(), place });
     let record = letters.record(place).await?.ok_or_else(missing)?;
-    let (first, body) = match Kind::of(&record) {
-        Kind::Mark(of) => {
-            writeln!(out, "{place} is the mark that {of} has been replayed").map_err(outside)?;
+    let (signature, first, body) = match Kind::of(&record, &letters.signer) {
+        Kind::Mark(Mark { place: of, signature }) => {
+            writeln!(out, "{place} is the mark ({signature}) that {of} has been replayed")
+                .map_err(outside)?;
             return Ok(());
         }
-        Kind::Whole(_) => {
+        Kind::Whole(entry) => {
             let body = record.value.clone().unwrap_or_default();
-            (record, Ok(body))
+            (entry.signature, record, Ok(body))
         }
-        Kind::Piece(piece, _) => joined(letters, piece, record).await?,
+        Kind::Piece(piece, entry) => {
+            let (first, body) = joined(letters, piece, record).await?;
+            (entry.signature, first, body)
+        }
     };
     if raw {
         let body = body.map_err(outside)?;
         return out.write_all(&body).and_then(|()| out.flush()).map_err(outside);
     }
-    if json { as_json(&first, &body, out) } else { as_text(&first, &body, out) }.map_err(outside)?;
+    let shown = Shown { record: &first, signature: &signature, body: &body };
+    if json { shown.as_json(out) } else { shown.as_text(out) }.map_err(outside)?;
     body.map(drop).map_err(outside)
 }
 
@@ -59,7 +68,7 @@ async fn joined(
     let (mut first, mut joining) = (record, Joining::new(piece));
     letters
         .scan_partition(first.partition, async |record| {
-            if let Kind::Piece(piece, _) = Kind::of(&record)
+            if let Kind::Piece(piece, _) = Kind::of(&record, &letters.signer)
                 && piece.letter == letter
             {
                 joining.add(piece.number, record.value.clone().unwrap_or_default());
@@ -74,34 +83,53 @@ async fn joined(
     Ok((first, joining.join()))
 }
 
-fn as_text(record: &Received, body: &Result<Bytes, Unusable>, out: &mut impl Write) -> std::io::Result<()> {
-    writeln!(out, "place: {}@{}", record.partition, record.offset)?;
-    if let Some(key) = &record.key {
-        writeln!(out, "key: {}", indented(key))?;
-    }
-    for (name, value) in &record.headers {
-        writeln!(out, "{name}: {}", indented(value))?;
-    }
-    let Ok(body) = body else { return Ok(()) };
-    match std::str::from_utf8(body) {
-        Ok(text) => writeln!(out, "\n{}", harmless(text)),
-        Err(_) => writeln!(out, "\n{} bytes that are not text; --raw writes them as they are", body.len()),
-    }
+/// A letter as it is printed.
+struct Shown<'a> {
+    /// Its first piece.
+    record: &'a Received,
+    signature: &'a LetterSignature,
+    body: &'a Result<Bytes, Unusable>,
 }
 
-fn as_json(record: &Received, body: &Result<Bytes, Unusable>, out: &mut impl Write) -> std::io::Result<()> {
-    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    let headers: Vec<_> =
-        record.headers.iter().map(|(name, value)| json!({ "name": name, "value": text(value) })).collect();
-    let whole = body.as_ref().ok();
-    let shown = json!({
-        "place": format!("{}@{}", record.partition, record.offset),
-        "key": record.key.as_ref().map(text),
-        "headers": headers,
-        "body": whole.and_then(|body| std::str::from_utf8(body).ok()),
-        "bodyBase64": whole.map(|body| STANDARD.encode(body)),
-    });
-    writeln!(out, "{shown:#}")
+impl Shown<'_> {
+    fn as_text(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let Self { record, signature, body } = self;
+        writeln!(out, "place: {}@{}", record.partition, record.offset)?;
+        writeln!(out, "signature: {signature}")?;
+        if let Some(key) = &record.key {
+            writeln!(out, "key: {}", indented(key))?;
+        }
+        for (name, value) in &record.headers {
+            writeln!(out, "{}: {}", harmless(name), indented(value))?;
+        }
+        let Ok(body) = body else { return Ok(()) };
+        match std::str::from_utf8(body) {
+            Ok(text) => writeln!(out, "\n{}", harmless(text)),
+            Err(_) => {
+                writeln!(out, "\n{} bytes that are not text; --raw writes them as they are", body.len())
+            }
+        }
+    }
+
+    fn as_json(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let Self { record, signature, body } = self;
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let headers: Vec<_> = record
+            .headers
+            .iter()
+            .map(|(name, value)| json!({ "name": name, "value": text(value) }))
+            .collect();
+        let whole = body.as_ref().ok();
+        let shown = json!({
+            "place": format!("{}@{}", record.partition, record.offset),
+            "signature": signature.name(),
+            "key": record.key.as_ref().map(text),
+            "headers": headers,
+            "body": whole.and_then(|body| std::str::from_utf8(body).ok()),
+            "bodyBase64": whole.map(|body| STANDARD.encode(body)),
+        });
+        writeln!(out, "{shown:#}")
+    }
 }
 
 /// A header's bytes; further lines stand under the first.

@@ -41,7 +41,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::{play::Play, screen::Screen, stage::Stage, start::Ground};
 use super::{Environment, Failure, live::Paint, outside};
-use crate::telemetry::{self, Filters, Metrics};
+use crate::{
+    durable,
+    telemetry::{self, Filters, Metrics},
+};
 
 #[derive(Args)]
 pub(super) struct Options {
@@ -83,6 +86,7 @@ pub(super) async fn run(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
+    durable::create_private_files();
     let mut screen = Screen::new(out, terminal.is_live, terminal.paint);
     let started = tokio::select! {
         started = Box::pin(start(options, logs, metrics, &mut screen)) => Some(started?),

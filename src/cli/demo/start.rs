@@ -8,7 +8,7 @@
 //!
 //! Connectors come last: a task without a login would fail, and then wait for a person.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, fs, io, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, fmt, io, path::Path, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::{
@@ -25,6 +25,7 @@ use crate::{
     avro,
     cli::{Failure, auth::login::provider, outside, scratch::ScratchDirectory},
     config::{Connector, Worker},
+    durable,
     kafka::{self, Admin},
     model::AccountingResource,
     random,
@@ -197,9 +198,9 @@ struct Files<'a> {
 impl Files<'_> {
     fn write(&self, certificate: &str, key: &str, provider: &str) -> io::Result<()> {
         let at = |name: &str| self.directory.join(name);
-        fs::write(at(CERTIFICATE), certificate)?;
-        fs::write(at(KEY), key)?;
-        fs::write(at(PROVIDER_CERTIFICATE), provider)?;
+        durable::replace(&at(CERTIFICATE), certificate.as_bytes())?;
+        durable::replace(&at(KEY), key.as_bytes())?;
+        durable::replace(&at(PROVIDER_CERTIFICATE), provider.as_bytes())?;
         let lines = [
             ("bootstrap.servers", self.cluster.bootstrap_servers().to_owned()),
             ("value.converter.schema.registry.url", self.registry.url().to_string()),
@@ -227,7 +228,7 @@ impl Files<'_> {
             ("consumer.fetch.wait.max.ms", "1".to_owned()),
         ];
         let text: String = lines.iter().map(|(key, value)| format!("{key}={value}\n")).collect();
-        fs::write(at("worker.properties"), text)
+        durable::replace(&at("worker.properties"), text.as_bytes())
     }
 }
 

@@ -76,11 +76,13 @@ keys! {
             .or("3").low().rule(Rule::Count);
         GRANT_KEY = Key::new(Password, "grant.encryption.key",
             "Text of at least 32 bytes that encrypts the grants (AES-GCM), the same on all workers. Without it no \
-             grant can be stored, so nothing can be fetched from the provider.")
+             grant can be stored, so nothing can be fetched from the provider. Another key that is derived from it \
+             signs dead letters; without it they are unsigned, and a replay needs --trust-unsigned.")
             .rule(Rule::Size(32, 1024));
         GRANT_KEY_PREVIOUS = Key::new(Password, "grant.encryption.key.previous",
-            "The key before, or the one to come, while it is being replaced: grants under it can be read too. Every \
-             grant is encrypted anew under grant.encryption.key by the worker that keeps it.")
+            "The key before, or the one to come, while it is being replaced: grants under it can be read too, \
+             and dead letters signed under it are replayed. Every grant is encrypted anew under \
+             grant.encryption.key by the worker that keeps it.")
             .low().rule(Rule::Size(32, 1024));
     }
     "REST" {
@@ -216,7 +218,9 @@ keys! {
             .or("5000").low().rule(Rule::Range(100, 60 * MINUTE));
         STATE_DIR = Key::new(String, "state.dir",
             "Directory for the spool, the fence store and what a start without Kafka needs. Deliveries that were \
-             answered may exist only here: put it on a disk that survives a restart.")
+             answered may exist only here: put it on a disk that survives a restart. No other user may use what \
+             is in it: the worker takes such rights away (0700, 0600), and does not start where it cannot. The \
+             directory itself may belong to another user, as the root of a volume does.")
             .or("state").high().rule(name::STATE_DIR);
     }
     "Provider" {

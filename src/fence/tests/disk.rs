@@ -49,6 +49,26 @@ async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
     assert_eq!(fs::read(in_the_way).unwrap(), b"a file", "it is not ours to remove");
 }
 
+#[tokio::test]
+async fn loose_fences_are_tightened_when_they_are_opened() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bench = Bench::new();
+    drop(bench.fences().shard(&prefix("p"), 0).await.unwrap());
+    let directory = bench.home.path().join("fence");
+    let loose: Vec<_> =
+        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).chain([directory]).collect();
+    for path in &loose {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+
+    let _shelf = bench.fences().shard(&prefix("p"), 0).await.unwrap();
+
+    for path in loose.iter().filter(|path| path.exists()) {
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{} has {mode:o}", path.display());
+    }
+}
+
 /// The product's store, which fails when told to.
 #[derive(Debug, Default)]
 struct Failing {

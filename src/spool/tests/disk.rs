@@ -340,3 +340,31 @@ fn compaction_gives_back_what_removed_entries_took() {
     assert_eq!(database.size(&key(5_000)).unwrap(), Some(4_000));
     assert_eq!(database.size(&key(5_001)).unwrap(), None);
 }
+
+#[tokio::test]
+async fn a_loose_spool_is_tightened_when_it_is_opened() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (home, lane) = (tempfile::tempdir().unwrap(), lane("t", 0));
+    let spool = open(home.path()).spool;
+    spool.append(entry(&lane, 1)).await.unwrap();
+    close(spool).await;
+    let data = home.path().join("1/data");
+    let loose: Vec<_> = files(home.path(), |_| true)
+        .into_iter()
+        .chain([home.path().to_owned(), home.path().join("1"), data.join("keyspaces"), data])
+        .filter(|path| path.exists())
+        .collect();
+    for path in &loose {
+        let mode = if path.is_dir() { 0o777 } else { 0o666 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    let spool = open(home.path()).spool;
+
+    for path in loose.iter().filter(|path| path.exists()) {
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{} has {mode:o}", path.display());
+    }
+    assert_eq!(sequences(&spool, &lane).await, [1]);
+    close(spool).await;
+}

@@ -7,6 +7,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
@@ -67,7 +68,7 @@ fn newest_journal(directory: &Path) -> io::Result<Option<PathBuf>> {
 
 /// The whole folder, synced.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(to)?;
     let shared = from.file_name().is_some_and(|name| name == TABLES);
     for file in fs::read_dir(from)? {
         let file = file?;

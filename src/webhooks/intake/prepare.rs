@@ -159,6 +159,7 @@ mod tests {
     use crate::{
         avro, config,
         model::{InvoicingAction, InvoicingEntity, InvoicingHook, TopicPrefix},
+        pipeline::LetterSigner,
         webhooks::{delivery::Family, letter::Joining},
     };
 
@@ -173,6 +174,8 @@ mod tests {
             connector: "hooks".into(),
             task: 0,
             logged: false,
+            prefix: TopicPrefix::new("acme").unwrap(),
+            signer: LetterSigner::default(),
         };
         let prefix = TopicPrefix::new("acme").unwrap();
         Ready { preparer: Preparer::new(&prefix, 5, avro::Encoder::new(&ids, &[])), dead_letters }

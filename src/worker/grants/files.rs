@@ -78,6 +78,15 @@ impl Files {
         Self { directory: state_dir.join(DIRECTORY), keys }
     }
 
+    /// Makes sure that no other user may use what an earlier process left below this `state.dir`. Blocks.
+    ///
+    /// # Errors
+    /// Something there belongs to another user, or keeps rights of others.
+    pub fn check(state_dir: &Path) -> io::Result<()> {
+        let directory = state_dir.join(DIRECTORY);
+        if directory.try_exists()? { durable::private_tree(&directory) } else { Ok(()) }
+    }
+
     /// The copy of a grant, if there is one that can be read. Blocks.
     #[must_use]
     pub fn copy(&self, name: &str) -> Option<Grant> {
@@ -197,7 +206,7 @@ impl Files {
     ) -> io::Result<()> {
         let directory = self.directory.clone();
         let written = spawn_blocking(move || {
-            std::fs::create_dir_all(directory)?;
+            durable::private_directory(&directory)?;
             durable::replace(&path, &content()?)
         });
         written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
@@ -253,6 +262,26 @@ mod tests {
 
     fn keys(text: &str) -> Arc<Keyring> {
         Arc::new(Keyring::new(&text.repeat(32).as_str().into(), None, "group").unwrap())
+    }
+
+    #[test]
+    fn what_an_earlier_process_left_loose_is_tightened() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let state = tempfile::tempdir().unwrap();
+        let directory = state.path().join(DIRECTORY);
+        let file = directory.join("acc.grant");
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        Files::check(state.path()).unwrap();
+        assert!(!directory.exists(), "a check makes nothing");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(&file, b"{}").unwrap();
+        for (path, mode) in [(&directory, 0o755), (&file, 0o644)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+
+        Files::check(state.path()).unwrap();
+
+        assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
     }
 
     fn names(files: &Files) -> Vec<String> {

@@ -128,10 +128,9 @@ impl Grants {
     /// A client of Kafka cannot be built.
     pub async fn start(parts: &Parts) -> Result<Self, kafka::Error> {
         let worker = &parts.worker;
-        let Some(key) = &worker.grant_encryption_key else { return Ok(Self::default()) };
-        let previous = worker.grant_encryption_key_previous.as_ref();
-        let keys = match Keyring::new(key, previous, &worker.group.id) {
-            Ok(keys) => Arc::new(keys),
+        let keys = match Keyring::of(worker) {
+            Ok(None) => return Ok(Self::default()),
+            Ok(Some(keys)) => Arc::new(keys),
             Err(error) => {
                 tracing::error!(error = %Chain(&error), "grants cannot be read");
                 let fault = format!("make use of grant.encryption.key: {}", Chain(&error));

@@ -59,6 +59,7 @@ use super::state::{Tail, configs::Configs};
 use crate::{
     avro, config,
     kafka::{Admin, ProducerOptions},
+    pipeline::LetterSigner,
     retry::Retry,
     server::Server,
     spool::{self, Missing, Opened, Spool},
@@ -128,6 +129,16 @@ impl Feed {
     }
 }
 
+/// What it takes to write to topics of any prefix.
+pub(super) struct Writing {
+    /// Topics.
+    pub(super) admin: Admin,
+    /// Schema ids.
+    pub(super) ids: avro::Ids,
+    /// Signs dead letters.
+    pub(super) signer: LetterSigner,
+}
+
 /// See the module's head.
 pub(super) struct Ingest {
     spool: Spool,
@@ -152,11 +163,10 @@ impl Ingest {
     pub(super) async fn start(
         worker: &config::Worker,
         worker_id: &Arc<str>,
-        admin: Admin,
-        ids: avro::Ids,
+        write: Writing,
     ) -> Result<Option<Self>, Error> {
         let options = spool::Options::new(worker.state_dir.join(SPOOL), UNTIL_KNOWN);
-        Self::start_on(options, worker, worker_id, admin, ids).await
+        Self::start_on(options, worker, worker_id, write).await
     }
 
     /// The same with a spool that is told how to be.
@@ -164,8 +174,7 @@ impl Ingest {
         options: spool::Options,
         worker: &config::Worker,
         worker_id: &Arc<str>,
-        admin: Admin,
-        ids: avro::Ids,
+        write: Writing,
     ) -> Result<Option<Self>, Error> {
         let receives = !worker.webhook.listeners.is_empty();
         let directory = options.directory.clone();
@@ -182,7 +191,7 @@ impl Ingest {
             Err(error) => return Err(error),
         };
         let Opened { spool, moved_aside, unopened } = opened;
-        let prefixes = Prefixes::new(admin, ids, spool.clone(), worker.topic_creation);
+        let prefixes = Prefixes::new(write, spool.clone(), worker.topic_creation);
         let (state_dir, worker_name) = (worker.state_dir.clone(), Arc::clone(worker_id));
         let gaps = spawn_blocking(move || Arc::new(Gaps::load(&state_dir, worker_name)))
             .await

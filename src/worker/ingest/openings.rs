@@ -27,9 +27,9 @@ use tokio_util::{
     task::{AbortOnDropHandle, TaskTracker},
 };
 
+use super::Writing;
 use crate::{
-    avro,
-    kafka::{self, Admin},
+    kafka,
     model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix},
     pipeline::{self, Layout, Opened, Preparer},
     retry::{Backoff, Chain, Policy, Retry},
@@ -61,8 +61,7 @@ pub(super) struct Want {
 pub(super) struct Prefixes(Arc<Inner>);
 
 struct Inner {
-    admin: Admin,
-    ids: avro::Ids,
+    write: Writing,
     spool: Spool,
     /// Whether missing topics of connectors that are gone are created.
     create: bool,
@@ -91,9 +90,9 @@ struct Slot {
 }
 
 impl Prefixes {
-    pub(super) fn new(admin: Admin, ids: avro::Ids, spool: Spool, create: bool) -> Self {
+    pub(super) fn new(write: Writing, spool: Spool, create: bool) -> Self {
         let (state, changed) = (RwLock::default(), watch::Sender::new(0));
-        Self(Arc::new(Inner { admin, ids, spool, create, state, changed, tasks: TaskTracker::new() }))
+        Self(Arc::new(Inner { write, spool, create, state, changed, tasks: TaskTracker::new() }))
     }
 
     /// From now on these connectors are received. What they had before and do not want any more is closed.
@@ -135,8 +134,8 @@ impl Prefixes {
     /// Asks the registry, once it is back, for ids that it has not confirmed, until it is cancelled.
     pub(super) async fn confirm_ids(self, cancel: CancellationToken) {
         while cancel.run_until_cancelled(sleep(CONFIRM)).await.is_some() {
-            if self.0.ids.unconfirmed() > 0
-                && let Some(Err(error)) = cancel.run_until_cancelled(self.0.ids.refresh()).await
+            if self.0.write.ids.unconfirmed() > 0
+                && let Some(Err(error)) = cancel.run_until_cancelled(self.0.write.ids.refresh()).await
             {
                 tracing::debug!(error = %Chain(&error), "ids of schemas are still not confirmed");
             }
@@ -284,14 +283,15 @@ impl Opening {
             told = Some(error);
             sleep(backoff.next_wait(Retry::Later).unwrap_or(AGAIN.longest)).await;
         };
-        let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged);
+        let signer = &self.prefixes.0.write.signer;
+        let dead_letters = opened.dead_letters_of(&self.connector, 0, self.logged, signer);
         let ready = Arc::new(Ready { preparer: opened.preparer, dead_letters });
         self.prefixes.settle(&self, |slot| (slot.ready, slot.fault) = (Some(ready), None));
         self.prefixes.changed();
     }
 
     async fn open(&self) -> Result<Opened, pipeline::Error> {
-        let Inner { admin, ids, .. } = &*self.prefixes.0;
+        let Writing { admin, ids, .. } = &self.prefixes.0.write;
         let mut layout = self.layout.clone();
         layout.topics.extend(self.spooled().await);
         if self.kind == Kind::Former {
@@ -316,7 +316,7 @@ impl Opening {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let failed =
             |source| pipeline::Error::Topics { prefix: prefix.to_string(), source: Box::new(source) };
-        let counts = self.prefixes.0.admin.partition_counts(&names).await.map_err(failed)?;
+        let counts = self.prefixes.0.write.admin.partition_counts(&names).await.map_err(failed)?;
         Ok(events().filter(|topic| counts.contains_key(&topic.name(prefix))).collect())
     }
 }
@@ -334,9 +334,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        avro::Registry,
+        avro::{self, Registry},
         config,
-        kafka::embedded::Cluster,
+        kafka::{Admin, embedded::Cluster},
+        pipeline::LetterSigner,
         spool::{Entry, Lane, Options},
         webhooks::delivery::Family,
     };
@@ -360,7 +361,9 @@ mod tests {
             let registry = Registry::new(&config::Registry::open(server.url().clone())).unwrap();
             let ids = avro::Ids::open(registry, state.path()).await;
             let spool = Spool::open(Options::new(state.path().join("spool"), 1 << 20)).unwrap().spool;
-            let prefixes = Prefixes::new(Admin::Embedded(Arc::clone(&cluster)), ids, spool.clone(), true);
+            let admin = Admin::Embedded(Arc::clone(&cluster));
+            let write = Writing { admin, ids, signer: LetterSigner::default() };
+            let prefixes = Prefixes::new(write, spool.clone(), true);
             Self { prefixes, cluster, spool, _registry: server, _state: state }
         }
 

@@ -22,8 +22,12 @@ fn worker(directory: &Path, receives: bool) -> config::Worker {
 }
 
 async fn start(worker: &config::Worker) -> Result<Option<Ingest>, Error> {
-    let (id, admin) = ("worker:1".into(), Admin::Real(worker.kafka.clone()));
-    timeout(LIMIT, Ingest::start(worker, &id, admin, ids(worker).await)).await.unwrap()
+    timeout(LIMIT, Ingest::start(worker, &"worker:1".into(), writing(worker).await)).await.unwrap()
+}
+
+async fn writing(worker: &config::Worker) -> Writing {
+    let admin = Admin::Real(worker.kafka.clone());
+    Writing { admin, ids: ids(worker).await, signer: LetterSigner::default() }
 }
 
 async fn ids(worker: &config::Worker) -> avro::Ids {
@@ -119,9 +123,8 @@ async fn a_database_that_may_not_be_opened_is_a_gap_and_takes_part_again_once_it
             storage: Arc::new(faults.clone()),
             ..spool::Options::new(directory.path().join(SPOOL), UNTIL_KNOWN)
         };
-        let admin = Admin::Real(worker.kafka.clone());
         let id = "worker:1".into();
-        let starting = Ingest::start_on(options, &worker, &id, admin, ids(&worker).await);
+        let starting = Ingest::start_on(options, &worker, &id, writing(&worker).await);
         timeout(LIMIT, starting).await.unwrap().unwrap().unwrap()
     };
     let append = async |ingest: &Ingest, sequence| {

@@ -70,7 +70,7 @@ use crate::{
     fence::Fences,
     kafka::{Admin, partition_of},
     model::{AccountingResource, Key, List, Moment, Partitioning},
-    pipeline::{self, DeadLetters, Layout, Preparer},
+    pipeline::{self, DeadLetters, Layout, LetterSigner, Preparer},
     retry::Chain,
 };
 
@@ -93,6 +93,8 @@ pub struct Store {
     pub admin: Admin,
     /// What was published last, on this disk.
     pub fences: Fences,
+    /// Signs dead letters.
+    pub signer: LetterSigner,
 }
 
 /// What all shards of a task share.
@@ -287,7 +289,12 @@ async fn begin(
         task: Arc::clone(task),
         source: source.clone(),
         // Whatever `errors.tolerance` says: what was acknowledged to the provider is not given up because of a neighbour.
-        dead_letters: opened.dead_letters_of(&source.common.name, task.number, source.common.errors.logged),
+        dead_letters: opened.dead_letters_of(
+            &source.common.name,
+            task.number,
+            source.common.errors.logged,
+            &store.signer,
+        ),
         preparer: opened.preparer,
         accounting,
         directory: Directory::new(

@@ -30,14 +30,14 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use futures::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use tokio::{
     sync::watch,
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     cluster::{self, Foreign},
-    grants::Grants,
+    grants::{Files, Grants},
     health::{Health, Phase},
     herder::Loggers,
     ingest::{self, Feed, Ingest},
@@ -47,8 +47,10 @@ use super::{
     supervisor,
 };
 use crate::{
-    avro, config, kafka,
+    auth::seal,
+    avro, config, durable, kafka,
     kafka::{Admin, Membership},
+    pipeline::LetterSigner,
     retry::{Chain, Retry},
     server::{CertificateError, Server},
 };
@@ -84,6 +86,18 @@ pub enum Error {
     /// Kafka does not allow it.
     #[error("start on Kafka")]
     Kafka(#[from] kafka::Error),
+    /// `state.dir` cannot be used, or not without other users.
+    #[error("open state.dir {}", path.display())]
+    StateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// No key can be derived from `grant.encryption.key`.
+    #[error("make use of grant.encryption.key")]
+    Key(#[source] seal::Error),
     /// Deliveries cannot be received.
     #[error("receive deliveries")]
     Ingest(#[from] ingest::Error),
@@ -158,10 +172,27 @@ pub struct Service {
     ingest: Option<Ingest>,
     feed: Option<Feed>,
     ids: avro::Ids,
+    signer: LetterSigner,
     /// What keeps connectors from being received.
     faults: watch::Receiver<ingest::Faults>,
     cancel: CancellationToken,
     tasks: TaskTracker,
+}
+
+/// Makes `state.dir` and keeps other users out of it, and of the grants in it. The spool and the fences do so themselves.
+async fn open_state(path: PathBuf) -> Result<(), Error> {
+    let directory = path.clone();
+    let opened = spawn_blocking(move || {
+        let foreign = durable::state_directory(&directory)?;
+        Files::check(&directory)?;
+        io::Result::Ok(foreign)
+    });
+    let opened = opened.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    let foreign = opened.map_err(|source| Error::StateDirectory { path: path.clone(), source })?;
+    if let Some(foreign) = foreign {
+        tracing::warn!("state.dir {} {foreign}", path.display());
+    }
+    Ok(())
 }
 
 /// What exists once the start is done.
@@ -193,9 +224,13 @@ impl Service {
             port => port,
         };
         let worker_id = Arc::from(format!("{}:{port}", worker.rest.advertised_host));
+        open_state(worker.state_dir.clone()).await?;
         let registry = avro::Registry::new(&worker.registry).map_err(ingest::Error::Registry)?;
         let ids = avro::Ids::open(registry, &worker.state_dir).await;
-        let mut ingest = Ingest::start(&worker, &worker_id, process.admin(&worker), ids.clone()).await?;
+        let signer = LetterSigner::of(&worker).map_err(Error::Key)?;
+        let write =
+            ingest::Writing { admin: process.admin(&worker), ids: ids.clone(), signer: signer.clone() };
+        let mut ingest = Ingest::start(&worker, &worker_id, write).await?;
         let mut faults = watch::Sender::default().subscribe();
         if let Some(ingest) = &mut ingest {
             listen::receive(&worker, ingest).await?;
@@ -211,6 +246,7 @@ impl Service {
             feed: ingest.as_ref().map(Ingest::feed),
             ingest,
             ids,
+            signer,
             faults,
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),

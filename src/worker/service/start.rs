@@ -130,6 +130,7 @@ impl Service {
                 ids: self.ids.clone(),
                 admin: admin.clone(),
                 fences: Fences::new(worker.state_dir.join(FENCE)),
+                signer: self.signer.clone(),
             },
             settings: Settings::default(),
         });

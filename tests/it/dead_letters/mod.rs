@@ -3,8 +3,10 @@
 mod scene;
 
 use bytes::Bytes;
-use scene::{EVENTS, INVOICING, Scene, change};
+use scene::{EVENTS, INVOICING, KEY, Scene, change, signer};
 use serde_json::Value;
+use tributary::model::{EncodedRecord, Topic, TopicPrefix};
+use tributary::pipeline::LetterSigner;
 
 use crate::support::Shared;
 use crate::support::command::{stderr, stdout, tributary};
@@ -18,6 +20,10 @@ crate::tests! {
     real a_letter_of_one_record_repeats_no_other;
     real what_still_fails_stays_and_is_told_by_the_exit_code;
     real what_is_not_there_is_named;
+    real forged_and_unsigned_letters_are_not_replayed;
+    real letters_of_another_prefix_or_connector_are_not_replayed;
+    real letters_under_the_previous_key_are_replayed;
+    real a_mark_without_a_signature_hides_no_signed_letter;
     plain a_choice_that_is_none_ends_with_exit_code_2;
 }
 
@@ -41,6 +47,7 @@ async fn letters_are_listed_newest_last_and_pieces_are_one_letter(shared: &'stat
     let long_ago = scene.run(&["list", "--since", "2020-01-01T00:00:00Z", "--json"]).await;
     let none = scene.run(&["list", "--since", "0s", "--json"]).await;
 
+    assert!(lines(&listed).iter().all(|one| one["signature"] == "signed"), "{}", stdout(&listed));
     let told = stdout(&table);
     assert_eq!(table.status.code(), Some(0), "{told}{}", stderr(&table));
     let places: Vec<&str> = told.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
@@ -87,6 +94,7 @@ async fn a_letter_is_shown_with_all_its_headers_and_its_exact_bytes(shared: &'st
         "__connect.errors.exception.message: what was wrong then",
         "tributary.received.at: 1790000000000000",
         "\"connector\":\"hooks\"",
+        "signature: signed\n",
         "\n\n{\\u{1b}[2J broken\n",
     ] {
         assert!(told.contains(expected), "{expected} is not in: {told}");
@@ -94,6 +102,7 @@ async fn a_letter_is_shown_with_all_its_headers_and_its_exact_bytes(shared: &'st
     assert!(!told.contains('\u{1b}'), "it would clear the screen");
     assert_eq!(raw.stdout, binary);
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["signature"], "signed");
     assert_eq!((&json["body"], &json["bodyBase64"]), (&Value::Null, &"AP8gbm90IHRleHQNCg==".into()));
     assert!(joined.stdout == large && by_later_piece.stdout == large, "{} bytes", joined.stdout.len());
     assert_eq!(incomplete.status.code(), Some(1));
@@ -226,9 +235,158 @@ async fn what_is_not_there_is_named(shared: &'static Shared) {
     }
 }
 
+async fn forged_and_unsigned_letters_are_not_replayed(shared: &'static Shared) {
+    let mut scene = Scene::set(shared, "letters-forged").await;
+    let (headers, body) = (scene.accounting(), change("d-1", "c-7"));
+    let letter = |scene: &Scene| scene.letter("model::Error", &headers, body.as_bytes());
+    let mut tampered = letter(&scene);
+    tampered.value = Some(Bytes::from(change("d-1", "c-8")));
+    let mut redirected = letter(&scene);
+    let found = redirected.headers.iter_mut().find(|(name, _)| *name == "tributary.received.at").unwrap();
+    found.1 = Bytes::from_static(b"1");
+    let cut = scene.pieces("cut", 200, &headers, body.as_bytes());
+    let mut piece = cut[1].clone();
+    piece.value = Some(Bytes::from_static(b"another piece"));
+    scene.change(|letters| letters.signer = LetterSigner::default());
+    let unsigned = scene.write(letter(&scene)).await;
+    scene.change(|letters| letters.signer = signer("a key that no worker of this cluster has"));
+    let stranger = scene.write(letter(&scene)).await;
+    let (tampered, redirected) = (scene.write(tampered).await, scene.write(redirected).await);
+    scene.write(piece).await;
+    let sound = scene.write(cut[0].clone()).await;
+    for piece in &cut[1..] {
+        scene.write(piece.clone()).await;
+    }
+
+    let listed = scene.run(&["list", "--json"]).await;
+    let shown = scene.run(&["show", &tampered]).await;
+    let refused = scene.run(&["replay", "--all"]).await;
+    let published = scene.place.read(&scene.place.name(EVENTS)).await.len();
+    let trusting = scene.run(&["replay", "--all", "--trust-unsigned"]).await;
+
+    let signatures: Vec<(String, String)> = lines(&listed)
+        .iter()
+        .map(|one| ["place", "signature"].map(|name| one[name].as_str().unwrap().to_owned()).into())
+        .collect();
+    for (place, signature) in [
+        (&unsigned, "unsigned"),
+        (&stranger, "unknown-key"),
+        (&tampered, "forged"),
+        (&redirected, "forged"),
+        (&sound, "signed"),
+    ] {
+        assert!(signatures.contains(&(place.clone(), signature.to_owned())), "{place}: {signatures:?}");
+    }
+    assert!(stdout(&shown).contains("signature: forged\n"), "{}", stdout(&shown));
+    let told = stdout(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{told}{}", stderr(&refused));
+    let topic = scene.place.name(Topic::DeadLetters);
+    for (place, expected) in [
+        (&unsigned, "add --trust-unsigned"),
+        (&stranger, "which is neither grant.encryption.key nor its previous one"),
+        (&tampered, "its signature does not match its content"),
+        (&redirected, "its signature does not match its content"),
+    ] {
+        let line = told.lines().find(|line| line.starts_with(&format!("{place}: stays: {topic}, partition")));
+        assert!(line.is_some_and(|line| line.contains(expected)), "{place} {expected}: {told}");
+    }
+    assert!(told.contains(&format!("{sound}: published")), "a forged piece holds up a signed letter: {told}");
+    assert_eq!(published, 1, "{told}");
+    let told = stdout(&trusting);
+    assert_eq!(trusting.status.code(), Some(1), "{told}");
+    assert!(told.contains(&format!("{unsigned}: published")), "{told}");
+    for place in [&stranger, &tampered, &redirected] {
+        assert!(told.contains(&format!("{place}: stays")), "{place}: {told}");
+    }
+    assert_eq!(scene.place.read(&scene.place.name(EVENTS)).await.len(), 2, "{told}");
+}
+
+async fn letters_of_another_prefix_or_connector_are_not_replayed(shared: &'static Shared) {
+    let mut scene = Scene::set(shared, "letters-foreign").await;
+    let body = change("d-1", "c-7");
+    let other = TopicPrefix::new(format!("{}-other", scene.place.prefix)).unwrap();
+    let own = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
+    scene.change(|letters| letters.connector = "second".to_owned());
+    let second = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
+    scene.change(|letters| letters.prefix = other.clone());
+    let foreign = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
+    // Unsigned and trusted, it still publishes nowhere else.
+    scene.change(|letters| letters.signer = LetterSigner::default());
+    let unsigned = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
+    let connector = scene.connector("hooks");
+
+    let for_connector = scene.run(&["replay", "--all", "--trust-unsigned", "--connector", &connector]).await;
+    let for_prefix = scene.run(&["replay", "--all", "--trust-unsigned"]).await;
+
+    let told = stdout(&for_connector);
+    assert_eq!(for_connector.status.code(), Some(1), "{told}{}", stderr(&for_connector));
+    assert!(told.contains(&format!("{own}: published")), "{told}");
+    assert!(
+        told.contains("it belongs to connector second, and this replay publishes for hooks alone"),
+        "{told}"
+    );
+    for place in [&second, &foreign, &unsigned] {
+        assert!(told.contains(&format!("{place}: stays")), "{place}: {told}");
+    }
+    let told = stdout(&for_prefix);
+    assert_eq!(for_prefix.status.code(), Some(1), "{told}{}", stderr(&for_prefix));
+    assert!(told.contains(&format!("{second}: published")), "any connector of the prefix: {told}");
+    for place in [&foreign, &unsigned] {
+        let line = told.lines().find(|line| line.starts_with(&format!("{place}: stays"))).unwrap_or_default();
+        assert!(line.contains(&format!("belongs to topic.prefix {other}")), "{place}: {told}");
+    }
+    let counts = scene.place.admin.partition_counts(&[&EVENTS.name(&other)]).await.unwrap();
+    assert!(counts.is_empty(), "a letter made a topic outside the prefix");
+}
+
+async fn letters_under_the_previous_key_are_replayed(shared: &'static Shared) {
+    let scene = Scene::set(shared, "letters-rotated").await;
+    let body = change("d-1", "c-7");
+    let place = scene.write(scene.letter("model::Error", &scene.accounting(), body.as_bytes())).await;
+    let new = format!("grant.encryption.key={}\n", "k".repeat(40));
+
+    scene.set_keys(&new);
+    let unknown = scene.run(&["replay", &place]).await;
+    scene.set_keys("");
+    let keyless = scene.run(&["replay", &place, "--trust-unsigned"]).await;
+    scene.set_keys(&format!("{new}grant.encryption.key.previous={KEY}\n"));
+    let known = scene.run(&["replay", &place]).await;
+    let again = scene.run(&["replay", "--all"]).await;
+
+    for refused in [&unknown, &keyless] {
+        assert_eq!(refused.status.code(), Some(1), "{}", stdout(refused));
+        assert!(stdout(refused).contains("set grant.encryption.key.previous"), "{}", stdout(refused));
+    }
+    assert_eq!(known.status.code(), Some(0), "{}{}", stdout(&known), stderr(&known));
+    assert!(stdout(&again).contains("1 were replayed before"), "{}", stdout(&again));
+}
+
+async fn a_mark_without_a_signature_hides_no_signed_letter(shared: &'static Shared) {
+    let scene = Scene::set(shared, "letters-marked").await;
+    let body = change("d-1", "c-7");
+    let letter = scene.letter("model::Error", &scene.accounting(), body.as_bytes());
+    let partition = letter.partition;
+    let place = scene.write(letter).await;
+    let mark = EncodedRecord {
+        topic: scene.place.name(Topic::DeadLetters).into(),
+        partition,
+        key: Bytes::from_static(b"hooks"),
+        value: None,
+        headers: vec![("tributary.replayed", Bytes::from(place.clone()))],
+        timestamp_ms: None,
+    };
+    scene.write(mark).await;
+
+    let listed = scene.run(&["list", "--json"]).await;
+    let replayed = scene.run(&["replay", "--all"]).await;
+
+    assert_eq!(lines(&listed)[0]["replayed"], false, "{}", stdout(&listed));
+    assert!(stdout(&replayed).contains(&format!("{place}: published")), "{}", stdout(&replayed));
+}
+
 async fn a_choice_that_is_none_ends_with_exit_code_2() {
     for arguments in [
-        &["list", "--topic", "a", "--prefix", "b"][..],
+        &["list", "--prefix", "a", "--connector", "b"][..],
         &["list", "--since", "yesterday"],
         &["list", "--limit", "0"],
         &["list", "--prefix", "a b", "--config", "/no/such/file"],

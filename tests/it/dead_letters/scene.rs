@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
+use tributary::auth::seal::Keyring;
 use tributary::kafka::Producer;
 use tributary::model::{
     AccountingResource, EncodedRecord, InvoicingAction, InvoicingEntity, InvoicingHook, Topic,
 };
-use tributary::pipeline::{DeadLetters, Failure, Original, Stage};
+use tributary::pipeline::{DeadLetters, Failure, LetterSigner, Original, Stage};
 use tributary::webhooks::delivery::{Context, Family};
 
 use crate::support::Shared;
@@ -21,6 +22,9 @@ use crate::support::place::{PARTITIONS, Place};
 pub(super) const EVENTS: Topic = Topic::AccountingEvents(AccountingResource::Customers);
 /// Where invoicing customers' events go.
 pub(super) const INVOICING: Topic = Topic::InvoicingEvents(InvoicingEntity::Customer);
+
+/// `grant.encryption.key` of the worker that wrote the letters, and of the command.
+pub(super) const KEY: &str = "an-encryption-key-of-more-than-32-characters";
 
 pub(super) type Headers = Vec<(&'static str, Bytes)>;
 
@@ -37,7 +41,7 @@ impl Scene {
         let publisher = place.open(&place.layout([EVENTS, INVOICING])).await.unwrap();
         let config = place.state_dir.join("worker.properties");
         let lines = format!(
-            "bootstrap.servers={}\nvalue.converter.schema.registry.url={}\nstate.dir={}\n",
+            "bootstrap.servers={}\nvalue.converter.schema.registry.url={}\nstate.dir={}\ngrant.encryption.key={KEY}\n",
             shared.bootstrap(),
             shared.registry(),
             place.state_dir.join("state").display()
@@ -49,8 +53,24 @@ impl Scene {
             connector: "hooks".to_owned(),
             task: 0,
             logged: false,
+            prefix: place.prefix.clone(),
+            signer: signer(KEY),
         };
         Self { config: config.display().to_string(), producer: publisher.into_sink(), letters, place }
+    }
+
+    /// The file of a connector with this name that has this topic.
+    pub(super) fn connector(&self, name: &str) -> String {
+        let config = serde_json::json!({
+            "connector.class": "WebhookSource",
+            "topic.prefix": self.place.prefix.to_string(),
+            "accounting.resources": "customers",
+            "accounting.secret": "a-secret-of-more-than-thirty-two-bytes",
+            "subscriptions.manage": "false",
+        });
+        let path = self.place.state_dir.join("connector.json");
+        fs::write(&path, serde_json::json!({ "name": name, "config": config }).to_string()).unwrap();
+        path.display().to_string()
     }
 
     /// Runs `tributary dead-letters …` on this topic.
@@ -62,6 +82,18 @@ impl Scene {
     /// The same without saying which topic.
     pub(super) async fn run_alone(&self, arguments: &[&str]) -> Output {
         tributary(&[&["dead-letters"], arguments].concat(), &[]).await
+    }
+
+    /// The same letters as another worker would write them.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut DeadLetters)) {
+        change(&mut self.letters);
+    }
+
+    /// The command has these keys from now on.
+    pub(super) fn set_keys(&self, lines: &str) {
+        let text = fs::read_to_string(&self.config).unwrap();
+        let kept: Vec<&str> = text.lines().filter(|line| !line.starts_with("grant.encryption.key")).collect();
+        fs::write(&self.config, format!("{}\n{lines}", kept.join("\n"))).unwrap();
     }
 
     pub(super) fn config(&self) -> &str {
@@ -81,8 +113,8 @@ impl Scene {
 
     fn context(&self, family: Family) -> Headers {
         let context = Context {
-            connector: "hooks".into(),
-            prefix: self.place.prefix.to_string().into(),
+            connector: self.letters.connector.as_str().into(),
+            prefix: self.letters.prefix.to_string().into(),
             dead_letters: self.letters.topic.to_string().into(),
             received_at: 1_790_000_000_000_000,
             traceparent: None,
@@ -130,6 +162,11 @@ impl Scene {
         let ack = self.producer.send(record).unwrap().await.unwrap();
         format!("{}@{}", ack.partition, ack.offset)
     }
+}
+
+/// Signs with this key.
+pub(super) fn signer(key: &str) -> LetterSigner {
+    LetterSigner::new(Some(Arc::new(Keyring::new(&key.into(), None, "group").unwrap())))
 }
 
 /// A change of a customer, as the provider writes it.

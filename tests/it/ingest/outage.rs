@@ -1,15 +1,19 @@
 //! Workers that start and end while Kafka and the registry are away.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 
 use super::delivery::Delivery;
 use super::place::{CONNECTOR, Place, SECRET, until};
-use crate::support::{Registry, Result, breakable};
+use crate::support::{Registry, Result, breakable, run_directory};
 
 crate::tests! {
     disturbing a_worker_that_starts_without_kafka_and_registry_receives_what_it_received_before within 240;
+    plain a_worker_keeps_other_users_out_of_its_state within 120;
     disturbing a_stop_while_kafka_is_frozen_answers_what_waits_for_it_at_once within 240;
 }
 
@@ -45,6 +49,48 @@ async fn a_worker_that_starts_without_kafka_and_registry_receives_what_it_receiv
     // The registry stays away: the ids it gave are known.
     place.until_published(&["before", "during", "after a crash"]).await;
     Ok(())
+}
+
+/// What an earlier version, or a careless hand, left open to others is closed; what the store makes is never open.
+async fn a_worker_keeps_other_users_out_of_its_state() -> Result<()> {
+    let place = Place::at("127.0.0.1:1", "http://127.0.0.1:1", "ingest-private")?;
+    let directory = run_directory::create("ingest-private")?;
+    let state = directory.join("state");
+    for part in ["spool", "grants"] {
+        fs::create_dir_all(state.join(part)).unwrap();
+    }
+    let files = ["receivers.json", "schema-ids.json", "grants/acc.grant"].map(|file| state.join(file));
+    for file in &files {
+        fs::write(file, "{}").unwrap();
+        fs::set_permissions(file, Permissions::from_mode(0o666)).unwrap();
+    }
+    for part in ["", "spool", "grants"] {
+        fs::set_permissions(state.join(part), Permissions::from_mode(0o777)).unwrap();
+    }
+
+    let worker = place.spawn(&directory).await?;
+    let found = modes(&state);
+    worker.kill();
+
+    assert!(found.iter().any(|(path, _)| path.ends_with("spool/lock")), "{found:?}");
+    for (path, mode) in found {
+        assert_eq!(mode & 0o077, 0, "{} has {mode:o}", path.display());
+    }
+    Ok(())
+}
+
+/// All files and directories with their modes.
+fn modes(under: &Path) -> Vec<(PathBuf, u32)> {
+    let mut found = vec![(under.to_owned(), under.metadata().unwrap().permissions().mode())];
+    for path in fs::read_dir(under).unwrap().map(|entry| entry.unwrap().path()) {
+        match path.metadata() {
+            Ok(metadata) if metadata.is_dir() => found.extend(modes(&path)),
+            Ok(metadata) => found.push((path, metadata.permissions().mode())),
+            // The store removes files of its own meanwhile.
+            Err(_) => {}
+        }
+    }
+    found
 }
 
 /// Without a stop they would be answered 2.5 s after they came. A machine that is so busy that these are over before the stop

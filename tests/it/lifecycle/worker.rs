@@ -16,6 +16,7 @@ use tributary::avro::{Ids, Registry};
 use tributary::config;
 use tributary::fence::Fences;
 use tributary::kafka::{Admin, GroupOptions, Membership};
+use tributary::pipeline::LetterSigner;
 use tributary::worker::access::Access;
 use tributary::worker::arbiter::Arbiter;
 use tributary::worker::grants::{Grants, Hosts};
@@ -111,6 +112,7 @@ impl Local {
                 ids: Ids::open(Registry::new(&config.registry).unwrap(), &config.state_dir).await,
                 admin: Admin::Real(kafka.clone()),
                 fences: Fences::new(config.state_dir.join("fence")),
+                signer: LetterSigner::default(),
             },
             settings,
         });

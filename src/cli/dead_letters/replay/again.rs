@@ -5,11 +5,17 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::time::timeout;
 
+use super::trust;
 use crate::{
     avro,
-    cli::{Failure, dead_letters::Letters, outside, scratch::ScratchDirectory},
+    cli::{
+        Failure,
+        dead_letters::{Letters, Owner},
+        outside,
+        scratch::ScratchDirectory,
+    },
     kafka::{Admin, Producer, ProducerOptions, Received},
-    model::{Outgoing, Topic, TopicPrefix},
+    model::{Outgoing, Topic},
     pipeline::{self, Layout, Publisher},
     retry::Chain,
     webhooks::{
@@ -39,9 +45,10 @@ struct Unacknowledged {
 /// Publishes what letters say.
 pub(super) struct Again<'a> {
     letters: &'a Letters,
+    owner: Owner,
     dry_run: bool,
     means: Option<Arc<Means>>,
-    publishers: HashMap<(TopicPrefix, Topic), Arc<Publisher<Arc<Producer>>>>,
+    publishers: HashMap<Topic, Arc<Publisher<Arc<Producer>>>>,
 }
 
 /// What it takes to publish, made when it is needed.
@@ -53,8 +60,8 @@ struct Means {
 }
 
 impl<'a> Again<'a> {
-    pub(super) fn new(letters: &'a Letters, dry_run: bool) -> Self {
-        Self { letters, dry_run, means: None, publishers: HashMap::new() }
+    pub(super) fn new(letters: &'a Letters, owner: Owner, dry_run: bool) -> Self {
+        Self { letters, owner, dry_run, means: None, publishers: HashMap::new() }
     }
 
     /// Reads a letter again and publishes what it says now. An error keeps everything else from being published too.
@@ -68,10 +75,10 @@ impl<'a> Again<'a> {
             Ok(delivery) => delivery,
             Err(unusable) => return Ok(Became::Refused(format!("it cannot be replayed: {unusable}"))),
         };
-        let prefix = match TopicPrefix::new(&*delivery.context.prefix) {
-            Ok(prefix) => prefix,
-            Err(error) => return Ok(Became::Refused(error.to_string())),
-        };
+        if let Some(reason) = trust::foreign(&delivery.context, &first.headers, &self.owner) {
+            return Ok(Became::Refused(trust::named(&self.letters.topic, place, &reason)));
+        }
+        let prefix = self.owner.prefix.clone();
         let records = match records(&delivery, letter::text(&first.headers, letter::RECORD)) {
             Ok(records) => records,
             Err(reason) => return Ok(Became::Refused(reason)),
@@ -86,7 +93,7 @@ impl<'a> Again<'a> {
         }
         // All of them are made before the first is sent: a delivery of which one is refused is not published in part.
         for record in &records {
-            let publisher = self.publisher(&prefix, &delivery, record.topic).await?;
+            let publisher = self.publisher(record.topic).await?;
             match publisher.preparer().prepare(record) {
                 Err(error) if error.concerns_one_record() => {
                     return Ok(Became::Refused(Chain(&error).to_string()));
@@ -95,7 +102,7 @@ impl<'a> Again<'a> {
             }
         }
         for record in &records {
-            let publisher = self.publisher(&prefix, &delivery, record.topic).await?;
+            let publisher = self.publisher(record.topic).await?;
             let unacknowledged = |_| outside(Unacknowledged { topic: record.topic.name(&prefix) });
             match timeout(PUBLISH_LIMIT, publisher.publish(record)).await.map_err(unacknowledged)? {
                 Ok(_) => {}
@@ -109,34 +116,30 @@ impl<'a> Again<'a> {
 
     async fn mark(&mut self, place: Place, key: Bytes, records: usize) -> Result<(), Failure> {
         let topic = Arc::clone(&self.letters.topic);
-        let mark = letter::mark(Arc::clone(&topic), place, key, records);
+        let mut mark = letter::mark(Arc::clone(&topic), place, key, records);
+        self.letters.signer.sign(&mut mark);
         let sent = self.means().await?.producer.send(mark).map_err(|refused| outside(refused.error))?;
         let unacknowledged = |_| outside(Unacknowledged { topic: topic.to_string() });
         timeout(PUBLISH_LIMIT, sent).await.map_err(unacknowledged)?.map(drop).map_err(outside)
     }
 
     /// Publishes to one topic, which is created and whose schema is registered as a start of the connector would.
-    async fn publisher(
-        &mut self,
-        prefix: &TopicPrefix,
-        delivery: &Delivery,
-        topic: Topic,
-    ) -> Result<Arc<Publisher<Arc<Producer>>>, Failure> {
-        let key = (prefix.clone(), topic);
-        if let Some(publisher) = self.publishers.get(&key) {
+    async fn publisher(&mut self, topic: Topic) -> Result<Arc<Publisher<Arc<Producer>>>, Failure> {
+        if let Some(publisher) = self.publishers.get(&topic) {
             return Ok(Arc::clone(publisher));
         }
         let worker = &self.letters.worker;
         let layout = Layout {
-            dead_letters: delivery.context.dead_letters.to_string(),
+            // Not the one that the letter names: a letter must not choose which topics are created.
+            dead_letters: self.letters.topic.to_string(),
             create: worker.topic_creation,
-            ..Layout::new(prefix.clone(), [topic])
+            ..Layout::new(self.owner.prefix.clone(), [topic])
         };
         let admin = Admin::Real(worker.kafka.clone());
         let means = self.means().await?;
         let opened = pipeline::open(&layout, &admin, &means.ids).await.map_err(outside)?;
         let publisher = Arc::new(Publisher::new(opened.preparer, Arc::clone(&means.producer)));
-        self.publishers.insert(key, Arc::clone(&publisher));
+        self.publishers.insert(topic, Arc::clone(&publisher));
         Ok(publisher)
     }
 

@@ -6,6 +6,8 @@
 //! - The topic is read twice: first for the marks, which say what was replayed before, then for the letters. Of both no more
 //!   is kept than a bit a letter, and the pieces of letters that are not complete yet.
 //! - A letter is marked only once Kafka has all of its records. Whoever is stopped in between repeats some, with their ids.
+//! - A letter is replayed only if a worker signed it, and for the prefix and connector that the command was given ([`trust`]). A
+//!   mark has to be signed as well to keep a signed letter from being replayed.
 //! - What Kafka, the schema or the reader still refuses stays as it is and is told; what keeps everything from being published
 //!   (no broker, no registry) ends the command.
 //!
@@ -13,6 +15,7 @@
 
 mod again;
 mod marks;
+mod trust;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -28,13 +31,14 @@ use self::{
     marks::Marks,
 };
 use super::{
-    Letters,
-    entry::{Entry, Kind, Recent, Wanted},
+    Letters, Owner,
+    entry::{Entry, Kind, Mark, Recent, Wanted},
     show::NoLetter,
 };
 use crate::{
     cli::{Failure, outside, table::harmless},
     kafka::Received,
+    pipeline::LetterSignature,
     retry::Chain,
     webhooks::letter::{Joining, Piece, Place, Unusable},
 };
@@ -54,13 +58,22 @@ pub(super) struct Order {
     pub(super) dry_run: bool,
     /// Also what was replayed before.
     pub(super) again: bool,
+    /// For whom.
+    pub(super) owner: Owner,
+    /// Also letters without a signature.
+    pub(super) trust_unsigned: bool,
 }
 
 pub(super) async fn run(letters: &Letters, order: Order, out: &mut impl Write) -> Result<(), Failure> {
-    let mut marks = Marks::of((!order.places.is_empty()).then(|| order.places.clone()));
+    let only = || (!order.places.is_empty()).then(|| order.places.clone());
+    let (mut marks, mut unsigned_marks) = (Marks::of(only()), Marks::of(only()));
     let note = async |record: Received| {
-        if let Kind::Mark(place) = Kind::of(&record) {
-            marks.insert(place).map_err(outside)?;
+        if let Some(mark) = Mark::of(&record, &letters.signer) {
+            match mark.signature {
+                LetterSignature::Signed => marks.insert(mark.place).map_err(outside)?,
+                LetterSignature::Unsigned => unsigned_marks.insert(mark.place).map_err(outside)?,
+                LetterSignature::Forged | LetterSignature::UnknownKey { .. } => {}
+            }
         }
         Ok(ControlFlow::Continue(()))
     };
@@ -70,10 +83,11 @@ pub(super) async fn run(letters: &Letters, order: Order, out: &mut impl Write) -
     }
     let mut replay = Replay {
         named: !order.places.is_empty(),
-        again: Again::new(letters, order.dry_run),
+        again: Again::new(letters, order.owner.clone(), order.dry_run),
         letters,
         order,
         marks,
+        unsigned_marks,
         open: HashMap::new(),
         held: 0,
         done: Recent::new(REMEMBERED),
@@ -105,6 +119,8 @@ struct Replay<'a, W> {
     named: bool,
     /// What was replayed before.
     marks: Marks,
+    /// The same by marks without a signature, which count only for letters without one.
+    unsigned_marks: Marks,
     open: HashMap<String, Open>,
     /// Bytes in `open`.
     held: usize,
@@ -117,10 +133,10 @@ struct Replay<'a, W> {
 
 impl<W: Write> Replay<'_, W> {
     async fn take(&mut self, record: Received) -> Result<ControlFlow<()>, Failure> {
-        match Kind::of(&record) {
+        match Kind::of(&record, &self.letters.signer) {
             Kind::Mark(_) => {}
             Kind::Whole(entry) => {
-                if self.chooses(&entry)? {
+                if self.chooses(&entry)? && self.trusts(&entry)? {
                     let body = record.value.clone().unwrap_or_default();
                     self.settle(entry.place, &record, Ok(body)).await?;
                 }
@@ -147,6 +163,10 @@ impl<W: Write> Replay<'_, W> {
                 };
             }
             if self.done.contains(&letter) || !self.chooses(entry)? {
+                return Ok(());
+            }
+            if !self.trusts(entry)? {
+                self.done.insert(letter.into());
                 return Ok(());
             }
             let open = Open { place: entry.place, first: record.clone(), joining: Joining::new(piece) };
@@ -181,7 +201,10 @@ impl<W: Write> Replay<'_, W> {
         if !meant {
             return Ok(false);
         }
-        if self.order.again || !self.marks.contains(entry.place) {
+        let unsigned = entry.signature == LetterSignature::Unsigned;
+        let marked =
+            self.marks.contains(entry.place) || (unsigned && self.unsigned_marks.contains(entry.place));
+        if self.order.again || !marked {
             return Ok(true);
         }
         self.tally.before += 1;
@@ -192,6 +215,17 @@ impl<W: Write> Replay<'_, W> {
             writeln!(self.out, "{}: replayed before; --again repeats it", entry.place).map_err(outside)?;
         }
         Ok(false)
+    }
+
+    /// Whether a worker wrote the letter, or the command trusts it all the same; if not, it stays.
+    fn trusts(&mut self, entry: &Entry) -> Result<bool, Failure> {
+        match trust::distrust(&entry.signature, self.order.trust_unsigned) {
+            None => Ok(true),
+            Some(reason) => {
+                let reason = trust::named(&self.letters.topic, entry.place, &reason);
+                self.fail(entry.place, &reason).map(|()| false)
+            }
+        }
     }
 
     async fn settle(

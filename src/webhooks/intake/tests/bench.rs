@@ -24,7 +24,7 @@ use crate::{
     avro::{self, Ids, Registry, embedded::Server},
     config,
     model::{AccountingResource, InvoicingEntity, Topic, TopicPrefix},
-    pipeline::{DeadLetters, Preparer},
+    pipeline::{DeadLetters, LetterSigner, Preparer},
     spool::{Options, Spool, fault::Faulty},
     webhooks::{
         delivery::{Context, Delivery, Family},
@@ -252,7 +252,14 @@ async fn ready(state: &Path) -> Ready {
     ids.prepare(&subjects).await.unwrap();
     let preparer = Preparer::new(&prefix, 3, avro::Encoder::new(&ids, &subjects));
     let topic = DEAD_LETTERS.into();
-    let dead_letters =
-        DeadLetters { topic, partitions: 3, connector: "hooks".into(), task: 0, logged: false };
+    let dead_letters = DeadLetters {
+        topic,
+        partitions: 3,
+        prefix,
+        connector: "hooks".into(),
+        task: 0,
+        logged: false,
+        signer: LetterSigner::default(),
+    };
     Ready { preparer, dead_letters }
 }

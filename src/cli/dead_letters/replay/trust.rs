@@ -1,0 +1,133 @@
+//! Which letters a replay takes: those that a worker signed, for the prefix and connector that the command was given.
+//!
+//! Anyone who may write to the dead-letter topic can put a letter there that says whatever they like. What a replay publishes
+//! looks like what the worker published, so it takes nobody's word for it.
+
+use bytes::Bytes;
+
+use crate::{
+    cli::dead_letters::Owner,
+    pipeline::{LetterSignature, PREFIX},
+    webhooks::{
+        delivery::Context,
+        letter::{self, Place},
+    },
+};
+
+/// Why a letter with this signature is not replayed; `None` where it is.
+pub(super) fn distrust(signature: &LetterSignature, trust_unsigned: bool) -> Option<String> {
+    match signature {
+        LetterSignature::Signed => None,
+        LetterSignature::Unsigned if trust_unsigned => None,
+        LetterSignature::Unsigned => Some(
+            "it has no signature, so anyone who may write to the topic may have written it; add --trust-unsigned only if a \
+             worker without grant.encryption.key or of an earlier version wrote it"
+                .to_owned(),
+        ),
+        LetterSignature::Forged => Some(
+            "its signature does not match its content, so no worker wrote it as it is; it cannot be replayed: find out who \
+             else writes to the topic"
+                .to_owned(),
+        ),
+        LetterSignature::UnknownKey { kid } => Some(format!(
+            "it is signed with the key {kid}, which is neither grant.encryption.key nor its previous one here; set \
+             grant.encryption.key.previous to the key of the worker that wrote it"
+        )),
+    }
+}
+
+/// Why a letter is none of those that the replay is for; `None` where it is.
+pub(super) fn foreign(context: &Context, headers: &[(String, Bytes)], owner: &Owner) -> Option<String> {
+    let Context { prefix, connector, .. } = context;
+    // A letter of an earlier version does not name its prefix in a header.
+    let named_prefix = letter::text(headers, PREFIX).unwrap_or(prefix);
+    let named_connector = letter::text(headers, "__connect.errors.connector.name").unwrap_or(connector);
+    if *named_prefix != **prefix || *named_connector != **connector {
+        return Some(format!(
+            "its headers name topic.prefix {named_prefix} and connector {named_connector}, its delivery {prefix} and \
+             {connector}; it cannot be replayed: find out who else writes to the topic"
+        ));
+    }
+    if **prefix != *owner.prefix.as_str() {
+        let own = &owner.prefix;
+        return Some(format!(
+            "it belongs to topic.prefix {prefix}, and this replay publishes for {own} alone; replay it with --prefix {prefix}"
+        ));
+    }
+    let own = owner.connector.as_ref().filter(|own| ***own != **connector)?;
+    Some(format!(
+        "it belongs to connector {connector}, and this replay publishes for {own} alone; replay it with --connector {connector}"
+    ))
+}
+
+/// The reason with the place of the letter in full.
+pub(super) fn named(topic: &str, place: Place, reason: &str) -> String {
+    format!("{topic}, partition {}, offset {}: {reason}", place.partition, place.offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::TopicPrefix, webhooks::delivery::Family};
+
+    fn context(prefix: &str, connector: &str) -> Context {
+        Context {
+            connector: connector.into(),
+            prefix: prefix.into(),
+            dead_letters: "somewhere".into(),
+            received_at: 0,
+            traceparent: None,
+            family: Family::Accounting { resource: None },
+        }
+    }
+
+    fn headers(prefix: &'static str, connector: &'static str) -> Vec<(String, Bytes)> {
+        let header = |name: &str, text: &'static str| (name.to_owned(), Bytes::from_static(text.as_bytes()));
+        vec![header(PREFIX, prefix), header("__connect.errors.connector.name", connector)]
+    }
+
+    #[test]
+    fn only_signed_letters_need_no_further_trust() {
+        let unknown = LetterSignature::UnknownKey { kid: "0123456789abcdef".to_owned() };
+        for (signature, trust_unsigned, expected) in [
+            (LetterSignature::Signed, false, None),
+            (LetterSignature::Unsigned, true, None),
+            (LetterSignature::Unsigned, false, Some("--trust-unsigned")),
+            (LetterSignature::Forged, false, Some("does not match")),
+            (LetterSignature::Forged, true, Some("does not match")),
+            (unknown.clone(), true, Some("0123456789abcdef")),
+        ] {
+            let told = distrust(&signature, trust_unsigned);
+            match expected {
+                None => assert_eq!(told, None, "{signature}"),
+                Some(part) => assert!(told.as_ref().is_some_and(|told| told.contains(part)), "{told:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_letter_of_another_prefix_or_connector_is_foreign() {
+        let owner = |connector: Option<&str>| Owner {
+            prefix: TopicPrefix::new("acme").unwrap(),
+            connector: connector.map(str::to_owned),
+        };
+        let (any, hooks) = (owner(None), owner(Some("hooks")));
+        let own = context("acme", "hooks");
+
+        assert_eq!(foreign(&own, &headers("acme", "hooks"), &any), None);
+        assert_eq!(foreign(&own, &headers("acme", "hooks"), &hooks), None);
+        assert_eq!(foreign(&own, &[], &hooks), None, "an earlier version writes fewer headers");
+        assert_eq!(foreign(&context("acme", "other"), &[], &any), None, "any connector of the prefix");
+        for (context, headers, owner, part) in [
+            (context("other", "hooks"), headers("other", "hooks"), &any, "topic.prefix other"),
+            (context("acme.eu", "hooks"), headers("acme.eu", "hooks"), &hooks, "topic.prefix acme.eu"),
+            (context("acme", "other"), headers("acme", "other"), &hooks, "connector other"),
+            (context("acme", "hooks"), headers("other", "hooks"), &any, "headers name topic.prefix other"),
+            (context("other", "hooks"), headers("acme", "hooks"), &any, "headers name topic.prefix acme"),
+            (context("acme", "hooks"), headers("acme", "other"), &any, "connector other"),
+        ] {
+            let told = foreign(&context, &headers, owner).unwrap();
+            assert!(told.contains(part), "{part} is not in: {told}");
+        }
+    }
+}
