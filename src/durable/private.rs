@@ -193,11 +193,14 @@ fn without_others(path: &Path, mode: u32, set: impl FnOnce(Permissions) -> io::R
 }
 
 /// The user this process acts as, where the system tells.
+#[cfg(target_os = "linux")]
 fn us() -> Option<u32> {
-    #[cfg(target_os = "linux")]
-    return Some(rustix::process::geteuid().as_raw());
-    #[cfg(not(target_os = "linux"))]
-    return None;
+    Some(rustix::process::geteuid().as_raw())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn us() -> Option<u32> {
+    None
 }
 
 #[cfg(test)]

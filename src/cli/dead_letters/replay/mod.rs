@@ -71,7 +71,13 @@ pub(super) async fn run(letters: &Letters, order: Order, out: &mut impl Write) -
         if let Some(mark) = Mark::of(&record, &letters.signer) {
             match mark.signature {
                 LetterSignature::Signed => marks.insert(mark.place).map_err(outside)?,
-                LetterSignature::Unsigned => unsigned_marks.insert(mark.place).map_err(outside)?,
+                LetterSignature::Unsigned => {
+                    let noted = unsigned_marks.insert(mark.place).map_err(outside);
+                    // Without trust no unsigned letter is replayed, so that too many marks of strangers hold up nothing.
+                    if order.trust_unsigned {
+                        noted?;
+                    }
+                }
                 LetterSignature::Forged | LetterSignature::UnknownKey { .. } => {}
             }
         }
