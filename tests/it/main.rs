@@ -30,6 +30,8 @@ mod access;
 #[cfg(feature = "simulator")]
 mod api;
 #[cfg(feature = "simulator")]
+mod attacks;
+#[cfg(feature = "simulator")]
 mod auth;
 mod canary;
 mod cli;
@@ -108,6 +110,8 @@ fn main() -> ExitCode {
     let tests = [
         #[cfg(feature = "simulator")]
         access::tests(),
+        #[cfg(feature = "simulator")]
+        attacks::tests(),
         #[cfg(feature = "simulator")]
         auth::tests(),
         #[cfg(feature = "simulator")]
