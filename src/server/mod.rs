@@ -46,6 +46,7 @@ use slots::Slots;
 mod activity;
 mod addresses;
 mod certificate;
+pub(crate) mod origin;
 mod slots;
 
 /// How long after a failed accept the next is tried: long enough to close something, short enough to be unnoticed.
