@@ -40,12 +40,13 @@ use crate::metrics;
 
 use activity::{Activity, Answer, End, Moving};
 use addresses::Addresses;
-pub use certificate::{CertificateError, Certificates, expiry, tls};
+pub use certificate::{CertificateError, Certificates, tls};
 use slots::Slots;
 
 mod activity;
 mod addresses;
 mod certificate;
+mod clients;
 pub(crate) mod origin;
 mod slots;
 
