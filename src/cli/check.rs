@@ -75,13 +75,16 @@ async fn look_at_everything<W: Write>(
     for warning in &loaded.warnings {
         report.line("warning", "configuration", &warning.to_string())?;
     }
-    for (subject, files) in [
-        ("certificate of the admin listeners", &loaded.worker.rest.tls),
-        ("certificate of the webhook listeners", &loaded.worker.webhook.tls),
+    let rest = &loaded.worker.rest;
+    for (subject, files, clients) in [
+        ("certificate of the admin listeners", &rest.tls, rest.client_auth.as_ref()),
+        ("certificate of the webhook listeners", &loaded.worker.webhook.tls, None),
     ] {
         if let Some(files) = files {
             let shown = files.certificate.display();
-            let served = worker::service::certificate(files).map(|_| format!("{shown} and its key fit"));
+            let served = worker::service::certificate(files, clients);
+            let served =
+                served.map(|_| format!("{shown} and its key fit")).map_err(worker::service::Error::from);
             report.result(subject, served)?;
         }
     }

@@ -9,7 +9,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 pub(super) use reqwest::Method;
-use reqwest::{Certificate, Client, ClientBuilder, StatusCode};
+use reqwest::{Certificate, Client, ClientBuilder, Identity, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -34,6 +34,12 @@ pub(super) struct Access {
     /// PEM file with the certificate to trust, for a worker whose https certificate no public authority has signed
     #[arg(long, global = true, env = "TRIBUTARY_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// PEM file with the client certificate, where the worker's https listener asks for one
+    #[arg(long, global = true, env = "TRIBUTARY_CERTIFICATE", value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// PEM file with the private key of the client certificate
+    #[arg(long, global = true, env = "TRIBUTARY_KEY", value_name = "FILE")]
+    key: Option<PathBuf>,
     #[command(flatten)]
     format: Format,
 }
@@ -70,7 +76,7 @@ impl Access {
     pub(super) fn to(url: &str) -> Self {
         let url = Url::parse(url).unwrap();
         let format = Format { output: Output::Table, json: false };
-        Self { url, user: None, password: None, ca: None, format }
+        Self { url, user: None, password: None, ca: None, certificate: None, key: None, format }
     }
 }
 
@@ -103,6 +109,40 @@ pub(super) fn builder(ca: Option<&Path>) -> Result<ClientBuilder, Failure> {
     Ok(builder.tls_certs_only(certificates))
 }
 
+/// The client certificate and its key, where they are given.
+fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Identity>, Failure> {
+    let problem = |option: &str, file: Option<&Path>, rule: String, remedy: &str| Problem {
+        key: option.to_owned(),
+        value: file.map(|file| file.display().to_string()),
+        rule,
+        remedy: remedy.to_owned(),
+    };
+    let (certificate, key) = match (certificate, key) {
+        (None, None) => return Ok(None),
+        (Some(certificate), Some(key)) => (certificate, key),
+        (Some(_), None) => {
+            let rule = "is required beside --certificate".to_owned();
+            return Err(problem("--key", None, rule, "name the file with its private key").into());
+        }
+        (None, Some(_)) => {
+            let rule = "is required beside --key".to_owned();
+            return Err(problem("--certificate", None, rule, "name the file with its certificate").into());
+        }
+    };
+    let read = |option: &str, file: &Path| {
+        fs::read(file).map_err(|error| {
+            let rule = format!("must be a PEM file: {}", error.kind());
+            problem(option, Some(file), rule, "correct the path or its permissions")
+        })
+    };
+    let pem = [read("--certificate", certificate)?, read("--key", key)?].join(&b'\n');
+    let identity = Identity::from_pem(&pem).map_err(|_| {
+        let rule = "must hold PEM certificates, and --key their private key in PEM, not encrypted".to_owned();
+        problem("--certificate", Some(certificate), rule, "name the two files of one client certificate")
+    })?;
+    Ok(Some(identity))
+}
+
 /// A worker's REST API.
 pub(super) struct Worker<'a> {
     client: Client,
@@ -112,7 +152,11 @@ pub(super) struct Worker<'a> {
 impl<'a> Worker<'a> {
     /// That is reached so.
     pub(super) fn new(access: &'a Access) -> Result<Self, Failure> {
-        let client = builder(access.ca.as_deref())?.timeout(LIMIT).build().map_err(outside)?;
+        let mut builder = builder(access.ca.as_deref())?.timeout(LIMIT);
+        if let Some(identity) = identity(access.certificate.as_deref(), access.key.as_deref())? {
+            builder = builder.identity(identity);
+        }
+        let client = builder.build().map_err(outside)?;
         Ok(Self { client, access })
     }
 
@@ -232,7 +276,8 @@ impl Unanswered {
     pub(super) fn remedy(&self) -> String {
         let mut remedy = "start a worker there, or name another with --url or TRIBUTARY_URL".to_owned();
         if self.url.scheme() == "https" {
-            remedy += "; --ca or TRIBUTARY_CA names the certificate to trust where it is a private one";
+            remedy += "; --ca or TRIBUTARY_CA names the certificate to trust where it is a private one, --certificate and \
+                       --key the client certificate where the worker asks for one";
         }
         remedy
     }
@@ -287,6 +332,29 @@ mod tests {
             assert!(problems.to_string().contains("--ca"), "{problems}");
         }
         assert!(builder(None).is_ok());
+    }
+
+    #[test]
+    fn a_client_certificate_needs_both_files_in_pem() {
+        let directory = tempfile::tempdir().unwrap();
+        let made = rcgen::generate_simple_self_signed(["client".to_owned()]).unwrap();
+        let [certificate, key, empty, absent] =
+            ["certificate", "key", "empty", "absent"].map(|file| directory.path().join(file));
+        fs::write(&certificate, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        fs::write(&empty, "").unwrap();
+        let refused = |certificate: Option<&PathBuf>, key: Option<&PathBuf>| {
+            let found = identity(certificate.map(PathBuf::as_path), key.map(PathBuf::as_path));
+            let Err(Failure::Configuration(problems)) = found else { panic!("it was taken") };
+            problems.to_string()
+        };
+
+        assert!(identity(None, None).is_ok_and(|identity| identity.is_none()));
+        assert!(identity(Some(&certificate), Some(&key)).is_ok_and(|identity| identity.is_some()));
+        assert!(refused(Some(&certificate), None).starts_with("--key: is required"));
+        assert!(refused(None, Some(&key)).starts_with("--certificate: is required"));
+        assert!(refused(Some(&certificate), Some(&absent)).starts_with("--key = "));
+        assert!(refused(Some(&certificate), Some(&empty)).starts_with("--certificate = "));
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use ipnet::IpNet;
+
+use super::origin::{is_proxy, network};
 
 /// See the module's head. An address of IPv6 stands for its /64: that is what one host is given.
 #[derive(Debug)]
@@ -24,11 +26,10 @@ impl Addresses {
 
     /// Counts a connection for as long as the result is kept; `None` where the address has too many already.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let address = address.to_canonical();
-        if self.exempt.iter().any(|network| network.contains(&address)) {
+        if is_proxy(address, &self.exempt) {
             return Some(Place { of: None });
         }
-        let host = host(address);
+        let host = network(address);
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let count = connections.get(&host).copied().unwrap_or(0);
         if count >= self.most {
@@ -56,13 +57,6 @@ impl Drop for Place {
                 count.remove();
             }
         }
-    }
-}
-
-fn host(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
     }
 }
 

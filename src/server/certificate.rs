@@ -3,6 +3,7 @@
 //! - A connection keeps what it shook hands with; the next one gets what is there then.
 //! - A pair that cannot be served, such as half of a renewal, changes nothing: the one before stays, the log says so once, and
 //!   the files are looked at again.
+//! - The certificates of client authorities ([`Certificates::load_verifying`]) reload together with the pair.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,7 +15,7 @@ use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, danger::ClientCertVerifier},
     sign::{CertifiedKey, SingleCertAndKey},
 };
 use sha2::{Digest, Sha256};
@@ -22,6 +23,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use super::clients::{Clients, trusting};
 use crate::{metrics, retry::Chain};
 
 /// The files are looked at no more often than this.
@@ -54,12 +56,11 @@ struct Unreadable {
 pub fn tls(chain: &str, key: &str) -> Result<Arc<ServerConfig>, CertificateError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let certified = certified(chain, key, &provider)?;
-    configuration(provider, Arc::new(SingleCertAndKey::from(certified)))
+    configuration(provider, Arc::new(SingleCertAndKey::from(certified)), None)
 }
 
 /// When the first certificate of a chain ends, in seconds since 1970. `None` where that cannot be read.
-#[must_use]
-pub fn expiry(chain: &str) -> Option<i64> {
+fn expiry(chain: &str) -> Option<i64> {
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
     let ends = chain.map(|one| {
         let one = one.ok()?;
@@ -74,6 +75,8 @@ pub fn expiry(chain: &str) -> Option<i64> {
 pub struct Certificates {
     chain: PathBuf,
     key: PathBuf,
+    /// PEM file of the client authorities, and the verifier that follows it.
+    clients: Option<(PathBuf, Arc<Clients>)>,
     provider: Arc<CryptoProvider>,
     current: Arc<Current>,
     expiry: Option<i64>,
@@ -87,11 +90,33 @@ impl Certificates {
     /// # Errors
     /// A file cannot be read, is no PEM, or the two do not fit each other.
     pub fn load(chain: &Path, key: &Path) -> Result<Self, CertificateError> {
+        Self::read(chain, key, None)
+    }
+
+    /// The same, and asks clients for a certificate that an authority in a PEM file has issued. A client that shows another one
+    /// is refused in the handshake; a client that shows none only where certificates are `required`.
+    ///
+    /// # Errors
+    /// As [`Certificates::load`]; or the file of authorities cannot be read, or holds no certificate.
+    pub fn load_verifying(
+        chain: &Path,
+        key: &Path,
+        authorities: &Path,
+        required: bool,
+    ) -> Result<Self, CertificateError> {
+        Self::read(chain, key, Some((authorities, required)))
+    }
+
+    fn read(chain: &Path, key: &Path, clients: Option<(&Path, bool)>) -> Result<Self, CertificateError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let pair = Pair::read(chain, key)?;
-        let current = Current(RwLock::new(Arc::new(pair.certified(&provider)?)));
-        let (chain, key, current) = (chain.to_owned(), key.to_owned(), Arc::new(current));
-        Ok(Self { chain, key, provider, current, expiry: expiry(&pair.chain), seen: pair.digest() })
+        let contents = Contents::read(chain, key, clients.map(|(authorities, _)| authorities))?;
+        let current = Arc::new(Current(RwLock::new(Arc::new(contents.certified(&provider)?))));
+        let clients =
+            clients.zip(contents.trusting(&provider)?).map(|((authorities, required), trusting)| {
+                (authorities.to_owned(), Arc::new(Clients::new(trusting, required)))
+            });
+        let (expiry, seen) = (expiry(&contents.chain), contents.digest());
+        Ok(Self { chain: chain.to_owned(), key: key.to_owned(), clients, provider, current, expiry, seen })
     }
 
     /// TLS 1.2 and 1.3 with whatever was taken up last, for HTTP/2 and HTTP/1.1.
@@ -100,23 +125,28 @@ impl Certificates {
     /// The TLS library refuses its own defaults.
     pub fn tls(&self) -> Result<Arc<ServerConfig>, CertificateError> {
         let current: Arc<dyn ResolvesServerCert> = Arc::<Current>::clone(&self.current);
-        configuration(Arc::clone(&self.provider), current)
+        let clients = self.clients.as_ref().map(|(_, clients)| {
+            let clients: Arc<dyn ClientCertVerifier> = Arc::<Clients>::clone(clients);
+            clients
+        });
+        configuration(Arc::clone(&self.provider), current, clients)
     }
 
-    /// Looks at the files this often and takes up what has changed, until it is told to stop.
-    pub async fn watch(mut self, every: Duration, stop: CancellationToken) {
+    /// Looks at the files this often and takes up what has changed, until it is told to stop. `listener` is `rest` or `webhook`,
+    /// as metrics name it.
+    pub async fn watch(mut self, listener: &'static str, every: Duration, stop: CancellationToken) {
         let mut ticks = interval(every.max(OFTENEST));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // One line for each failure, however often it is met.
         let mut failing = String::new();
-        self.tell_expiry();
+        self.report_expiry(listener);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             match self.look().await {
                 Ok(changed) => {
                     failing.clear();
                     if changed {
                         metrics::certificate_loaded(true);
-                        self.tell_expiry();
+                        self.report_expiry(listener);
                         tracing::info!(certificate = %self.chain.display(), "a changed certificate was taken up");
                     }
                 }
@@ -136,22 +166,28 @@ impl Certificates {
         }
     }
 
-    fn tell_expiry(&self) {
-        metrics::certificate_expires("webhook", self.expiry.unwrap_or_default());
+    fn report_expiry(&self, listener: &'static str) {
+        metrics::certificate_expires(listener, self.expiry.unwrap_or_default());
     }
 
     /// Takes up what is in the files. Whether that was new.
     async fn look(&mut self) -> Result<bool, CertificateError> {
         let (chain, key) = (self.chain.clone(), self.key.clone());
-        let read = tokio::task::spawn_blocking(move || Pair::read(&chain, &key));
-        let pair = read.await.map_err(failed("read the certificate and key"))??;
-        let digest = pair.digest();
+        let authorities = self.clients.as_ref().map(|(file, _)| file.clone());
+        let read = tokio::task::spawn_blocking(move || Contents::read(&chain, &key, authorities.as_deref()));
+        let contents = read.await.map_err(failed("read the certificate and key"))??;
+        let digest = contents.digest();
         if digest == self.seen {
             return Ok(false);
         }
-        let certified = Arc::new(pair.certified(&self.provider)?);
+        // Both are sound before either is replaced.
+        let certified = Arc::new(contents.certified(&self.provider)?);
+        let trusting = contents.trusting(&self.provider)?;
         *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = certified;
-        (self.seen, self.expiry) = (digest, expiry(&pair.chain));
+        if let (Some((_, clients)), Some(trusting)) = (&self.clients, trusting) {
+            clients.replace(trusting);
+        }
+        (self.seen, self.expiry) = (digest, expiry(&contents.chain));
         Ok(true)
     }
 }
@@ -166,14 +202,15 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// What is in the two files.
-struct Pair {
+/// What is in the files.
+struct Contents {
     chain: String,
     key: Zeroizing<String>,
+    authorities: Option<String>,
 }
 
-impl Pair {
-    fn read(chain: &Path, key: &Path) -> Result<Self, CertificateError> {
+impl Contents {
+    fn read(chain: &Path, key: &Path, authorities: Option<&Path>) -> Result<Self, CertificateError> {
         let read = |path: &Path| {
             let unreadable = |source| Unreadable { path: path.to_owned(), source };
             std::fs::read_to_string(path).map_err(unreadable)
@@ -181,19 +218,34 @@ impl Pair {
         Ok(Self {
             chain: read(chain).map_err(failed("read the certificate chain"))?,
             key: Zeroizing::new(read(key).map_err(failed("read the private key"))?),
+            authorities: authorities.map(read).transpose().map_err(failed(AUTHORITIES))?,
         })
     }
 
     fn digest(&self) -> [u8; 32] {
-        let digest =
-            Sha256::new().chain_update(&self.chain).chain_update([0]).chain_update(self.key.as_str());
+        let mut digest = Sha256::new();
+        for part in [&self.chain, self.key.as_str(), self.authorities.as_deref().unwrap_or_default()] {
+            digest.update(part);
+            digest.update([0]);
+        }
         digest.finalize().into()
     }
 
     fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
         certified(&self.chain, &self.key, provider)
     }
+
+    /// A verifier of clients that trusts the authorities, where there is a file of them.
+    fn trusting(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, CertificateError> {
+        let Some(pem) = &self.authorities else { return Ok(None) };
+        trusting(pem, provider).map(Some).map_err(|source| CertificateError { what: AUTHORITIES, source })
+    }
 }
+
+const AUTHORITIES: &str = "read the certificates of client authorities";
 
 fn certified(chain: &str, key: &str, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
@@ -206,12 +258,22 @@ fn certified(chain: &str, key: &str, provider: &CryptoProvider) -> Result<Certif
 fn configuration(
     provider: Arc<CryptoProvider>,
     certificates: Arc<dyn ResolvesServerCert>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Result<Arc<ServerConfig>, CertificateError> {
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(failed("choose TLS versions"))?
-        .with_no_client_auth()
-        .with_cert_resolver(certificates);
+        .map_err(failed("choose TLS versions"))?;
+    let verifies_clients = clients.is_some();
+    let builder = match clients {
+        Some(clients) => builder.with_client_cert_verifier(clients),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(certificates);
+    if verifies_clients {
+        // A resumed session is not verified again: it would outlive the authority that let the client in.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -295,6 +357,35 @@ mod tests {
         fs::write(&key_file, other).unwrap();
         assert!(certificates.look().await.unwrap());
         assert_eq!(certificates.expiry, Some(of_late));
+    }
+
+    #[tokio::test]
+    async fn client_authorities_reload_and_a_broken_file_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let [chain, key, authorities] =
+            ["chain", "key", "authorities"].map(|file| directory.path().join(file));
+        renew(directory.path(), true);
+        let authority = || rcgen::generate_simple_self_signed(["authority".to_owned()]).unwrap().cert.pem();
+        let load = || Certificates::load_verifying(&chain, &key, &authorities, true);
+        for text in [None, Some("no certificate")] {
+            if let Some(text) = text {
+                fs::write(&authorities, text).unwrap();
+            }
+            let told = Chain(&load().unwrap_err()).to_string();
+            assert!(told.starts_with("read the certificates of client authorities: "), "{told}");
+        }
+        fs::write(&authorities, authority()).unwrap();
+
+        let mut certificates = load().unwrap();
+        assert!(!certificates.look().await.unwrap());
+        fs::write(&authorities, authority() + &authority()).unwrap();
+        assert!(certificates.look().await.unwrap());
+        let before = served(&certificates);
+        renew(directory.path(), true);
+        fs::write(&authorities, "").unwrap();
+        assert!(certificates.look().await.is_err());
+
+        assert_eq!(served(&certificates), before, "all files reload or none does");
     }
 
     #[test]

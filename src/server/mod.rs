@@ -40,12 +40,14 @@ use crate::metrics;
 
 use activity::{Activity, Answer, End, Moving};
 use addresses::Addresses;
-pub use certificate::{CertificateError, Certificates, expiry, tls};
+pub use certificate::{CertificateError, Certificates, tls};
 use slots::Slots;
 
 mod activity;
 mod addresses;
 mod certificate;
+mod clients;
+pub(crate) mod origin;
 mod slots;
 
 /// How long after a failed accept the next is tried: long enough to close something, short enough to be unnoticed.

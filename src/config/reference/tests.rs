@@ -78,7 +78,7 @@ impl Mounted {
 
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        for part in ["", "secrets", "worker-secrets", "tls", "connectors"] {
+        for part in ["", "secrets", "worker-secrets", "tls", "rest-tls", "connectors"] {
             let part = directory.path().join(part);
             std::fs::create_dir_all(&part).unwrap();
             for file in ["tls.crt", "tls.key", "provider.crt"] {

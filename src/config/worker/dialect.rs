@@ -22,7 +22,11 @@ pub(crate) const WORKER: Dialect = Dialect {
             JAVA_STORE,
             "use listeners.https.ssl.certificate.location and .key.location",
         ),
-        ("listeners.https.ssl.truststore.", JAVA_STORE, "remove it: client certificates are not asked for"),
+        (
+            "listeners.https.ssl.truststore.",
+            JAVA_STORE,
+            "convert it to PEM and use listeners.https.ssl.ca.location",
+        ),
         (
             "connector.client.config.override.policy",
             OVERRIDES,

@@ -94,6 +94,18 @@ keys! {
             "PEM file with the certificate chain for https listeners.").low().rule(Rule::File);
         LISTENERS_KEY = Key::new(String, "listeners.https.ssl.key.location",
             "PEM file with the private key of that certificate.").low().rule(Rule::File);
+        LISTENERS_CLIENT_AUTH = Key::new(String, "listeners.https.ssl.client.auth",
+            "Whether https listeners ask clients for a certificate: none does not ask, requested also lets clients in that \
+             show none, required refuses those in the handshake. A certificate lets a client connect; who may change \
+             connectors is decided by admin.auth.method.")
+            .or("none").rule(Rule::OneOf(&["none", "requested", "required"]))
+            .dependents(&["listeners.https.ssl.ca.location"]);
+        LISTENERS_CA = Key::new(String, "listeners.https.ssl.ca.location",
+            "PEM file with the certificates of the authorities that issue client certificates.").low().rule(Rule::File);
+        LISTENERS_RELOAD = Key::new(Int, "listeners.https.ssl.reload.interval.ms",
+            "Milliseconds between two looks at the certificate, its key and the client authorities of https listeners; \
+             what has changed is served from then on.")
+            .or("10000").low().rule(Rule::Range(100, 60 * MINUTE));
         ADVERTISED_HOST = Key::new(String, "rest.advertised.host.name",
             "Host name in this worker's id (host:port) and in Location headers. Unset: the first listener's host.")
             .low().rule(name::HOST);
@@ -104,17 +116,26 @@ keys! {
             .low().rule(Rule::OneOf(&["http", "https"]));
         AUTH_METHOD = Key::new(String, "admin.auth.method",
             "Whether REST callers must show a name and password. With none, only listeners on a loopback address are \
-             accepted, unless admin.auth.anonymous is true.")
+             accepted, unless admin.auth.anonymous is true. With basic, listeners beyond it must be https, unless \
+             admin.auth.plaintext is true.")
             .or("none").rule(Rule::OneOf(&["none", "basic"]))
             .dependents(&["admin.auth.user", "admin.auth.password"]);
         AUTH_ANONYMOUS = Key::new(Boolean, "admin.auth.anonymous",
             "Whether everybody who reaches a listener beyond this machine may change connectors. Only for networks in \
              which something else decides who reaches it.")
             .or("false").low();
+        AUTH_PLAINTEXT = Key::new(Boolean, "admin.auth.plaintext",
+            "Whether passwords may come over http listeners beyond this machine, because a proxy in admin.auth.proxies \
+             ends TLS.")
+            .or("false").low().dependents(&["admin.auth.proxies"]);
+        AUTH_PROXIES = Key::new(List, "admin.auth.proxies",
+            "Addresses of the proxies in front of listeners. Only from these is X-Forwarded-For believed, for the audit log \
+             and for the backoff after failed logins.")
+            .low().rule(NETWORK);
         AUTH_HOSTS = Key::new(List, "admin.auth.anonymous.hosts",
             "Names that callers may use for this worker while nobody is asked who they are, besides addresses, localhost, \
-             the hosts of listeners and rest.advertised.host.name; * for any. Other names are answered 421: a page that \
-             makes its own name point here could otherwise use a browser on this machine.")
+             the hosts of listeners and rest.advertised.host.name; * for any. Other names are answered 421, also on \
+             admin.auth.open.paths: a page that makes its own name point here could otherwise use a browser on this machine.")
             .low().rule(name::HOST_OR_ANY);
         AUTH_OPEN_PATHS = Key::new(List, "admin.auth.open.paths",
             "What is answered without a name and password even so; what stands below a path belongs to it.")
@@ -129,8 +150,8 @@ keys! {
             "Password of that name, as it is or as a hash.")
             .rule(Rule::Size(8, 1024));
         ALLOW_ORIGIN = Key::new(List, "access.control.allow.origin",
-            "Origins whose pages may call the REST API from a browser, such as https://tools.example.com; * for all. \
-             Unset: none.")
+            "Origins whose pages may call the REST API from a browser, such as https://tools.example.com; * for all, which \
+             needs admin.auth.method=basic. Unset: none.")
             .low().rule(name::ORIGIN);
         ALLOW_METHODS = Key::new(List, "access.control.allow.methods",
             "Methods those pages may use.")

@@ -127,6 +127,12 @@ pub struct Rest {
     pub advertised_tls: bool,
     /// Certificate for https listeners.
     pub tls: Option<Tls>,
+    /// Whose certificates https listeners ask clients for; `None` where they do not ask.
+    pub client_auth: Option<ClientAuth>,
+    /// `listeners.https.ssl.reload.interval.ms`.
+    pub reload_interval: Duration,
+    /// `admin.auth.proxies`: whose X-Forwarded-For is believed.
+    pub proxies: Vec<IpNet>,
     /// Who may do everything; `None` when nobody is asked.
     pub administrator: Option<Login>,
     /// Who may only read.
@@ -158,6 +164,15 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+}
+
+/// `listeners.https.ssl.client.auth`, where that is not `none`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientAuth {
+    /// PEM file of the authorities that issue client certificates.
+    pub authorities: PathBuf,
+    /// Whether a client without a certificate is refused in the handshake.
+    pub required: bool,
 }
 
 /// The receiver of deliveries.

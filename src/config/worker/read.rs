@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker, dialect,
-    keys,
+    ClientAuth, Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker,
+    dialect, keys,
 };
 use crate::config::{
     HostPolicy, Listener, address, client, key::Key, name, providers::Providers, reader::Reader, registry,
@@ -135,6 +135,7 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
         reader.demand(&keys::LISTENERS_CERTIFICATE, "for an https listener");
         reader.demand(&keys::LISTENERS_KEY, "for an https listener");
     }
+    let client_auth = client_auth(reader, listeners);
     let basic = reader.word(&keys::AUTH_METHOD) == "basic";
     if basic {
         reader.demand(&keys::AUTH_USER, "when admin.auth.method is basic");
@@ -164,6 +165,33 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
             "set admin.auth.method=basic, or admin.auth.anonymous=true if something else decides who reaches it",
         );
     }
+    let proxies = reader.parsed_list(&keys::AUTH_PROXIES, address::network);
+    let plaintext = reader.boolean(&keys::AUTH_PLAINTEXT);
+    if plaintext && proxies.is_empty() && reader.are_sound(&[&keys::AUTH_PROXIES]) {
+        reader.demand(&keys::AUTH_PROXIES, "when admin.auth.plaintext is true: it names who ends TLS");
+    }
+    if basic
+        && !plaintext
+        && reader.are_sound(&[&keys::AUTH_PLAINTEXT])
+        && listeners.iter().any(|listener| !listener.tls && !listener.is_loopback())
+    {
+        reader.refuse(
+            &keys::LISTENERS,
+            "must be https beyond loopback while admin.auth.method is basic: passwords would cross the network in clear \
+             text",
+            "write https:// and set listeners.https.ssl.certificate.location and .key.location, or set \
+             admin.auth.plaintext=true if a proxy in admin.auth.proxies ends TLS",
+        );
+    }
+    let allowed_origins = reader.list(&keys::ALLOW_ORIGIN);
+    if !basic && reader.are_sound(&[&keys::AUTH_METHOD]) && allowed_origins.iter().any(|origin| origin == "*")
+    {
+        reader.refuse(
+            &keys::ALLOW_ORIGIN,
+            "must not be * while admin.auth.method is none: every page that a browser opens could change connectors",
+            "name the origins, such as https://tools.example.com, or set admin.auth.method=basic",
+        );
+    }
     let administrator = login(reader, &keys::AUTH_USER, &keys::AUTH_PASSWORD);
     let read_only = login(reader, &keys::AUTH_READER, &keys::AUTH_READER_PASSWORD);
     let first = listeners.first();
@@ -187,13 +215,35 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
             None => first.is_some_and(|first| first.tls),
         },
         tls,
+        client_auth,
+        reload_interval: reader.milliseconds(&keys::LISTENERS_RELOAD),
+        proxies,
         administrator: administrator.filter(|_| basic),
         reader: read_only.filter(|_| basic),
         open_paths: reader.list(&keys::AUTH_OPEN_PATHS),
         hosts,
-        allowed_origins: reader.list(&keys::ALLOW_ORIGIN),
+        allowed_origins,
         allowed_methods: reader.list(&keys::ALLOW_METHODS),
     }
+}
+
+/// A setting that would protect nothing is refused, so that an operator does not rely on it.
+fn client_auth(reader: &mut Reader<'_>, listeners: &[Listener]) -> Option<ClientAuth> {
+    let word = reader.word(&keys::LISTENERS_CLIENT_AUTH);
+    let asks = matches!(word.as_str(), "requested" | "required");
+    if !asks {
+        if reader.is_set(&keys::LISTENERS_CA) && reader.are_sound(&[&keys::LISTENERS_CLIENT_AUTH]) {
+            let rule = "has no effect while listeners.https.ssl.client.auth is none";
+            reader.refuse(&keys::LISTENERS_CA, rule, "set that to required or requested");
+        }
+        return None;
+    }
+    if !listeners.iter().any(|listener| listener.tls) {
+        let rule = "has no effect without an https listener";
+        reader.refuse(&keys::LISTENERS_CLIENT_AUTH, rule, "write https:// in listeners, or remove it");
+    }
+    reader.demand(&keys::LISTENERS_CA, "when listeners.https.ssl.client.auth is not none");
+    Some(ClientAuth { authorities: reader.path(&keys::LISTENERS_CA)?, required: word == "required" })
 }
 
 /// What to say where workers on several machines would have the same id. `set` is the advertised host, if it is set; the host

@@ -176,6 +176,36 @@ fn rules_across_keys_are_held() {
             "listeners=http://127.0.0.1:8083,http://10.0.0.1:8083",
             "must be a loopback address: nobody is asked for a name, and 10.0.0.1 is not; set admin.auth.method=basic",
         ),
+        (
+            "listeners=http://127.0.0.1:1,http://10.0.0.1:2\n\
+             admin.auth.method=basic\nadmin.auth.user=a\nadmin.auth.password=${env:SECRET}",
+            "must be https beyond loopback while admin.auth.method is basic: passwords would cross the network in clear \
+             text; write https:// and set listeners.https.ssl.certificate.location and .key.location, or set \
+             admin.auth.plaintext=true",
+        ),
+        ("admin.auth.plaintext=true", "admin.auth.proxies: is required when admin.auth.plaintext is true"),
+        (
+            "listeners.https.ssl.client.auth=required",
+            "listeners.https.ssl.client.auth = required: has no effect without an https listener; write https://",
+        ),
+        (
+            "listeners=https://:8083\nlisteners.https.ssl.client.auth=requested",
+            "listeners.https.ssl.ca.location: is required when listeners.https.ssl.client.auth is not none",
+        ),
+        (
+            "listeners.https.ssl.ca.location=/etc/hostname",
+            "has no effect while listeners.https.ssl.client.auth is none; set that to required or requested",
+        ),
+        ("listeners.https.ssl.client.auth=want", "must be one of none, requested, required"),
+        (
+            "listeners.https.ssl.truststore.location=/a",
+            "convert it to PEM and use listeners.https.ssl.ca.location",
+        ),
+        (
+            "access.control.allow.origin=https://tools.example.com,*",
+            "must not be * while admin.auth.method is none: every page that a browser opens could change connectors; \
+             name the origins",
+        ),
         ("access.control.allow.origin=tools.example.com", "must be an origin"),
         ("admin.auth.open.paths=/health,/connectors", "must be one of /health, /metrics"),
         ("admin.auth.method=basic", "admin.auth.password: is required"),
@@ -231,6 +261,33 @@ fn rules_across_keys_are_held() {
         let told = told(lines);
         assert!(told.contains(expected), "{lines}\n=> {told}");
     }
+}
+
+#[test]
+fn passwords_need_tls_loopback_or_a_named_proxy() {
+    let basic = "admin.auth.method=basic\nadmin.auth.user=a\nadmin.auth.password=${env:SECRET}\n\
+                 rest.advertised.host.name=w\naccess.control.allow.origin=*\n";
+    let files = "listeners.https.ssl.certificate.location=/etc/hostname\n\
+                 listeners.https.ssl.key.location=/etc/hostname\n";
+    let accepted = [
+        "listeners=http://localhost:1,http://[::1]:2".to_owned(),
+        format!("listeners=https://0.0.0.0:1,http://127.0.0.1:2\n{files}"),
+        "listeners=http://:1\nadmin.auth.plaintext=true\nadmin.auth.proxies=10.0.0.0/8,::1".to_owned(),
+    ];
+    for lines in &accepted {
+        let loaded = load(&format!("{basic}{lines}"));
+        assert!(loaded.is_ok(), "{lines}: {}", loaded.unwrap_err());
+    }
+
+    let asks = format!(
+        "listeners=https://127.0.0.1:1\n{files}listeners.https.ssl.client.auth=requested\n\
+         listeners.https.ssl.ca.location=/etc/hostname"
+    );
+    let rest = load(&asks).unwrap().config.rest;
+
+    let authorities = PathBuf::from("/etc/hostname");
+    assert_eq!(rest.client_auth, Some(ClientAuth { authorities, required: false }));
+    assert_eq!(rest.reload_interval, Duration::from_secs(10));
 }
 
 #[test]

@@ -47,7 +47,7 @@ use super::{
     receivers::{Found, Receivers},
     signature::Keys,
 };
-use crate::{metrics::Refusal, model::AccountingResource};
+use crate::{metrics::Refusal, model::AccountingResource, server::origin};
 
 mod answer;
 mod body;
@@ -55,7 +55,6 @@ mod budget;
 mod check;
 mod deliver;
 mod echo;
-mod origin;
 
 /// Where verified deliveries go.
 pub trait Take: Send + Sync + 'static {

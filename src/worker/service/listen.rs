@@ -1,6 +1,6 @@
 //! The admin listeners: bound before anything else, and answering from then on.
 
-use std::{fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     extract::{Request, State as Shared},
@@ -11,9 +11,11 @@ use tower_service::Service as _;
 
 use super::Error;
 use crate::{
-    config::{self, Listener, worker::Tls},
-    metrics,
-    server::{self, Certificates, Options, Server},
+    config::{
+        self, Listener,
+        worker::{ClientAuth, Tls},
+    },
+    server::{CertificateError, Certificates, Options, Server},
     worker::{
         health::Health,
         ingest::Ingest,
@@ -29,14 +31,16 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The longest the head of a delivery may take, and a connection may stay without one.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// Binds and serves all of them.
-pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Result<Vec<Server>, Error> {
-    let tls = worker.rest.tls.as_ref().map(certificate).transpose()?;
-    let (tls, ends_at) = tls.unzip();
-    if let Some(at) = ends_at.flatten().filter(|_| worker.listeners.iter().any(|one| one.tls)) {
-        metrics::certificate_expires("rest", at);
-    }
-    let security = Security::new(&worker.rest)?;
+/// Binds and serves all of them; also the certificate that https listeners serve, for its watch.
+pub(super) async fn bind(
+    worker: &config::Worker,
+    health: &Arc<Health>,
+) -> Result<(Vec<Server>, Option<Certificates>), Error> {
+    let rest = &worker.rest;
+    let certificates = rest.tls.as_ref().map(|files| certificate(files, rest.client_auth.as_ref()));
+    let certificates = certificates.transpose()?.filter(|_| worker.listeners.iter().any(|one| one.tls));
+    let tls = certificates.as_ref().map(Certificates::tls).transpose()?;
+    let security = Security::new(rest)?;
     let router = rest::protect(health.router().fallback(api).with_state(Arc::clone(health)), security);
     let mut servers = Vec::new();
     for listener in &worker.listeners {
@@ -49,13 +53,13 @@ pub(super) async fn bind(worker: &config::Worker, health: &Arc<Health>) -> Resul
         };
         servers.push(Server::start(bound, router.clone(), options).map_err(failed)?);
     }
-    Ok(servers)
+    Ok((servers, certificates))
 }
 
 /// Binds and serves the public listeners, which know the webhook routes and nothing else.
 pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Result<(), Error> {
     let webhook = &worker.webhook;
-    let certificates = webhook.tls.as_ref().map(|files| Certificates::load(&files.certificate, &files.key));
+    let certificates = webhook.tls.as_ref().map(|files| certificate(files, None));
     let certificates = certificates.transpose()?.filter(|_| webhook.listeners.iter().any(|one| one.tls));
     let tls = certificates.as_ref().map(Certificates::tls).transpose()?;
     let mut servers = Vec::new();
@@ -72,8 +76,9 @@ pub(super) async fn receive(worker: &config::Worker, ingest: &mut Ingest) -> Res
         };
         servers.push(Server::start(bound, ingest.routes(), options).map_err(failed)?);
     }
-    let watching = certificates
-        .map(|certificates| tokio::spawn(certificates.watch(webhook.reload_interval, ingest.cancelled())));
+    let watching = certificates.map(|certificates| {
+        tokio::spawn(certificates.watch("webhook", webhook.reload_interval, ingest.cancelled()))
+    });
     ingest.serve(servers, watching);
     Ok(())
 }
@@ -90,16 +95,21 @@ async fn api(Shared(health): Shared<Arc<Health>>, request: Request) -> Response 
     }
 }
 
-/// What listeners with these files serve, and when it ends where that can be read.
+/// What listeners with these files serve.
 ///
 /// # Errors
-/// A file cannot be read, or the two do not fit.
-pub(crate) fn certificate(files: &Tls) -> Result<(Arc<rustls::ServerConfig>, Option<i64>), Error> {
-    let read = |path: &PathBuf| {
-        fs::read_to_string(path).map_err(|source| Error::File { path: path.clone(), source })
-    };
-    let chain = read(&files.certificate)?;
-    Ok((server::tls(&chain, &read(&files.key)?)?, server::expiry(&chain)))
+/// A file cannot be read, or they do not fit.
+pub(crate) fn certificate(
+    files: &Tls,
+    clients: Option<&ClientAuth>,
+) -> Result<Certificates, CertificateError> {
+    let Tls { certificate, key } = files;
+    match clients {
+        Some(ClientAuth { authorities, required }) => {
+            Certificates::load_verifying(certificate, key, authorities, *required)
+        }
+        None => Certificates::load(certificate, key),
+    }
 }
 
 async fn bind_one(listener: &Listener) -> io::Result<TcpListener> {

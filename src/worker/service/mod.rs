@@ -52,7 +52,7 @@ use crate::{
     kafka::{Admin, Membership},
     pipeline::LetterSigner,
     retry::{Chain, Retry},
-    server::{CertificateError, Server},
+    server::{CertificateError, Certificates, Server},
 };
 
 /// Why a worker did not start, or ended.
@@ -64,15 +64,6 @@ pub enum Error {
     Listen {
         /// As configured.
         listener: String,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// A file of a certificate cannot be read.
-    #[error("read {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
         /// Why not.
         #[source]
         source: io::Error,
@@ -167,6 +158,8 @@ pub struct Service {
     worker: Arc<config::Worker>,
     worker_id: Arc<str>,
     servers: Vec<Server>,
+    /// What https listeners serve; reloaded while the worker runs.
+    certificates: Option<Certificates>,
     addresses: Vec<SocketAddr>,
     health: Arc<Health>,
     ingest: Option<Ingest>,
@@ -217,7 +210,7 @@ impl Service {
     /// An address, certificate or password cannot be used, or there is nowhere to keep deliveries.
     pub async fn bind(worker: Arc<config::Worker>, process: &Process) -> Result<Self, Error> {
         let health = Arc::new(Health::new(Arc::clone(&worker), Arc::clone(&process.metrics)));
-        let servers = listen::bind(&worker, &health).await?;
+        let (servers, certificates) = listen::bind(&worker, &health).await?;
         let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
         let port = match worker.rest.advertised_port {
             0 => addresses.first().map_or(0, SocketAddr::port),
@@ -241,6 +234,7 @@ impl Service {
             worker,
             worker_id,
             servers,
+            certificates,
             addresses,
             health,
             feed: ingest.as_ref().map(Ingest::feed),
@@ -277,10 +271,12 @@ impl Service {
     /// It cannot start, and trying again would not help; or a part it cannot do without has ended.
     pub async fn run(mut self, process: &Process, stop: CancellationToken) -> Result<(), Error> {
         let mut ingest = self.ingest.take();
+        let mut watching = self.watch_certificates();
         let started = stop.run_until_cancelled(async {
             tokio::select! {
                 started = self.start(process) => started,
                 part = part_ended(&mut ingest) => Err(Error::Ended { part }),
+                part = first_ended(&mut watching) => Err(Error::Ended { part }),
             }
         });
         let (running, ended) = match started.await {
@@ -292,6 +288,7 @@ impl Service {
                     tokio::select! {
                         error = self.until_broken(&mut running, process) => error,
                         part = part_ended(&mut ingest) => Error::Ended { part },
+                        part = first_ended(&mut watching) => Error::Ended { part },
                     }
                 });
                 let ended = ended.await;
@@ -310,6 +307,16 @@ impl Service {
         }
         self.stop(running, ingest).await;
         ended
+    }
+
+    /// Follows the certificate of https listeners, where there is one.
+    fn watch_certificates(&mut self) -> Vec<(&'static str, JoinHandle<()>)> {
+        let interval = self.worker.rest.reload_interval;
+        let watch = |certificates: Certificates| {
+            let watch = certificates.watch("rest", interval, self.cancel.clone());
+            ("watch over the REST certificate", self.tasks.spawn(watch))
+        };
+        self.certificates.take().map(watch).into_iter().collect()
     }
 
     /// Waits until something has ended that must not.

@@ -68,7 +68,7 @@ async fn a_renewed_certificate_is_served_without_ending_a_connection() {
     let certificates = Certificates::load(&chain, &key).unwrap();
     let rig = start(&certificates).await;
     let stop = CancellationToken::new();
-    let watching = tokio::spawn(certificates.watch(Duration::from_millis(10), stop.clone()));
+    let watching = tokio::spawn(certificates.watch("webhook", Duration::from_millis(10), stop.clone()));
     let before = client(&old).build().unwrap();
     assert_eq!(deliver(&before, &rig).await.unwrap().status(), 200);
 

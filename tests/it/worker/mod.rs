@@ -4,12 +4,13 @@ mod descriptors;
 mod foreign;
 mod process;
 mod rolling;
+mod secure;
 mod starting;
 
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [descriptors::tests(), foreign::tests(), rolling::tests(), starting::tests()]
+    [descriptors::tests(), foreign::tests(), rolling::tests(), secure::tests(), starting::tests()]
         .into_iter()
         .flatten()
         .collect()

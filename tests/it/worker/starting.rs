@@ -1,5 +1,6 @@
 //! A worker that has not found its Kafka yet: what it says of itself, and how long requests wait for it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,8 @@ crate::tests! {
 }
 
 async fn a_worker_without_kafka_says_that_it_starts_and_makes_requests_wait() {
-    let (url, stop, running) = start().await;
-    let client = client();
+    let (address, stop, running) = start("listeners=http://127.0.0.1:0\n").await;
+    let (url, client) = (format!("http://{address}"), client());
     let ask = async |method: &str, path: &str| {
         let method: Method = method.parse().unwrap();
         let answer = client.request(method, format!("{url}{path}")).send().await.unwrap();
@@ -58,15 +59,15 @@ async fn a_worker_without_kafka_says_that_it_starts_and_makes_requests_wait() {
     tokio::time::timeout(Duration::from_secs(30), running).await.unwrap().unwrap().unwrap();
 }
 
-type Running = tokio::task::JoinHandle<Result<(), tributary::worker::service::Error>>;
+pub(super) type Running = tokio::task::JoinHandle<Result<(), tributary::worker::service::Error>>;
 
-/// A worker in this process, for a Kafka that is nowhere.
-async fn start() -> (String, CancellationToken, Running) {
+/// A worker in this process with these lines of properties, for a Kafka that is nowhere.
+pub(super) async fn start(lines: &str) -> (SocketAddr, CancellationToken, Running) {
     let directory = run_directory::create("starting").unwrap();
     let properties = directory.join("worker.properties");
     let lines = format!(
-        "bootstrap.servers=127.0.0.1:1\nlisteners=http://127.0.0.1:0\nstate.dir={}\n\
-         value.converter.schema.registry.url=http://127.0.0.1:9\n",
+        "bootstrap.servers=127.0.0.1:1\nstate.dir={}\n\
+         value.converter.schema.registry.url=http://127.0.0.1:9\n{lines}",
         directory.join("state").display()
     );
     std::fs::write(&properties, lines).unwrap();
@@ -79,9 +80,9 @@ async fn start() -> (String, CancellationToken, Running) {
         embedded: None,
     };
     let service = Service::bind(worker, &process).await.unwrap();
-    let url = format!("http://{}", service.addresses()[0]);
+    let address = service.addresses()[0];
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let running = tokio::spawn(async move { service.run(&process, stopped).await });
-    (url, stop, running)
+    (address, stop, running)
 }

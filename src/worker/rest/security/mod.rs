@@ -1,53 +1,58 @@
 //! Who may do what, and what is kept of it.
 //!
 //! ```text
-//! request ─▶ size of its head ─▶ preflight? ─▶ open path? ─▶ host ─▶ name and password ─▶ role ─▶ origin ─▶ handler
-//!                                                                                                    │
-//! answer ◀─ CORS headers ◀─ audit line (changes only) ◀─ OPTIONS ◀─ deadline, panic ◀────────────────┘
+//! request ─▶ size of its head ─▶ preflight? ─▶ host ─▶ open path? ─▶ throttle, name and password ─▶ role ─▶ origin ─▶ handler
+//!                                                                                                              │
+//! answer ◀─ CORS headers ◀─ audit line (changes, refusals) ◀─ OPTIONS ◀─ deadline, panic ◀─────────────────────┘
 //! ```
 //!
 //! - Without a login in the configuration everybody may do everything; the configuration then only takes loopback
 //!   listeners, unless told otherwise.
-//! - Where nobody is asked for a name, the request has to call this worker by one of its own (see [`hosts`]).
+//! - Where nobody is asked for a name, the request has to call this worker by one of its own (see [`hosts`]), also on open
+//!   paths.
+//! - An address with failed logins has to wait before its next one is checked (see [`throttle`]).
 //! - A reader may read, and have a configuration validated. What the provider has said is left out of its answers.
 //! - A page of another origin changes nothing, unless `access.control.allow.origin` lets it: a browser would send its
 //!   user's password along.
-//! - A change that has begun is finished and written to the audit log even if its client leaves.
+//! - A change that has begun is finished and written to the audit log even if its client leaves. Every refusal is in the
+//!   audit log too, within bounds (see [`audit`]).
 
+mod audit;
 mod cors;
 mod hosts;
 mod password;
+mod throttle;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::IpAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::{ConnectInfo, MatchedPath, Request, State},
+    extract::{MatchedPath, Request, State},
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::FutureExt as _;
+use ipnet::IpNet;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
+    audit::{Asked, Audit},
     cors::Cors,
     hosts::Hosts,
     password::{Checked, Password},
+    throttle::{Attempt, Throttle},
 };
 use super::{DEADLINE, answer::Refusal, quotes};
-use crate::{config::worker::Rest, metrics};
+use crate::{config::worker::Rest, metrics, secret::Secret};
 
 pub use self::password::Error as SecurityError;
 
 /// The largest head of a request: its target and all its headers.
 const HEAD_LIMIT: usize = 32 * 1024;
+/// Who a request that names no user of the configuration is in the audit log.
+const UNKNOWN: &str = "unknown";
 /// Where a reader may use a method that otherwise changes something.
 const VALIDATE: &str = "/config/validate";
 
@@ -58,6 +63,10 @@ pub struct Security {
     open_paths: Vec<String>,
     hosts: Hosts,
     cors: Cors,
+    /// Whose `X-Forwarded-For` is believed.
+    proxies: Vec<IpNet>,
+    throttle: Arc<Throttle>,
+    audit: Arc<Audit>,
     /// When a request is answered at the latest.
     deadline: Duration,
 }
@@ -93,6 +102,9 @@ impl Security {
             open_paths: rest.open_paths.clone(),
             hosts: Hosts::new(&rest.hosts),
             cors: Cors::new(&rest.allowed_origins, &rest.allowed_methods),
+            proxies: rest.proxies.clone(),
+            throttle: Arc::default(),
+            audit: Arc::default(),
             deadline: DEADLINE,
         })
     }
@@ -103,23 +115,120 @@ impl Security {
         })
     }
 
-    /// Who asks and what they may do; a refusal if nobody knows them.
-    async fn identify(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<(String, Role), Refusal> {
-        let Some(first) = self.accounts.first() else {
-            return Ok(("anonymous".to_owned(), Role::Administrator));
-        };
-        let unknown = || Refusal::new(401, "a name and password are needed, or these are wrong");
-        let (user, password) = credentials(headers).ok_or_else(unknown)?;
+    /// Who asks and what they may do, or why they are refused.
+    async fn identify(&self, seen: Seen) -> Result<(&str, Role), Denied> {
+        let Some(first) = self.accounts.first() else { return Ok(("anonymous", Role::Administrator)) };
+        let Some((user, password)) = seen.credentials else { return Err(Denied::unknown(UNKNOWN)) };
         let account = self.accounts.iter().find(|account| account.user == user);
+        let who = account.map_or(UNKNOWN, |account| &account.user);
+        let attempt = Attempt {
+            throttle: Arc::clone(&self.throttle),
+            client: seen.client,
+            role: account.map(|account| account.role),
+        };
         // A name nobody has costs as much time as one somebody has: the answer does not tell which exist.
-        match account.unwrap_or(first).password.check(&password, peer).await {
-            Checked::Right if account.is_some() => {}
-            Checked::Busy => {
-                return Err(Refusal::new(503, "too many passwords are being checked; try again in a moment"));
+        match (account.unwrap_or(first).password.check(password.reveal(), &attempt).await, account) {
+            (Checked::Right, Some(account)) => Ok((&account.user, account.role)),
+            (Checked::Right | Checked::Wrong, _) => Err(Denied::unknown(who)),
+            (Checked::Busy, _) => {
+                let told = "too many passwords are being checked; try again in a moment";
+                Err(Denied { refusal: Refusal::new(503, told), who: who.to_owned(), wait: None })
             }
-            Checked::Right | Checked::Wrong => return Err(unknown()),
+            (Checked::Throttled(wait), _) => {
+                let told =
+                    "too many failed logins from this address; try again after the time in Retry-After";
+                Err(Denied { refusal: Refusal::new(429, told), who: who.to_owned(), wait: Some(wait) })
+            }
         }
-        account.map(|account| (user, account.role)).ok_or_else(unknown)
+    }
+
+    /// What decides about a request.
+    fn see(&self, request: &Request, asked: &Asked) -> Seen {
+        let changes = is_change(request.method(), request.uri().path());
+        Seen {
+            changes,
+            names_worker: self.hosts.own(request),
+            is_open: !changes && self.is_open(request.uri().path()),
+            may_change: self.cors.may_change(request),
+            credentials: credentials(request.headers()),
+            client: asked.client(),
+        }
+    }
+
+    /// Who asks and what they may do, or why the request is refused.
+    async fn authorize(&self, seen: Seen) -> Result<(&str, Role), Denied> {
+        let denied = |status, told: &str, who: &str| {
+            Err(Denied { refusal: Refusal::new(status, told), who: who.to_owned(), wait: None })
+        };
+        // A password is proof enough of who asks; without one the name that was called has to do.
+        if self.accounts.is_empty() && !seen.names_worker {
+            let told = "this worker does not go by the name in the Host header; call it by address or by a name in \
+                        listeners, rest.advertised.host.name or admin.auth.anonymous.hosts";
+            return denied(421, told, UNKNOWN);
+        }
+        if seen.is_open {
+            // A caller who has not authenticated may not see more than a reader.
+            let role = if self.accounts.is_empty() { Role::Administrator } else { Role::Reader };
+            return Ok((UNKNOWN, role));
+        }
+        let (changes, may_change) = (seen.changes, seen.may_change);
+        match self.identify(seen).await? {
+            (who, Role::Reader) if changes => denied(403, "this name may read and validate, not change", who),
+            (who, _) if changes && !may_change => {
+                let told =
+                    "a page of another origin may not change anything here; see access.control.allow.origin";
+                denied(403, told, who)
+            }
+            allowed => Ok(allowed),
+        }
+    }
+}
+
+/// A request, as far as it decides whether a handler sees it.
+#[derive(Debug)]
+struct Seen {
+    changes: bool,
+    /// Whether it calls this worker by a name of its own.
+    names_worker: bool,
+    /// Whether it reads an open path.
+    is_open: bool,
+    /// Whether the page that sent it, if any, may change something.
+    may_change: bool,
+    credentials: Option<(String, Secret)>,
+    client: Option<IpAddr>,
+}
+
+/// A request that no handler sees.
+#[derive(Debug)]
+struct Denied {
+    refusal: Refusal,
+    /// A name of the configuration, or [`UNKNOWN`]: what else a client sends in its place may be a password.
+    who: String,
+    /// How long the client should wait before the next attempt.
+    wait: Option<Duration>,
+}
+
+impl Denied {
+    fn unknown(who: &str) -> Self {
+        let refusal = Refusal::new(401, "a name and password are needed, or these are wrong");
+        Self { refusal, who: who.to_owned(), wait: None }
+    }
+
+    /// The answer, with its line in the audit log.
+    fn into_response(self, asked: &Asked, audit: &Arc<Audit>) -> Response {
+        let mut response = self.refusal.into_response();
+        let status = response.status();
+        asked.refused(audit, &self.who, status);
+        let headers = response.headers_mut();
+        if let Some(wait) = self.wait {
+            // Whole seconds, rounded up.
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            let basic = HeaderValue::from_static("Basic realm=\"tributary\", charset=\"UTF-8\"");
+            headers.insert(header::WWW_AUTHENTICATE, basic);
+        }
+        response
     }
 }
 
@@ -153,7 +262,7 @@ async fn guard(State(security): State<Arc<Security>>, request: Request, next: Ne
     response
 }
 
-async fn guarded(security: &Security, request: Request, next: Next, end: Instant) -> Response {
+async fn guarded(security: &Arc<Security>, request: Request, next: Next, end: Instant) -> Response {
     if let Err(refusal) = head_fits(&request) {
         return refusal.into_response();
     }
@@ -167,48 +276,21 @@ async fn guarded(security: &Security, request: Request, next: Next, end: Instant
 }
 
 /// Lets a request through to its handler, or says why not.
-async fn admit(security: &Security, mut request: Request, next: Next, end: Instant) -> Response {
-    let method = request.method().clone();
-    let path = request.uri().path().to_owned();
-    let changes = is_change(&method, &path);
-    if !changes && security.is_open(&path) {
-        let response = run(request, next, end).await;
-        // The caller has not authenticated, so it may not see more than a reader.
-        return if security.accounts.is_empty() { response } else { quotes::left_out(response).await };
-    }
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-    let asked = Asked { remote: remote(&request), method, path };
-    let allowed = match security.identify(request.headers(), peer).await {
-        // A password is proof enough of who asks; without one the name that was called has to do.
-        Ok((who, _)) if security.accounts.is_empty() && !security.hosts.own(&request) => {
-            let told = "this worker does not go by the name in the Host header; call it by address or by a name in \
-                        listeners, rest.advertised.host.name or admin.auth.anonymous.hosts";
-            Err((Refusal::new(421, told), who))
+async fn admit(security: &Arc<Security>, mut request: Request, next: Next, end: Instant) -> Response {
+    let asked = Asked::of(&request, &security.proxies);
+    let seen = security.see(&request, &asked);
+    let (changes, security) = (seen.changes, Arc::clone(security));
+    // In a task of its own: a login is in the audit log although its client left before it was refused.
+    let decision = tokio::spawn(async move {
+        match security.authorize(seen).await {
+            Ok((who, role)) => Ok((who.to_owned(), role, asked)),
+            Err(denied) => Err(denied.into_response(&asked, &security.audit)),
         }
-        Err(refusal) => Err((refusal, "unknown".to_owned())),
-        Ok((who, Role::Reader)) if changes => {
-            Err((Refusal::new(403, "this name may read and validate, not change"), who))
-        }
-        Ok((who, _)) if changes && !security.cors.may_change(&request) => {
-            let told =
-                "a page of another origin may not change anything here; see access.control.allow.origin";
-            Err((Refusal::new(403, told), who))
-        }
-        Ok(allowed) => Ok(allowed),
-    };
-    let (who, role) = match allowed {
-        Ok(allowed) => allowed,
-        Err((refusal, who)) => {
-            let mut response = refusal.into_response();
-            if response.status() == StatusCode::UNAUTHORIZED {
-                let basic = HeaderValue::from_static("Basic realm=\"tributary\", charset=\"UTF-8\"");
-                response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
-            }
-            if changes {
-                asked.note(&who, response.status());
-            }
-            return response;
-        }
+    });
+    let (who, role, asked) = match decision.await {
+        Ok(Ok(allowed)) => allowed,
+        Ok(Err(response)) => return response,
+        Err(_) => return panicked(),
     };
     request.extensions_mut().insert(role);
     if !changes {
@@ -221,7 +303,7 @@ async fn admit(security: &Security, mut request: Request, next: Next, end: Insta
     // In a task of its own: hyper drops a handler whose client has left. It ends at the deadline at the latest.
     let change = tokio::spawn(async move {
         let response = run(request, next, end).await;
-        asked.note(&who, response.status());
+        asked.changed(&who, response.status());
         response
     });
     change.await.unwrap_or_else(|_| panicked())
@@ -250,20 +332,6 @@ async fn run(request: Request, next: Next, end: Instant) -> Response {
     response
 }
 
-/// A request as the audit log has it. The path is as it was sent, percent-encoded: no line break can come out of it.
-struct Asked {
-    remote: String,
-    method: Method,
-    path: String,
-}
-
-impl Asked {
-    fn note(&self, who: &str, status: StatusCode) {
-        let Self { remote, method, path } = self;
-        tracing::info!(target: "audit", who, %method, path, status = status.as_u16(), remote, "change");
-    }
-}
-
 fn is_change(method: &Method, path: &str) -> bool {
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let validates = *method == Method::PUT
@@ -283,19 +351,14 @@ fn head_fits(request: &Request) -> Result<(), Refusal> {
     }
 }
 
-fn credentials(headers: &HeaderMap) -> Option<(String, String)> {
+fn credentials(headers: &HeaderMap) -> Option<(String, Secret)> {
     let (scheme, encoded) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
     let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
     let (user, password) = decoded.split_once(':')?;
-    Some((user.to_owned(), password.to_owned()))
-}
-
-fn remote(request: &Request) -> String {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
-    peer.map_or_else(|| "unknown".to_owned(), |ConnectInfo(peer)| peer.to_string())
+    Some((user.to_owned(), Secret::new(password)))
 }
 
 fn panicked() -> Response {

@@ -2,9 +2,12 @@
 //!
 //! [`PasswordHash`] has the form of a hash. Deriving one takes a large part of a second on purpose, so
 //!
-//! - it happens on a thread for blocking work, one at a time: a flood of guesses costs one core at most;
+//! - it happens on a thread for blocking work, one at a time: a flood of guesses costs one core at most, also where clients
+//!   leave before they are answered;
 //! - of each address one check at a time stands in the line for that: a flood from one address makes others wait for one of
 //!   its guesses, not for all. Who comes from the same address, or through the same proxy, has to share;
+//! - an address with too many failures has to wait before anything is checked (see [`super::throttle`]), and a failure counts
+//!   before the next check of its address begins;
 //! - a password that was right is remembered as a keyed digest, so a client that asks often pays once.
 
 use std::{
@@ -18,10 +21,12 @@ use std::{
 use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac, pbkdf2, rand::SystemRandom};
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
+use super::throttle::Attempt;
 use crate::{
     config::worker::{PasswordDigest, PasswordHash},
     retry::Retry,
     secret::Secret,
+    server::origin::network,
 };
 
 /// The longest a client waits for its turn.
@@ -53,6 +58,8 @@ pub(super) enum Checked {
     Wrong,
     /// Too many others are being checked.
     Busy,
+    /// Nothing was checked: the address has to wait so long after its failures.
+    Throttled(Duration),
 }
 
 /// A password to compare with.
@@ -66,7 +73,7 @@ pub(super) struct Hashed {
     expected: PasswordHash,
     /// Digest of the password that was right.
     known: Mutex<Option<hmac::Tag>>,
-    turn: Semaphore,
+    turn: Arc<Semaphore>,
     lines: Lines,
 }
 
@@ -83,33 +90,28 @@ impl Lines {
     }
 }
 
-/// What one client has for itself: with IPv6 usually 64 bits.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        address => address,
-    }
-}
-
 impl Password {
     pub(super) fn new(user: &str, password: &Secret) -> Result<Self, Error> {
         let text = password.reveal();
         match PasswordHash::parse(text) {
             Ok(None) => Ok(Self::Plain(digest(text))),
             Ok(Some(expected)) => {
-                let (known, turn) = (Mutex::new(None), Semaphore::new(1));
+                let (known, turn) = (Mutex::new(None), Arc::new(Semaphore::new(1)));
                 Ok(Self::Hashed(Arc::new(Hashed { expected, known, turn, lines: Lines::default() })))
             }
             Err(reason) => Err(Error { user: user.to_owned(), reason }),
         }
     }
 
-    /// Compares; `peer` is who presents it, as far as that is known.
-    pub(super) async fn check(&self, presented: &str, peer: Option<IpAddr>) -> Checked {
+    /// Compares, unless the client has to wait; the outcome counts for its address.
+    pub(super) async fn check(&self, presented: &str, attempt: &Attempt) -> Checked {
+        if let Some(wait) = attempt.wait() {
+            return Checked::Throttled(wait);
+        }
         let digest = digest(presented);
         match self {
-            Self::Plain(expected) => checked(same(expected, &digest)),
-            Self::Hashed(hashed) => hashed.check(presented, digest, peer).await,
+            Self::Plain(expected) => checked(attempt.finish(same(expected, &digest))),
+            Self::Hashed(hashed) => hashed.check(presented, digest, attempt).await,
         }
     }
 }
@@ -124,35 +126,43 @@ impl fmt::Debug for Password {
 }
 
 impl Hashed {
-    async fn check(self: &Arc<Self>, presented: &str, digest: hmac::Tag, peer: Option<IpAddr>) -> Checked {
+    async fn check(self: &Arc<Self>, presented: &str, digest: hmac::Tag, attempt: &Attempt) -> Checked {
         if self.is_known(&digest) {
-            return Checked::Right;
+            return checked(attempt.finish(true));
         }
-        let line = self.lines.of(peer);
+        let line = self.lines.of(attempt.client);
         let turns = async {
-            let first_in_line = line.acquire().await.ok()?;
-            Some((first_in_line, self.turn.acquire().await.ok()?))
+            let first_in_line = line.acquire_owned().await.ok()?;
+            Some((first_in_line, Arc::clone(&self.turn).acquire_owned().await.ok()?))
         };
-        let Ok(Some(_turns)) = timeout(TURN, turns).await else { return Checked::Busy };
+        let Ok(Some(turns)) = timeout(TURN, turns).await else { return Checked::Busy };
+        // Those before it in the line may have failed meanwhile.
+        if let Some(wait) = attempt.wait() {
+            return Checked::Throttled(wait);
+        }
         // A client that sends many requests at once pays once as well.
         if self.is_known(&digest) {
-            return Checked::Right;
+            return checked(attempt.finish(true));
         }
-        let (hashed, presented) = (Arc::clone(self), Secret::new(presented));
+        let (hashed, presented, attempt) = (Arc::clone(self), Secret::new(presented), attempt.clone());
+        // It runs to its end although its client leaves: the turn is held, and the outcome counts.
         let derive = move || {
-            let PasswordHash { digest, iterations, salt, hash } = &hashed.expected;
-            let algorithm = match digest {
+            let PasswordHash { digest: algorithm, iterations, salt, hash } = &hashed.expected;
+            let algorithm = match algorithm {
                 PasswordDigest::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
                 PasswordDigest::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
             };
-            pbkdf2::verify(algorithm, *iterations, salt, presented.reveal().as_bytes(), hash).is_ok()
+            let presented = presented.reveal().as_bytes();
+            let is_right = pbkdf2::verify(algorithm, *iterations, salt, presented, hash).is_ok();
+            if is_right {
+                *hashed.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
+            }
+            let succeeded = attempt.finish(is_right);
+            drop(turns);
+            succeeded
         };
         // A panic in there is no proof of a password.
-        let right = spawn_blocking(derive).await.unwrap_or(false);
-        if right {
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
-        }
-        checked(right)
+        checked(spawn_blocking(derive).await.unwrap_or(false))
     }
 
     fn is_known(&self, digest: &hmac::Tag) -> bool {
@@ -187,7 +197,17 @@ mod tests {
         sync::atomic::{AtomicUsize, Ordering},
     };
 
-    use super::*;
+    use futures::FutureExt as _;
+
+    use super::{
+        super::{Role, throttle::Throttle},
+        *,
+    };
+
+    /// A login of the administrator from an address, with failures of its own.
+    fn from(client: Option<IpAddr>) -> Attempt {
+        Attempt { throttle: Arc::new(Throttle::default()), client, role: Some(Role::Administrator) }
+    }
 
     /// `hashlib.pbkdf2_hmac("sha256", b"correct horse", b"\xfb\xef\xbe0123456789abcde", 2000)`.
     const HASH: &str =
@@ -204,11 +224,19 @@ mod tests {
         for form in [HASH, &padded, &passlib] {
             let password = password(form).unwrap();
 
-            assert_eq!(password.check("correct horse", None).await, Checked::Right, "{form}");
-            assert_eq!(password.check("correct horse", None).await, Checked::Right, "remembered, {form}");
-            assert_eq!(password.check("correct Horse", None).await, Checked::Wrong, "{form}");
-            assert_eq!(password.check("", None).await, Checked::Wrong, "{form}");
-            assert_eq!(password.check(form, None).await, Checked::Wrong, "the hash is not the password");
+            assert_eq!(password.check("correct horse", &from(None)).await, Checked::Right, "{form}");
+            assert_eq!(
+                password.check("correct horse", &from(None)).await,
+                Checked::Right,
+                "remembered, {form}"
+            );
+            assert_eq!(password.check("correct Horse", &from(None)).await, Checked::Wrong, "{form}");
+            assert_eq!(password.check("", &from(None)).await, Checked::Wrong, "{form}");
+            assert_eq!(
+                password.check(form, &from(None)).await,
+                Checked::Wrong,
+                "the hash is not the password"
+            );
         }
     }
 
@@ -216,9 +244,9 @@ mod tests {
     async fn a_plain_password_takes_itself_alone() {
         let password = password("hunter2-hunter2").unwrap();
 
-        assert_eq!(password.check("hunter2-hunter2", None).await, Checked::Right);
-        assert_eq!(password.check("hunter2-hunter", None).await, Checked::Wrong);
-        assert_eq!(password.check("hunter2-hunter2 ", None).await, Checked::Wrong);
+        assert_eq!(password.check("hunter2-hunter2", &from(None)).await, Checked::Right);
+        assert_eq!(password.check("hunter2-hunter", &from(None)).await, Checked::Wrong);
+        assert_eq!(password.check("hunter2-hunter2 ", &from(None)).await, Checked::Wrong);
     }
 
     #[tokio::test]
@@ -226,9 +254,9 @@ mod tests {
         let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
         let turn = hashed.turn.acquire().await.unwrap();
 
-        let waiting = hashed.check("correct horse", digest("correct horse"), None).await;
+        let waiting = hashed.check("correct horse", digest("correct horse"), &from(None)).await;
         drop(turn);
-        let later = hashed.check("correct horse", digest("correct horse"), None).await;
+        let later = hashed.check("correct horse", digest("correct horse"), &from(None)).await;
 
         assert_eq!((waiting, later), (Checked::Busy, Checked::Right));
     }
@@ -244,7 +272,7 @@ mod tests {
                 // The same client, by what IPv6 gives to one.
                 let peer = Ipv6Addr::from_bits(0x2001_0db8 << 96 | number).into();
                 tokio::spawn(async move {
-                    let checked = hashed.check("a guess", digest("a guess"), Some(peer)).await;
+                    let checked = hashed.check("a guess", digest("a guess"), &from(Some(peer))).await;
                     // Who has not had its turn in time has made nobody wait.
                     if checked != Checked::Busy {
                         guessed.fetch_add(1, Ordering::SeqCst);
@@ -257,10 +285,64 @@ mod tests {
         drop(turn);
 
         let elsewhere = Some(Ipv4Addr::new(192, 0, 2, 1).into());
-        let right = hashed.check("correct horse", digest("correct horse"), elsewhere).await;
+        let right = hashed.check("correct horse", digest("correct horse"), &from(elsewhere)).await;
 
         assert_eq!((right, guessed.load(Ordering::SeqCst) <= 1), (Checked::Right, true), "{guessed:?}");
         flood.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test]
+    async fn a_throttled_address_costs_no_hash_and_no_answer() {
+        for text in [HASH, "correct horse"] {
+            let (password, here) = (password(text).unwrap(), from(Some(Ipv4Addr::LOCALHOST.into())));
+            let mut answers = Vec::new();
+            for _ in 0..5 {
+                answers.push(password.check("a guess", &here).await);
+            }
+            assert_eq!(answers, [Checked::Wrong; 5], "{text}");
+
+            let right = password.check("correct horse", &here).await;
+            let elsewhere = Attempt { client: Some(Ipv4Addr::new(192, 0, 2, 1).into()), ..here.clone() };
+
+            assert!(matches!(right, Checked::Throttled(wait) if wait <= Duration::from_secs(5)), "{right:?}");
+            assert_eq!(password.check("correct horse", &elsewhere).await, Checked::Right, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn guesses_in_line_are_not_checked_after_failures() {
+        let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
+        let here = from(Some(Ipv4Addr::LOCALHOST.into()));
+        let guesses = (0..50).map(|_| hashed.check("a guess", digest("a guess"), &here));
+
+        let answers = futures::future::join_all(guesses).await;
+
+        let checked = answers.iter().filter(|answer| **answer == Checked::Wrong).count();
+        assert_eq!(checked, 5, "{answers:?}");
+    }
+
+    #[tokio::test]
+    async fn a_guess_counts_though_its_client_leaves() {
+        let Password::Hashed(hashed) = password(HASH).unwrap() else { panic!("it is a hash") };
+        let here = from(Some(Ipv4Addr::LOCALHOST.into()));
+
+        while here.wait().is_none() {
+            let left = hashed.check("a guess", digest("a guess"), &here);
+            assert!(left.now_or_never().is_none_or(|answer| answer != Checked::Right));
+            // The turn is free again once the guess was checked.
+            drop(hashed.turn.acquire().await);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_exist_has_no_password() {
+        let unknown = Attempt { role: None, ..from(None) };
+        for text in [HASH, "correct horse"] {
+            let password = password(text).unwrap();
+
+            assert_eq!(password.check("correct horse", &unknown).await, Checked::Wrong, "{text}");
+            assert_eq!(password.check("correct horse", &unknown).await, Checked::Wrong, "remembered, {text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,11 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use axum::{
     body::{Body, to_bytes},
+    extract::ConnectInfo,
     routing::{get, post, put},
 };
 use serde_json::Value;
@@ -30,6 +34,9 @@ fn settings() -> Rest {
         advertised_port: 0,
         advertised_tls: false,
         tls: None,
+        client_auth: None,
+        reload_interval: Duration::from_secs(10),
+        proxies: vec!["10.0.0.0/8".parse().unwrap()],
         administrator: login(ADMINISTRATOR),
         reader: login(READER),
         open_paths: vec!["/health".to_owned(), "/metrics".to_owned()],
@@ -54,6 +61,7 @@ fn served(settings: &Rest) -> Router {
         .route("/health/ready", get(told))
         .route("/health/live", get(ok))
         .route("/healthy", get(ok))
+        .route("/metrics", get(ok))
         .route("/panic", get(panics).post(panics))
         .method_not_allowed_fallback(async || Refusal::not_allowed());
     protect(router, Security::new(settings).unwrap())
@@ -149,14 +157,22 @@ async fn a_page_that_makes_its_name_point_here_gets_nothing_unless_it_knows_a_pa
     let rebound = [("host", "attacker.example:8083"), ("origin", "http://attacker.example:8083")];
     let own = [("host", "connect.example.com:8083"), ("origin", "http://connect.example.com:8083")];
 
-    for (method, path) in [("POST", "/connectors"), ("GET", "/connectors"), ("POST", "/health")] {
+    for (method, path, asked_for) in [
+        ("POST", "/connectors", 401),
+        ("GET", "/connectors", 401),
+        ("POST", "/health", 401),
+        ("GET", "/health", 200),
+        ("GET", "/health/live", 200),
+        ("GET", "/metrics", 200),
+    ] {
         assert_eq!(status(&nobody, method, path, &rebound).await, 421, "{method} {path}");
         assert_eq!(status(&nobody, method, path, &own).await, 200, "{method} {path}");
-        assert_eq!(status(&asked, method, path, &rebound).await, 401, "{method} {path}");
+        // As the probes of Kubernetes and scrapes by address name it.
+        assert_eq!(status(&nobody, method, path, &[("host", "10.1.2.3:8083")]).await, 200, "{method} {path}");
+        assert_eq!(status(&asked, method, path, &rebound).await, asked_for, "{method} {path}");
     }
     let told = error_body(ask(&nobody, request("GET", "/connectors", &rebound)).await).await;
     assert!(told["message"].as_str().unwrap().contains("admin.auth.anonymous.hosts"), "{told}");
-    assert_eq!(status(&nobody, "GET", "/health", &rebound).await, 200, "an open path is open");
     let administrator = basic(ADMINISTRATOR);
     let known = [("host", "behind.a.proxy"), ("authorization", administrator.as_str())];
     assert_eq!(status(&asked, "POST", "/connectors", &known).await, 200);
@@ -261,10 +277,32 @@ async fn a_change_is_finished_though_its_client_has_left() {
     assert!(finished.load(Ordering::SeqCst));
 }
 
+/// A request from this address, through a proxy if that is one of ours.
+fn from(peer: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Request {
+    let mut request = request(method, path, headers);
+    request.extensions_mut().insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
+    request
+}
+
 #[tokio::test]
-async fn every_change_is_in_the_audit_log_once_with_who_asked_and_what_came_of_it() {
-    let router = served(&settings());
-    let (administrator, reader, wrong) = (basic(ADMINISTRATOR), basic(READER), basic("root:wrong"));
+async fn changes_and_refusals_leave_one_audit_line_each() {
+    let (administrator, reader) = (basic(ADMINISTRATOR), basic(READER));
+    let (wrong, swapped) = (basic("root:hunter2"), basic("hunter2:root"));
+    let page = ("origin", "https://evil.example.com");
+    let forged = "/connectors/%0aWARN%20audit%20forged?token=hunter2";
+    let (direct, proxy) = ("192.0.2.7:4711", "10.0.0.7:4711");
+    let client = ("x-forwarded-for", "hunter2, 198.51.100.9");
+    let scene: [(&str, &str, &str, Vec<(&str, &str)>); 9] = [
+        (direct, "POST", "/connectors?scope=cluster", vec![("authorization", &administrator)]),
+        (direct, "GET", "/connectors", vec![("authorization", &administrator)]),
+        (direct, "GET", "/health", vec![]),
+        (direct, "POST", "/connectors", vec![("authorization", &reader)]),
+        (direct, "POST", "/connectors", vec![("authorization", &administrator), page]),
+        (direct, "GET", "/connectors", vec![("authorization", &wrong)]),
+        (direct, "DELETE", forged, vec![("authorization", &swapped), client]),
+        (proxy, "GET", "/connectors", vec![client]),
+        (proxy, "PUT", "/connector-plugins/P/config/validate", vec![]),
+    ];
     let audit = |text: &str| -> Vec<Value> {
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.filter(|line| line["target"] == "audit").collect()
@@ -272,30 +310,103 @@ async fn every_change_is_in_the_audit_log_once_with_who_asked_and_what_came_of_i
 
     let text = heard(
         true,
-        |text| audit(text).len() == 3,
+        |text| audit(text).len() == 7,
         async || {
-            for (method, credentials) in
-                [("POST", &administrator), ("GET", &administrator), ("POST", &reader), ("POST", &wrong)]
-            {
-                let mut request =
-                    request(method, "/connectors?scope=cluster", &[("authorization", credentials)]);
-                request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 7], 4711))));
-                ask(&router, request).await;
+            let router = served(&settings());
+            for (peer, method, path, headers) in &scene {
+                ask(&router, from(peer, method, path, headers)).await;
             }
         },
     )
     .await;
 
-    let audit = audit(&text);
-    let shown: Vec<_> = audit
-        .iter()
-        .map(|line| (line["fields"]["who"].as_str().unwrap(), line["fields"]["status"].as_u64().unwrap()))
-        .collect();
-    assert_eq!(shown, [("root", 200), ("watcher", 403), ("unknown", 401)]);
-    assert_eq!(audit[0]["fields"]["method"], "POST");
-    assert_eq!(audit[0]["fields"]["path"], "/connectors");
-    assert_eq!(audit[0]["fields"]["remote"], "10.0.0.7:4711");
-    assert!(!text.contains("correct horse") && !text.contains("wrong"), "{text}");
+    let lines = audit(&text);
+    let shown = lines.iter().map(|line| {
+        let fields = &line["fields"];
+        let field = |name: &str| fields[name].as_str().unwrap_or("-");
+        let what = (line["level"].as_str().unwrap(), field("message"), field("who"));
+        let asked = (field("method"), field("path"), fields["status"].as_u64().unwrap());
+        (what, asked, (field("remote"), field("forwarded")))
+    });
+    let shown: Vec<_> = shown.collect();
+    let (change, refused) = (|who| ("INFO", "change", who), |who| ("WARN", "refused", who));
+    assert_eq!(
+        shown,
+        [
+            (change("root"), ("POST", "/connectors", 200), (direct, "-")),
+            (refused("watcher"), ("POST", "/connectors", 403), (direct, "-")),
+            (refused("root"), ("POST", "/connectors", 403), (direct, "-")),
+            (refused("root"), ("GET", "/connectors", 401), (direct, "-")),
+            (refused("unknown"), ("DELETE", "/connectors/%0aWARN%20audit%20forged", 401), (direct, "-")),
+            (refused("unknown"), ("GET", "/connectors", 401), (proxy, "198.51.100.9")),
+            (refused("unknown"), ("PUT", "/connector-plugins/P/config/validate", 401), (proxy, "-")),
+        ]
+    );
+    assert!(!text.contains("correct horse") && !text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn a_flood_of_refusals_leaves_bounded_lines() {
+    let text = heard(
+        false,
+        |text| text.contains("refused"),
+        async || {
+            let router = served(&settings());
+            for number in 0..2_000_u16 {
+                let [high, low] = number.to_be_bytes();
+                let peer = format!("192.0.{high}.{low}:1");
+                ask(&router, from(&peer, "POST", "/connectors", &[])).await;
+            }
+        },
+    )
+    .await;
+
+    assert!(text.matches("refused").count() <= 60, "{text}");
+}
+
+#[tokio::test]
+async fn failed_logins_make_their_address_wait_and_no_other() {
+    let router = served(&settings());
+    let (right, wrong) = (basic(ADMINISTRATOR), basic("root:wrong"));
+    let answer = async |peer: &str, credentials: &str, more: &[(&str, &str)]| {
+        let headers = [&[("authorization", credentials)], more].concat();
+        let response = ask(&router, from(peer, "GET", "/connectors", &headers)).await;
+        let wait = response.headers().get(header::RETRY_AFTER);
+        let wait = wait.map(|wait| wait.to_str().unwrap().parse::<u64>().unwrap());
+        (response.status().as_u16(), wait)
+    };
+
+    for here in ["127.0.0.1:1", "[2001:db8::1]:1"] {
+        for _ in 0..5 {
+            assert_eq!(answer(here, &wrong, &[]).await, (401, None), "{here}");
+        }
+        assert!(matches!(answer(here, &wrong, &[]).await, (429, Some(1..=6))), "{here}");
+        assert_eq!(answer(here, &right, &[]).await.0, 429, "{here}: unchecked, right or wrong");
+    }
+    assert_eq!(answer("[2001:db8::2]:1", &right, &[]).await.0, 429, "the same /64");
+    assert_eq!(answer("[2001:db8:0:1::1]:1", &right, &[]).await, (200, None));
+    assert_eq!(answer("192.0.2.1:1", &right, &[]).await, (200, None));
+
+    // Behind a trusted proxy each client counts for itself.
+    let [bad, good] = ["198.51.100.1", "198.51.100.2"].map(|client| [("x-forwarded-for", client)]);
+    for _ in 0..5 {
+        answer("10.0.0.1:1", &wrong, &bad).await;
+    }
+    assert_eq!(answer("10.0.0.1:1", &right, &bad).await.0, 429);
+    assert_eq!(answer("10.0.0.1:1", &right, &good).await.0, 200);
+    // Open paths need no login, and requests without one are no failed logins.
+    assert_eq!(ask(&router, from("127.0.0.1:1", "GET", "/health", &[])).await.status(), 200);
+    for _ in 0..10 {
+        assert_eq!(ask(&router, from("192.0.2.9:1", "GET", "/connectors", &[])).await.status(), 401);
+    }
+    assert_eq!(answer("192.0.2.9:1", &right, &[]).await.0, 200);
+    // A success clears earlier failures.
+    for _ in 0..3 {
+        for _ in 0..4 {
+            assert_eq!(answer("192.0.2.3:1", &wrong, &[]).await.0, 401);
+        }
+        assert_eq!(answer("192.0.2.3:1", &right, &[]).await.0, 200);
+    }
 }
 
 #[tokio::test]

@@ -1,16 +1,15 @@
-//! Where a request comes from: the peer, or what proxies that are ours say of it.
+//! Where a request comes from: the peer, or the address that a trusted proxy forwards.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address nearest to us that is none of our proxies. A sender can write whatever it likes into the header, but our
-/// proxies append whom they saw, so only what stands right of the first stranger is to be believed. Where that is no address,
-/// it is the proxy's own.
-pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
+/// The address nearest to us that is no trusted proxy. A sender can write anything into the header, but each proxy appends the
+/// address that it saw, so the right-most one that is no proxy counts. Where that is no address, it is the proxy's own.
+pub(crate) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr {
     let mut nearest = peer.to_canonical();
     let values: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
     for text in values.into_iter().rev().flat_map(|value| value.as_bytes().rsplit(|byte| *byte == b',')) {
@@ -25,10 +24,18 @@ pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet]) -> IpAddr
     nearest
 }
 
-/// Whether the address is one of our proxies.
-pub(super) fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
+/// Whether the address is a trusted proxy.
+pub(crate) fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
     let address = address.to_canonical();
     proxies.iter().any(|network| network.contains(&address))
+}
+
+/// What one client has for itself, so that limits per address count it once: with IPv6 a /64.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
 }
 
 /// An address, as some write it with its port.

@@ -1,0 +1,94 @@
+//! Client certificates: a verifier whose authorities can change while it is in use.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+};
+
+/// A verifier that trusts the certificates of a PEM file.
+///
+/// # Errors
+/// The text is no PEM, or holds no certificate that can be an authority's.
+pub(super) fn trusting(
+    pem: &str,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(certificate?)?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    Ok(builder.build()?)
+}
+
+/// The verifier of a listener: it follows the file of authorities, and knows whether a client may come without a certificate.
+#[derive(Debug)]
+pub(super) struct Clients {
+    required: bool,
+    current: RwLock<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Clients {
+    pub(super) fn new(verifier: Arc<dyn ClientCertVerifier>, required: bool) -> Self {
+        Self { required, current: RwLock::new(verifier) }
+    }
+
+    /// Trusts other authorities from the next handshake on.
+    pub(super) fn replace(&self, verifier: Arc<dyn ClientCertVerifier>) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = verifier;
+    }
+
+    fn current(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ClientCertVerifier for Clients {
+    fn client_auth_mandatory(&self) -> bool {
+        self.required
+    }
+
+    /// None: they would have to live as long as the listener. A client then shows the certificate that it has.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.current().verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current().verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current().verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current().supported_verify_schemes()
+    }
+}

@@ -1,0 +1,260 @@
+//! The audit log of the REST API: a line for every change, and a line for every request that was refused.
+//!
+//! - Refusals need no login, so their lines are bounded: [`PER_ADDRESS`] of one client address and [`LINES`] of all in a
+//!   [`WINDOW`]. Further ones are counted, and one line at the end of the window says how many.
+//! - A user's name is written only if the configuration has it: a password in its place must not get into the log.
+//! - Whatever a client sends is percent-encoded where it is not printable ASCII, and cut: no line can be forged or grow.
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    extract::{ConnectInfo, Request},
+    http::StatusCode,
+};
+use ipnet::IpNet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::server::origin;
+
+/// Lines about refusals of one client address in a window.
+const PER_ADDRESS: u32 = 20;
+/// Lines about refusals in a window; with the longest of them this is less than 100 MB a day.
+const LINES: u32 = 60;
+/// The time for which lines are counted.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Addresses that are counted apart in a window.
+const ADDRESSES: usize = 1024;
+/// Longest path in a line, in bytes; and longest method.
+const PATH: usize = 512;
+const METHOD: usize = 32;
+
+/// A request as the audit log has it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    method: String,
+    path: String,
+    peer: Option<SocketAddr>,
+    /// Whose address a trusted proxy forwards; `None` where the peer is no such proxy, or forwards none.
+    forwarded: Option<IpAddr>,
+}
+
+impl Asked {
+    pub(super) fn of(request: &Request, proxies: &[IpNet]) -> Self {
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
+        let forwarded = peer.and_then(|peer| {
+            let client = origin::of(peer.ip(), request.headers(), proxies);
+            (client != peer.ip().to_canonical()).then_some(client)
+        });
+        let method = printable(request.method().as_str(), METHOD);
+        Self { method, path: printable(request.uri().path(), PATH), peer, forwarded }
+    }
+
+    /// The address that counts: the forwarded one, else the peer's.
+    pub(super) fn client(&self) -> Option<IpAddr> {
+        self.forwarded.or_else(|| self.peer.map(|peer| peer.ip()))
+    }
+
+    /// A change was let through, with this outcome.
+    pub(super) fn changed(&self, who: &str, status: StatusCode) {
+        let (Self { method, path, .. }, remote) = (self, self.remote());
+        let forwarded = self.forwarded.map(tracing::field::display);
+        tracing::info!(target: "audit", who, method, path, status = status.as_u16(), remote, forwarded, "change");
+    }
+
+    /// The request was refused. The line is written now, or counted.
+    pub(super) fn refused(&self, audit: &Arc<Audit>, who: &str, status: StatusCode) {
+        if !audit.admits(self.client()) {
+            return;
+        }
+        let (Self { method, path, .. }, remote) = (self, self.remote());
+        let forwarded = self.forwarded.map(tracing::field::display);
+        tracing::warn!(target: "audit", who, method, path, status = status.as_u16(), remote, forwarded, "refused");
+    }
+
+    fn remote(&self) -> String {
+        self.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string())
+    }
+}
+
+/// Printable ASCII as it is, all else percent-encoded; cut at so many bytes.
+fn printable(text: &str, most: usize) -> String {
+    let mut shown = String::new();
+    for byte in text.bytes() {
+        if shown.len() >= most {
+            shown.push_str("...");
+            break;
+        }
+        if byte.is_ascii_graphic() {
+            shown.push(char::from(byte));
+        } else {
+            // A text takes whatever is written to it.
+            write!(shown, "%{byte:02X}").ok();
+        }
+    }
+    shown
+}
+
+/// Bounds the lines about refusals. See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Audit(Mutex<Window>);
+
+#[derive(Debug, Default)]
+struct Window {
+    /// `None` before the first refusal.
+    begun: Option<Instant>,
+    lines: u32,
+    addresses: HashMap<Option<IpAddr>, u32>,
+    suppressed: u64,
+}
+
+/// Whether a line is written.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Write,
+    /// The first one of its window that is not; the window ends then.
+    FirstSuppressed(Instant),
+    Suppress,
+}
+
+impl Audit {
+    /// Whether a line about this client is written. If not, it is counted.
+    fn admits(self: &Arc<Self>, client: Option<IpAddr>) -> bool {
+        match self.count(client, Instant::now()) {
+            Verdict::Write => true,
+            Verdict::Suppress => false,
+            Verdict::FirstSuppressed(end) => {
+                let audit = Arc::clone(self);
+                tokio::spawn(async move {
+                    sleep_until(end).await;
+                    audit.close(Instant::now());
+                });
+                false
+            }
+        }
+    }
+
+    fn count(&self, client: Option<IpAddr>, now: Instant) -> Verdict {
+        self.close(now);
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = *window.begun.get_or_insert(now);
+        let client = client.map(origin::network);
+        let known = window.addresses.len() < ADDRESSES || window.addresses.contains_key(&client);
+        let written = if known { *window.addresses.entry(client).or_default() } else { PER_ADDRESS };
+        if window.lines >= LINES || written >= PER_ADDRESS {
+            window.suppressed += 1;
+            return if window.suppressed == 1 {
+                Verdict::FirstSuppressed(begun + WINDOW)
+            } else {
+                Verdict::Suppress
+            };
+        }
+        window.lines += 1;
+        window.addresses.insert(client, written + 1);
+        Verdict::Write
+    }
+
+    /// Ends the window where it is over, and writes what was left out of it.
+    fn close(&self, now: Instant) {
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if window.begun.is_none_or(|begun| now.saturating_duration_since(begun) < WINDOW) {
+            return;
+        }
+        let Window { addresses, suppressed, .. } = std::mem::take(&mut *window);
+        drop(window);
+        if suppressed > 0 {
+            let (addresses, seconds) = (addresses.len(), WINDOW.as_secs());
+            tracing::warn!(target: "audit", suppressed, addresses, seconds, "refusals without a line of their own");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+    use crate::telemetry::heard::heard;
+
+    fn asked(uri: &str, peer: &str, forwarded: Option<&str>) -> Asked {
+        let mut request = Request::builder().uri(uri);
+        if let Some(forwarded) = forwarded {
+            request = request.header("x-forwarded-for", forwarded);
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo(peer.parse::<SocketAddr>().unwrap()));
+        Asked::of(&request, &["10.0.0.0/8".parse().unwrap()])
+    }
+
+    #[test]
+    fn only_a_trusted_proxy_names_another_client() {
+        let table = [
+            ("10.0.0.1:1", Some("198.51.100.7"), "198.51.100.7", true),
+            ("10.0.0.1:1", Some("evil\ttext"), "10.0.0.1", false),
+            ("10.0.0.1:1", None, "10.0.0.1", false),
+            ("192.0.2.1:1", Some("198.51.100.7"), "192.0.2.1", false),
+        ];
+
+        for (peer, forwarded, client, is_forwarded) in table {
+            let asked = asked("/", peer, forwarded);
+
+            assert_eq!(asked.client(), Some(client.parse().unwrap()), "{peer} {forwarded:?}");
+            assert_eq!(asked.forwarded.is_some(), is_forwarded, "{peer} {forwarded:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_a_client_sends_can_break_or_stretch_a_line() {
+        assert_eq!(printable("/a%0ab", 512), "/a%0ab");
+        assert_eq!(printable("/a\nb\u{85}\u{1b}[2K \"", 512), "/a%0Ab%C2%85%1B[2K%20\"");
+        assert_eq!(printable(&"x".repeat(9_000), 512).len(), 515);
+        assert_eq!(asked("/connectors?password=hunter2", "192.0.2.1:1", None).path, "/connectors");
+    }
+
+    #[test]
+    fn lines_are_bounded_by_address_and_by_window() {
+        let (audit, begun) = (Audit::default(), Instant::now());
+        let client = |number: u32| Some(IpAddr::from(number.to_be_bytes()));
+        let written = |client, times: u32, now| {
+            (0..times).filter(|_| audit.count(client, now) == Verdict::Write).count() as u32
+        };
+
+        assert_eq!(written(client(1), PER_ADDRESS + 100, begun), PER_ADDRESS);
+        assert_eq!(written(client(2), 1, begun), 1, "another address has its own");
+        let flood: u32 = (10..10_000).map(|number| written(client(number), 1, begun)).sum();
+        assert_eq!(flood, LINES - PER_ADDRESS - 1);
+        let window = audit.0.lock().unwrap();
+        assert!(window.addresses.len() <= ADDRESSES, "{}", window.addresses.len());
+        assert_eq!(u64::from(100 + 9_990 - flood), window.suppressed);
+        drop(window);
+
+        assert_eq!(written(client(1), PER_ADDRESS + 1, begun + WINDOW), PER_ADDRESS, "the next window");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_window_says_how_many_it_left_out() {
+        let text = heard(
+            true,
+            |text| text.contains("suppressed"),
+            async || {
+                let (audit, begun) = (Audit::default(), Instant::now());
+                let verdicts: Vec<_> = (0..PER_ADDRESS + 3).map(|_| audit.count(None, begun)).collect();
+                assert_eq!(verdicts[PER_ADDRESS as usize], Verdict::FirstSuppressed(begun + WINDOW));
+                assert_eq!(verdicts.last(), Some(&Verdict::Suppress));
+                audit.close(begun + WINDOW / 2);
+                audit.close(begun + WINDOW);
+                audit.close(begun + WINDOW * 3);
+            },
+        )
+        .await;
+
+        let lines: Vec<_> = text.lines().filter(|line| line.contains("\"target\":\"audit\"")).collect();
+        assert_eq!(lines.len(), 1, "{text}");
+        assert!(lines[0].contains("\"suppressed\":3"), "{text}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Failed logins per client address: after a few, the address has to wait, longer with each further failure.
+//!
+//! ```text
+//! failures   1 … 4   5     6      7      8      9 and more
+//! wait       none    5 s   10 s   20 s   40 s   60 s
+//! ```
+//!
+//! - While an address waits, no password from it is checked, right or wrong: the answer tells nothing, and costs no hash.
+//! - An address never makes another one wait. IPv6 addresses of one /64 count as one.
+//! - A login that succeeds clears the failures of its own name, and of names that do not exist; not those of the other name, or
+//!   the reader could guess the administrator's password without end.
+//! - Memory is bounded: beyond [`ADDRESSES`] the address whose last failure is the oldest is forgotten.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::Role;
+use crate::server::origin::network;
+
+/// Failures from which on an address waits.
+const LIMIT: u32 = 5;
+/// Wait after failure number [`LIMIT`]; it doubles with each further one.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Failures are forgotten so long after the last one.
+const MEMORY: Duration = Duration::from_secs(600);
+/// Addresses that are remembered; some 100 bytes each.
+const ADDRESSES: usize = 4096;
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Throttle(Mutex<HashMap<Option<IpAddr>, Failures>>);
+
+#[derive(Debug)]
+struct Failures {
+    administrator: u32,
+    reader: u32,
+    /// With names that do not exist.
+    unknown: u32,
+    last: Instant,
+    /// No password is checked before.
+    until: Instant,
+}
+
+impl Failures {
+    fn count(&self) -> u32 {
+        self.administrator.saturating_add(self.reader).saturating_add(self.unknown)
+    }
+
+    fn of(&mut self, role: Option<Role>) -> &mut u32 {
+        match role {
+            Some(Role::Administrator) => &mut self.administrator,
+            Some(Role::Reader) => &mut self.reader,
+            None => &mut self.unknown,
+        }
+    }
+
+    fn is_stale(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) >= MEMORY
+    }
+}
+
+impl Throttle {
+    /// How long an address still has to wait; `None` where it may try.
+    fn wait(&self, client: Option<IpAddr>, now: Instant) -> Option<Duration> {
+        let failures = self.lock();
+        let wait = failures.get(&client.map(network))?.until.saturating_duration_since(now);
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    fn failed(&self, client: Option<IpAddr>, role: Option<Role>, now: Instant) {
+        let client = client.map(network);
+        let mut all = self.lock();
+        if all.len() >= ADDRESSES && !all.contains_key(&client) {
+            all.retain(|_, failures| !failures.is_stale(now));
+            let oldest = all.iter().min_by_key(|(_, failures)| failures.last).map(|(client, _)| *client);
+            if let Some(oldest) = oldest.filter(|_| all.len() >= ADDRESSES) {
+                all.remove(&oldest);
+            }
+        }
+        let none = || Failures { administrator: 0, reader: 0, unknown: 0, last: now, until: now };
+        let failures = all.entry(client).or_insert_with(none);
+        if failures.is_stale(now) {
+            *failures = none();
+        }
+        let count = failures.of(role);
+        *count = count.saturating_add(1);
+        (failures.last, failures.until) = (now, now + wait_after(failures.count()));
+    }
+
+    fn succeeded(&self, client: Option<IpAddr>, role: Role) {
+        let client = client.map(network);
+        let mut all = self.lock();
+        let Some(failures) = all.get_mut(&client) else { return };
+        (*failures.of(Some(role)), failures.unknown) = (0, 0);
+        if failures.count() == 0 {
+            all.remove(&client);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, Failures>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wait_after(failures: u32) -> Duration {
+    match failures.checked_sub(LIMIT) {
+        None => Duration::ZERO,
+        Some(more) => {
+            FIRST_WAIT.saturating_mul(1_u32.checked_shl(more).unwrap_or(u32::MAX)).min(LONGEST_WAIT)
+        }
+    }
+}
+
+/// One login: who tries, and as whom.
+#[derive(Debug, Clone)]
+pub(super) struct Attempt {
+    pub(super) throttle: Arc<Throttle>,
+    /// `None` where the address is not known.
+    pub(super) client: Option<IpAddr>,
+    /// Of the name; `None` where nobody has it.
+    pub(super) role: Option<Role>,
+}
+
+impl Attempt {
+    /// How long the client has to wait before a password is checked; `None` where it need not.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        self.throttle.wait(self.client, Instant::now())
+    }
+
+    /// Records whether the password was right. Whether the login succeeds: a name that does not exist has no password.
+    pub(super) fn finish(&self, is_right: bool) -> bool {
+        match self.role {
+            Some(role) if is_right => {
+                self.throttle.succeeded(self.client, role);
+                true
+            }
+            role => {
+                self.throttle.failed(self.client, role, Instant::now());
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADMINISTRATOR: Option<Role> = Some(Role::Administrator);
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn waits_double_up_to_a_cap_and_failures_are_forgotten() {
+        let (throttle, client) = (Throttle::default(), address("192.0.2.1"));
+        let mut now = Instant::now();
+
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            throttle.failed(client, ADMINISTRATOR, now);
+            let wait = throttle.wait(client, now).unwrap_or_default();
+            now += wait;
+            waits.push(wait.as_secs());
+            assert_eq!(throttle.wait(client, now), None, "the wait is over");
+        }
+        assert_eq!(waits, [0, 0, 0, 0, 5, 10, 20, 40, 60, 60]);
+
+        now += MEMORY;
+        throttle.failed(client, ADMINISTRATOR, now);
+        assert_eq!(throttle.wait(client, now), None);
+        assert_eq!(wait_after(u32::MAX), LONGEST_WAIT);
+    }
+
+    #[test]
+    fn no_address_makes_another_wait() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        for client in ["192.0.2.1", "2001:db8::1", "127.0.0.1"] {
+            for _ in 0..LIMIT {
+                throttle.failed(address(client), None, now);
+            }
+        }
+
+        let table = [
+            ("192.0.2.1", true),
+            ("::ffff:192.0.2.1", true),
+            ("192.0.2.2", false),
+            ("2001:db8::ffff", true),
+            ("2001:db8:0:1::1", false),
+            ("127.0.0.1", true),
+            ("::1", false),
+        ];
+        for (client, waits) in table {
+            assert_eq!(throttle.wait(address(client), now).is_some(), waits, "{client}");
+        }
+        assert_eq!(throttle.wait(None, now), None);
+    }
+
+    #[test]
+    fn a_success_clears_its_own_name_only() {
+        let (throttle, client, now) = (Throttle::default(), address("192.0.2.1"), Instant::now());
+        let fail = |role, times| (0..times).for_each(|_| throttle.failed(client, role, now));
+
+        fail(ADMINISTRATOR, LIMIT - 1);
+        fail(Some(Role::Reader), 0);
+        throttle.succeeded(client, Role::Reader);
+        fail(ADMINISTRATOR, 1);
+        assert!(throttle.wait(client, now).is_some(), "the reader cannot guess without end");
+
+        throttle.succeeded(client, Role::Administrator);
+        assert!(throttle.lock().is_empty());
+        fail(None, LIMIT - 1);
+        throttle.succeeded(client, Role::Reader);
+        assert!(throttle.lock().is_empty(), "a misspelt name is forgiven");
+    }
+
+    #[test]
+    fn a_flood_of_addresses_takes_bounded_memory() {
+        let (throttle, begun) = (Throttle::default(), Instant::now());
+        let client = |number: usize| Some(IpAddr::from(u32::try_from(number).unwrap().to_be_bytes()));
+        for number in 0..ADDRESSES + 10 {
+            throttle.failed(client(number), None, begun + Duration::from_micros(number as u64));
+        }
+
+        let all = throttle.lock();
+        assert_eq!(all.len(), ADDRESSES);
+        assert!(!all.contains_key(&client(9)) && all.contains_key(&client(10)), "the oldest went");
+    }
+}
