@@ -59,9 +59,10 @@ impl Drop for Place {
     }
 }
 
-fn host(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
+/// The address that counts for one host: of IPv6 the /64, which is what one host is given.
+pub(crate) fn host(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
     }
 }

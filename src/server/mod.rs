@@ -40,6 +40,7 @@ use crate::metrics;
 
 use activity::{Activity, Answer, End, Moving};
 use addresses::Addresses;
+pub(crate) use addresses::host;
 pub use certificate::{CertificateError, Certificates, expiry, tls};
 use slots::Slots;
 

@@ -60,6 +60,7 @@ fn a_sound_configuration_becomes_what_it_says() {
     let invoicing = source.invoicing.unwrap();
     let created = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
     assert!(invoicing.hooks.contains(&created) && invoicing.hooks.len() == 2);
+    assert!(invoicing.own_addresses);
     assert_eq!(invoicing.tenants[&TenantId::new("7").unwrap()], CompanyId::new("acc:17:CM:9f").unwrap());
     assert!(matches!(invoicing.signature, Signature::Required { header, .. } if header == "ms-signature"));
     assert!(source.provider.is_some() && source.manage_subscriptions);
@@ -100,6 +101,7 @@ fn each_rule_is_held_and_says_what_to_do() {
             &[("invoicing.hooks", "Costumer:Created")],
             "did you mean Customer? unknown invoicing entity `Costumer`",
         ),
+        (&[("invoicing.hook.address", "both")], "invoicing.hook.address = both: must be one of own, shared"),
         (
             &[("invoicing.hooks", "Customer:Removed")],
             "unknown invoicing action `Removed`; use one of: Created",
