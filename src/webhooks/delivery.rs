@@ -56,8 +56,8 @@ pub struct Context {
     /// The trace the request belonged to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// Whether a delivery that brings no id has one that follows from its content. Entries of the spool and dead letters of earlier
-    /// versions say nothing of it: theirs has the time in it, and stays as it was.
+    /// Whether the id of an invoicing delivery follows from its content. Entries of the spool and dead letters of earlier versions do
+    /// not say so: their ids hold the time, and stay as they were.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub content_ids: bool,
     /// Which API it is of, with what was known beside the body.
@@ -314,20 +314,21 @@ impl Delivery {
         Meta { traceparent, ..Meta::new(id, Origin::Webhook) }
     }
 
-    /// Of a delivery that brings no id: it follows from the connector, the hook and the body, so a replayed delivery has the id of
-    /// the first. It removes no duplicates: the provider may send the same body for two events, and both are published.
+    /// Of a delivery that brings no id. That of an invoicing delivery follows from the connector, the hook and the body, so a replayed
+    /// one has the id of the first. It removes no duplicates: the provider may send the same body for two events, and both are
+    /// published. Accounting deliveries bring their id; one that does not is told from others by its time.
     fn own_id(&self) -> String {
         let hex =
             |digest: &[u8]| digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
-        if !self.context.content_ids {
-            return format!("{}-{}", hex(&Sha256::digest(&self.body)), self.context.received_at);
-        }
         let hook = match &self.context.family {
-            Family::Accounting { .. } => None,
-            Family::Invoicing { hook, .. } => hook.map(|hook| InvoicingHook::from(hook).slug().to_string()),
+            Family::Invoicing { hook, .. } if self.context.content_ids => *hook,
+            Family::Invoicing { .. } | Family::Accounting { .. } => {
+                return format!("{}-{}", hex(&Sha256::digest(&self.body)), self.context.received_at);
+            }
         };
+        let hook = hook.map(|hook| InvoicingHook::from(hook).slug().to_string()).unwrap_or_default();
         let mut digest = Sha256::new();
-        for part in [self.context.connector.as_bytes(), hook.unwrap_or_default().as_bytes()] {
+        for part in [self.context.connector.as_bytes(), hook.as_bytes()] {
             // Its length before each part, so that no two lists of parts have the same bytes.
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);

@@ -229,27 +229,31 @@ async fn post_from(router: &Router, from: [u8; 4], path: &str, signature: &str, 
     router.clone().call(request).await.unwrap().status()
 }
 
+/// Every length here is a multiple of it.
+const PIECE: usize = 64 << 10;
+
 /// Bytes that are hashed for one forged request: what its source may have hashed until it is refused.
 async fn hashed(path: &str, length: usize, chunked: bool) -> (StatusCode, u64) {
     let limit = |burst| Options { hash_limit: HashLimit { burst, per_second: 0 }, ..Options::default() };
     let body = || {
-        let pieces = vec![Bytes::from(vec![b' '; 64 << 10]); length.div_ceil(64 << 10)];
+        let pieces = vec![Bytes::from(vec![b' '; PIECE]); length.div_ceil(PIECE)];
         match chunked {
             true => Body::from_stream(futures::stream::iter(pieces.into_iter().map(Ok::<_, io::Error>))),
             false => Body::from(vec![b' '; length]),
         }
     };
     let status = post_from(&invoicing_routes(limit(1 << 40)).0, [192, 0, 2, 1], path, FORGED, body()).await;
-    // The smallest budget with which a second request is still let in.
-    let (mut low, mut high) = (0_u64, 4 << 20);
+    // The smallest budget, in pieces, with which a second request is still let in.
+    let (mut low, mut high) = (0_u64, 64);
     while low < high {
-        let burst = u64::midpoint(low, high);
-        let (router, _) = invoicing_routes(limit(burst));
+        let pieces = u64::midpoint(low, high);
+        let (router, _) = invoicing_routes(limit(pieces * PIECE as u64 + 1));
         post_from(&router, [192, 0, 2, 1], path, FORGED, body()).await;
         let again = post_from(&router, [192, 0, 2, 1], path, FORGED, Body::empty()).await;
-        if again == StatusCode::SERVICE_UNAVAILABLE { low = burst + 1 } else { high = burst }
+        (low, high) =
+            if again == StatusCode::SERVICE_UNAVAILABLE { (pieces + 1, high) } else { (low, pieces) };
     }
-    (status, low.saturating_sub(1))
+    (status, low * PIECE as u64)
 }
 
 #[tokio::test]
