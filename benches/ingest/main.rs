@@ -6,7 +6,7 @@
 //!     └── ledger ───────────────────────────▶ judge ◀───────────────────────────────┘
 //! ```
 //!
-//! `cargo bench --bench ingest [-- speed | rates | outage …] [--seconds N] [--rounds N] [--outage SECONDS]
+//! `cargo bench --bench ingest [-- speed | rates | outage | forged …] [--seconds N] [--rounds N] [--outage SECONDS]
 //! [--rate N] [--receivers baseline,plain,tls]`
 //!
 //! - `speed`: as fast as 64 and 256 connections go, one request after the other on each; receivers take turns, and the
@@ -14,6 +14,8 @@
 //!   that ends TLS and once with TLS.
 //! - `rates`: so many deliveries a second, whatever the answers do; the latency of each counts from when it was due.
 //! - `outage`: 5,000 a second, the broker killed for a minute; memory over time, when the spool was empty again.
+//! - `forged`: what a forged delivery of 1 MiB costs, by the address it is sent to; only where it is asked for. An invoicing one
+//!   that costs more than twice an accounting one is a failure.
 //!
 //! Everything our worker acknowledged is judged at the end by the oracle of the integration tests; where something is missing,
 //! or the spool is not empty in time, the exit code is 1. `speed` is a closed loop, so its latencies are those of the answers
@@ -29,6 +31,7 @@
 )]
 
 mod baseline;
+mod forged;
 mod generator;
 mod oracle;
 mod outage;
@@ -85,7 +88,7 @@ fn main() -> ExitCode {
         receivers: option("--receivers", "baseline,plain,tls").split(',').map(str::to_owned).collect(),
     };
     let named = |part: &str| arguments.iter().any(|given| given == part);
-    let all = !["speed", "rates", "outage"].iter().any(|part| named(part));
+    let all = !["speed", "rates", "outage", "forged"].iter().any(|part| named(part));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let sound = runtime.block_on(async {
         let mut sound = true;
@@ -94,6 +97,9 @@ fn main() -> ExitCode {
         }
         if all || named("outage") {
             sound &= outage::measure(&scale).await.unwrap();
+        }
+        if named("forged") {
+            sound &= forged::measure().await.unwrap();
         }
         sound
     });

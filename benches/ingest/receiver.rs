@@ -56,12 +56,23 @@ impl Receiver {
 
     /// A worker of ours; it may not receive yet.
     pub(crate) fn ours(bootstrap: &str, registry: &str, tls: bool) -> Result<Self> {
+        Self::ours_with(bootstrap, registry, tls, &[])
+    }
+
+    /// The same with more settings of its connector.
+    pub(crate) fn ours_with(
+        bootstrap: &str,
+        registry: &str,
+        tls: bool,
+        more: &[(&str, &str)],
+    ) -> Result<Self> {
+        let connector = [&[("topic.creation.default.partitions", "12")], more].concat();
         let settings = Settings {
             bootstrap,
             registry,
             tls,
             properties: &[("log.filter", "warn")],
-            connector: &[("topic.creation.default.partitions", "12")],
+            connector: &connector,
         };
         let worker = Worker::start("tributary", settings)?;
         let name = if tls { "tributary, TLS" } else { "tributary" };

@@ -54,6 +54,7 @@ pub fn delivery(family: Family, body: &[u8]) -> Delivery {
         dead_letters: "acme.dead-letters".into(),
         received_at: 1_700_000_000_000_000,
         traceparent: None,
+        content_ids: true,
         family,
     };
     Delivery { context: Arc::new(context), body: Bytes::copy_from_slice(body) }

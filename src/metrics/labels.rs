@@ -125,6 +125,8 @@ pub enum Refusal {
     Stopped,
     /// Too many bytes are on their way already.
     Shed,
+    /// Its address has sent too many bytes without a valid signature.
+    Throttled,
     /// Nothing may be delivered from that address.
     Source,
     /// No secret of the connector made its signature.
@@ -150,6 +152,7 @@ impl Refusal {
             Self::Faulty => "faulty",
             Self::Stopped => "stopped",
             Self::Shed => "shed",
+            Self::Throttled => "throttled",
             Self::Source => "source",
             Self::Signature => "signature",
             Self::Echo => "echo",

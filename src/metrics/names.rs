@@ -111,6 +111,7 @@ pub(super) const REFUSALS: &[&str] = &[
     "faulty",
     "stopped",
     "shed",
+    "throttled",
     "source",
     "signature",
     "echo",
@@ -286,7 +287,7 @@ pub(super) const DELIVERIES_REFUSED: Metric = Metric {
     kind: Kind::Counter,
     unit: Unit::Count,
     help: "Requests to the public listeners that were refused, by reason. Alert on oversized_verified: those were the \
-           provider's.",
+           provider's. throttled counts requests of addresses that sent too many bytes without a valid signature.",
     labels: &[("reason", REFUSALS)],
 };
 pub(super) const DELIVERIES_REPEATED: Metric = Metric {

@@ -1,6 +1,6 @@
 //! The invoicing entities and their actions: one table, from which names and topics follow.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use super::{Error, error::excerpt, text::written_as_name};
 
@@ -63,6 +63,33 @@ pub struct InvoicingHook {
     pub entity: InvoicingEntity,
     /// Action it is for.
     pub action: InvoicingAction,
+}
+
+impl InvoicingHook {
+    /// The hook that has this [`HookSlug`].
+    #[must_use]
+    pub fn from_slug(text: &str) -> Option<Self> {
+        let (entity, action) = text.rsplit_once('-')?;
+        let hook = Self { entity: entity.parse().ok()?, action: action.parse().ok()? };
+        // `parse` also takes the provider's names; an address has one spelling.
+        (hook.slug().to_string() == text).then_some(hook)
+    }
+
+    /// Its name in an address: `sale-invoice-updated`.
+    #[must_use]
+    pub const fn slug(self) -> HookSlug {
+        HookSlug(self)
+    }
+}
+
+/// A hook written as the last segment of its own receiver address: `sale-invoice-updated`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HookSlug(InvoicingHook);
+
+impl fmt::Display for HookSlug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0.entity.name(), self.0.action.name())
+    }
 }
 
 /// The table, in the order of the enum: entity, provider's name, our name, actions the provider offers.
@@ -218,6 +245,24 @@ mod tests {
             assert!(entity.allows(InvoicingAction::Updated), "{entity}");
             assert_eq!(entity.allows(InvoicingAction::Created), !only_updated, "{entity}");
             assert_eq!(entity.allows(InvoicingAction::Deleted), !only_updated, "{entity}");
+        }
+    }
+
+    #[test]
+    fn a_slug_names_one_hook_in_one_spelling() {
+        for entity in InvoicingEntity::all() {
+            for &action in entity.actions() {
+                let hook = InvoicingHook { entity, action };
+
+                assert_eq!(InvoicingHook::from_slug(&hook.slug().to_string()), Some(hook));
+            }
+        }
+        let hook = InvoicingHook { entity: InvoicingEntity::SaleInvoice, action: InvoicingAction::Updated };
+        assert_eq!(hook.slug().to_string(), "sale-invoice-updated");
+        for other in
+            ["", "-", "customer", "Customer-created", "customer-Created", "customer-created-", "x-created"]
+        {
+            assert_eq!(InvoicingHook::from_slug(other), None, "{other}");
         }
     }
 

@@ -4,14 +4,15 @@
 //! holds several. A body that names its `Entity` is flat; one without that holds a non-empty array of objects
 //! `Notifications` is wrapped, and each of them becomes an event of its own that carries the envelope.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::value::RawValue;
 
 use super::{
     CompanyId, Error, Extra, InvoicingAction, InvoicingEntity, InvoicingHook, SchemaKind, TenantId,
     event::Reception,
-    members::{Members, Object},
+    members::{Members, Object, without_mark},
 };
 
 /// Each event carries a copy of the envelope, so their number is bounded.
@@ -127,6 +128,20 @@ impl InvoicingEvent {
         Ok(events)
     }
 
+    /// The entity that a body names, or the first notification of its wrapped form; `None` where it names none that is known, or
+    /// cannot be read. For callers that look before the body is verified: whatever it holds, nothing of it is kept.
+    #[must_use]
+    pub fn entity_named(json: &[u8]) -> Option<InvoicingEntity> {
+        let body: Named<'_> = serde_json::from_slice(without_mark(json)).ok()?;
+        let raw = match (body.entity, body.notifications) {
+            (Some(raw), _) => raw,
+            (None, notifications) => {
+                serde_json::from_str::<First<'_>>(notifications?.get()).ok()?.0?.entity?
+            }
+        };
+        serde_json::from_str::<String>(raw.get()).ok()?.parse().ok()
+    }
+
     /// The body again, without what we added; of the wrapped form, with this notification alone.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -193,6 +208,40 @@ impl InvoicingChange {
             .text("Name", self.name.as_deref())
             .text("Value", self.value.as_deref())
             .finish()
+    }
+}
+
+/// What tells the entity of a body before it is verified.
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(rename = "Entity", borrow, default)]
+    entity: Option<&'a RawValue>,
+    #[serde(rename = "Notifications", borrow, default)]
+    notifications: Option<&'a RawValue>,
+}
+
+/// The first element of an array; the others are passed over.
+struct First<'a>(Option<Named<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = First<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+                let first = elements.next_element()?;
+                while elements.next_element::<de::IgnoredAny>()?.is_some() {}
+                Ok(First(first))
+            }
+        }
+
+        deserializer.deserialize_seq(Visitor)
     }
 }
 

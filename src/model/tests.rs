@@ -217,6 +217,28 @@ fn a_body_that_names_its_entity_is_flat_whatever_else_it_holds() {
 }
 
 #[test]
+fn the_entity_of_an_unverified_body_is_found_or_left_open() {
+    for (json, named) in [
+        (r#"{"Entity":"Bank","Notifications":[{"Entity":"Due"}]}"#, Some(InvoicingEntity::Bank)),
+        ("\u{feff}{\"a\":[[{}]],\"Entity\":\"\\u0042ank\"}", Some(InvoicingEntity::Bank)),
+        (r#"{"Id":"x","Notifications":[{"Entity":"Due"},7,{"Entity":"Bank"}]}"#, Some(InvoicingEntity::Due)),
+        (r#"{"Entity":"New"}"#, None),
+        (r#"{"Entity":null}"#, None),
+        (r#"{"Entity":7}"#, None),
+        (r#"{"Entity":"Bank","Entity":"Due"}"#, None),
+        (r#"{"Notifications":[]}"#, None),
+        (r#"{"Notifications":["Bank"]}"#, None),
+        (r#"{"Notifications":{"Entity":"Bank"}}"#, None),
+        (r#"{"Entity":"Bank""#, None),
+        ("", None),
+    ] {
+        assert_eq!(InvoicingEvent::entity_named(json.as_bytes()), named, "{json}");
+    }
+    let deep = format!("{{\"a\":{}{},\"Entity\":\"Bank\"}}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(InvoicingEvent::entity_named(deep.as_bytes()), Some(InvoicingEntity::Bank));
+}
+
+#[test]
 fn the_number_of_notifications_is_bounded() {
     let many = vec![r#"{"Entity":"Due"}"#; 257].join(",");
 

@@ -7,7 +7,7 @@
 //! - What a delivery becomes depends on nothing but the delivery: read again it gives the same records with the same ids.
 //! - A body that cannot be read is a part too: its bytes go to the dead letters.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Not, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,10 @@ pub struct Context {
     /// The trace the request belonged to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Whether the id of an invoicing delivery follows from its content. Entries of the spool and dead letters of earlier versions do
+    /// not say so: their ids hold the time, and stay as they were.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub content_ids: bool,
     /// Which API it is of, with what was known beside the body.
     pub family: Family,
 }
@@ -310,14 +314,27 @@ impl Delivery {
         Meta { traceparent, ..Meta::new(id, Origin::Webhook) }
     }
 
-    /// Of a delivery that brings no id: the same whenever it is read again, and another one's even if the body is the same.
+    /// Of a delivery that brings no id. That of an invoicing delivery follows from the connector, the hook and the body, so a replayed
+    /// one has the id of the first. It removes no duplicates: the provider may send the same body for two events, and both are
+    /// published. Accounting deliveries bring their id; one that does not is told from others by its time.
     fn own_id(&self) -> String {
-        let digest = Sha256::digest(&self.body);
-        let mut id = String::with_capacity(50);
-        for byte in &digest[..16] {
-            id.push_str(&format!("{byte:02x}"));
+        let hex =
+            |digest: &[u8]| digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hook = match &self.context.family {
+            Family::Invoicing { hook, .. } if self.context.content_ids => *hook,
+            Family::Invoicing { .. } | Family::Accounting { .. } => {
+                return format!("{}-{}", hex(&Sha256::digest(&self.body)), self.context.received_at);
+            }
+        };
+        let hook = hook.map(|hook| InvoicingHook::from(hook).slug().to_string()).unwrap_or_default();
+        let mut digest = Sha256::new();
+        for part in [self.context.connector.as_bytes(), hook.as_bytes()] {
+            // Its length before each part, so that no two lists of parts have the same bytes.
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
         }
-        format!("{id}-{}", self.context.received_at)
+        digest.update(&self.body);
+        hex(&digest.finalize())
     }
 }
 
@@ -343,4 +360,74 @@ fn lane(topic: fmt::Arguments<'_>, connector: &str, key: &[u8]) -> Lane {
 #[must_use]
 pub fn topic_of(lane: &Lane) -> &str {
     lane.topic.split(SEPARATOR).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &[u8] = br#"{"Entity":"Customer","TenantId":"7","EntityId":"1"}"#;
+
+    /// An invoicing delivery with the ids that its content gives it.
+    fn delivery(connector: &str, hook: Option<&str>, body: &'static [u8], received_at: i64) -> Delivery {
+        let hook = hook.map(|hook| InvoicingHook::from_slug(hook).unwrap().into());
+        let context = Context {
+            connector: connector.into(),
+            prefix: "acme".into(),
+            dead_letters: "acme.dead-letters".into(),
+            received_at,
+            traceparent: None,
+            content_ids: true,
+            family: Family::Invoicing { hook, tenants: Arc::default() },
+        };
+        Delivery { context: Arc::new(context), body: Bytes::from_static(body) }
+    }
+
+    fn ids(delivery: &Delivery) -> Vec<String> {
+        let (_, records) = delivery.read_again(&[]);
+        records.unwrap().into_iter().map(|record| record.meta.id).collect()
+    }
+
+    #[test]
+    fn a_replayed_invoicing_delivery_has_the_same_id() {
+        let first = delivery("hooks", Some("customer-created"), BODY, 1);
+        let replayed = delivery("hooks", Some("customer-created"), BODY, 2);
+        let (spooled, _) = Delivery::from_entry(replayed.to_entry(&[])).unwrap();
+
+        let [id] = &ids(&first)[..] else { panic!("one record") };
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        assert_eq!((ids(&replayed), ids(&spooled)), (ids(&first), ids(&first)));
+        assert_eq!(first.read().outgoing_id, None, "both are published");
+        for other in [
+            delivery("others", Some("customer-created"), BODY, 1),
+            delivery("hooks", Some("customer-updated"), BODY, 1),
+            delivery("hooks", None, BODY, 1),
+            delivery("hooks", Some("customer-created"), br#"{"Entity":"Customer","TenantId":"8"}"#, 1),
+        ] {
+            assert_ne!(ids(&other), ids(&first), "{:?}", other.context);
+        }
+    }
+
+    #[test]
+    fn records_of_one_delivery_have_ids_of_their_own() {
+        let body =
+            br#"{"Notifications":[{"Entity":"Bank","TenantId":"7"},{"Entity":"Bank","TenantId":"7"}]}"#;
+
+        let ids = ids(&delivery("hooks", None, body, 1));
+
+        assert_eq!(ids.len(), 2);
+        assert_eq!(ids[1], format!("{}-1", ids[0]));
+    }
+
+    #[test]
+    fn what_an_earlier_version_stored_keeps_its_id() {
+        let mut stored = serde_json::to_value(&*delivery("hooks", None, BODY, 1_700).context).unwrap();
+        stored.as_object_mut().unwrap().remove("contentIds");
+        let context: Context = serde_json::from_value(stored).unwrap();
+        let delivery = Delivery { context: Arc::new(context), body: Bytes::from_static(BODY) };
+
+        let digest: String = Sha256::digest(BODY).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+
+        assert_eq!(ids(&delivery), [format!("{digest}-1700")]);
+    }
 }

@@ -89,6 +89,18 @@ impl Keys {
     pub fn start(&self) -> Running {
         Running(self.0.clone())
     }
+
+    /// Begins a body that any of these may have signed. Places count through all of them, in this order.
+    #[must_use]
+    pub fn start_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Running {
+        Running(all.into_iter().flat_map(|keys| keys.0.iter().cloned()).collect())
+    }
+
+    /// How many secrets there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
 }
 
 impl fmt::Debug for Keys {

@@ -84,7 +84,8 @@ async fn what_to_subscribe_by_other_means_follows_from_the_file_alone() {
     assert!(lines[3].starts_with(&["invoicing/Customer:Created", "Created"]), "{said}");
     assert!(said.contains("derived from invoicing.secret"), "{said}");
     assert!(
-        lines[3].ends_with(&["https://hooks.example.com/base/api/webhooks/incoming/Invoicing"]),
+        lines[3]
+            .ends_with(&["https://hooks.example.com/base/api/webhooks/incoming/Invoicing/customer-created"]),
         "{said}"
     );
     let found: Value = serde_json::from_slice(&json.stdout).unwrap();

@@ -239,7 +239,7 @@ async fn an_invoicing_delivery_is_signed_by_its_hook() {
 
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let received = receiver.next().await;
-    assert_eq!(received.path, "/api/webhooks/incoming/Billing");
+    assert_eq!(received.path, "/api/webhooks/incoming/Billing/customer-created");
     let derived = signature(SECRET, b"Customer:Created").strip_prefix("sha256=").unwrap().to_lowercase();
     assert_eq!(received.header("x-invoicing"), Some(signature(&derived, &received.body).as_str()));
     let body: Value = received.json();

@@ -194,14 +194,18 @@ fn url(options: &Options, source: Option<&WebhookSource>, environment: &Environm
         Some(url) => checked(url.clone())?,
         None => own(options, environment)?,
     };
-    let path = match (source, options.echo || options.signing.invoicing.is_some()) {
+    let hook = options.signing.invoicing;
+    let slug = hook.map(|hook| hook.slug().to_string());
+    let path = match (source, options.echo || hook.is_some()) {
         (Some(source), false) => {
             let name = source.common.name.as_str();
             vec!["webhooks", "accounting", name, options.resource.name()]
         }
         (Some(source), true) => {
-            let segment = source.invoicing.as_ref().map_or(SEGMENT, |invoicing| invoicing.segment.as_str());
-            vec!["api", "webhooks", "incoming", segment]
+            let invoicing = source.invoicing.as_ref();
+            let segment = invoicing.map_or(SEGMENT, |invoicing| invoicing.segment.as_str());
+            let own = slug.as_deref().filter(|_| invoicing.is_some_and(|invoicing| invoicing.own_addresses));
+            ["api", "webhooks", "incoming", segment].into_iter().chain(own).collect()
         }
         (None, true) => vec!["api", "webhooks", "incoming", SEGMENT],
         (None, false) => {

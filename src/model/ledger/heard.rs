@@ -46,6 +46,9 @@ pub struct Heard {
     /// The same of the secret from which those of invoicing hooks are derived.
     #[serde(default)]
     pub invoicing: BTreeSet<Fingerprint>,
+    /// Whether it takes deliveries at the own address of each invoicing hook. Workers of earlier versions do not.
+    #[serde(default)]
+    pub hook_addresses: bool,
     /// Accounting deliveries that are durable, by webhook.
     #[serde(default)]
     pub webhooks: BTreeMap<String, Traffic>,

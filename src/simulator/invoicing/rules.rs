@@ -14,7 +14,7 @@ use url::{Host, Url};
 
 use crate::simulator::{
     catalog::{Action, Entity},
-    knobs::{DeliveryKnobs, Knobs, ReceiverUrls},
+    knobs::{DeliveryKnobs, Knobs, ReceiverPaths, ReceiverUrls},
 };
 
 /// Characters of an address, a name or a description at most, so that hooks stay small.
@@ -121,7 +121,8 @@ fn text(fields: &Map<String, Value>, name: &str, limit: usize) -> Result<Option<
     }
 }
 
-/// `https://<host>/api/webhooks/incoming/<segment>`; a query may follow, as the echo replaces it.
+/// `https://<host>/api/webhooks/incoming/<segment>`, or any path where the knob allows it; a query may follow, as the echo
+/// replaces it.
 fn receiver(uri: &str, knobs: &Knobs) -> Result<Url, String> {
     // A lenient parser would drop these silently, and what is listed would not be what is called.
     if uri.chars().any(|char| char.is_whitespace() || char.is_control()) {
@@ -140,6 +141,9 @@ fn receiver(uri: &str, knobs: &Knobs) -> Result<Url, String> {
     }
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
         return Err("uri: neither user, password nor fragment may be given".to_owned());
+    }
+    if knobs.invoicing.receiver_paths == ReceiverPaths::Any {
+        return Ok(url);
     }
     let path = format!("/api/webhooks/incoming/{}", knobs.invoicing.segment);
     let mut expected = url.clone();

@@ -11,6 +11,8 @@ use super::Status;
 pub struct InvoicingKnobs {
     /// The last segment of a receiver's address.
     pub segment: String,
+    /// Which addresses of receivers are taken.
+    pub receiver_paths: ReceiverPaths,
     /// The receiver's host must be the address the request comes from.
     pub check_origin: bool,
     /// When the echo is asked for.
@@ -47,6 +49,7 @@ impl Default for InvoicingKnobs {
     fn default() -> Self {
         Self {
             segment: "Invoicing".to_owned(),
+            receiver_paths: ReceiverPaths::Documented,
             check_origin: true,
             echo: EchoTime::AfterAnswer,
             echo_dashes: true,
@@ -71,6 +74,17 @@ fn header_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
         Err(_) if !name.is_empty() => Err(D::Error::custom(format!("{name:?} is no name of a header"))),
         _ => Ok(name),
     }
+}
+
+/// Which addresses of receivers are taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ReceiverPaths {
+    /// `/api/webhooks/incoming/<segment>`: the document shows no other.
+    #[default]
+    Documented,
+    /// Any path, as the software behind the provider does.
+    Any,
 }
 
 /// When the echo is asked for.

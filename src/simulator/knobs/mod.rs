@@ -18,7 +18,7 @@ pub use self::{
     delivery::{Accepts, DeliveryKnobs, ReceiverUrls},
     fault::{Effect, Fault, Target},
     identity::{BadClient, Endpoint, IdentityFault, IdentityKnobs, Pkce, RefreshLife},
-    invoicing::{EchoTime, InvoicingBody, InvoicingKnobs},
+    invoicing::{EchoTime, InvoicingBody, InvoicingKnobs, ReceiverPaths},
     latency::Latency,
     status::Status,
 };

@@ -188,6 +188,7 @@ mod tests {
             dead_letters: "acme.dead-letters".into(),
             received_at: 1_700_000_000_000_001,
             traceparent: None,
+            content_ids: true,
             family,
         };
         Delivery { context: Arc::new(context), body: body.into() }

@@ -45,7 +45,9 @@ pub(super) fn refused(
 ) -> Response {
     let mut response = match refusal {
         Refusal::Route => empty(StatusCode::NOT_FOUND),
-        Refusal::Starting | Refusal::Faulty | Refusal::Stopped | Refusal::Shed => later(retry_after),
+        Refusal::Starting | Refusal::Faulty | Refusal::Stopped | Refusal::Shed | Refusal::Throttled => {
+            later(retry_after)
+        }
         Refusal::Unknown | Refusal::Source | Refusal::Signature => empty(StatusCode::UNAUTHORIZED),
         Refusal::Echo | Refusal::Broken => empty(StatusCode::BAD_REQUEST),
         Refusal::Oversized | Refusal::OversizedVerified => empty(StatusCode::PAYLOAD_TOO_LARGE),

@@ -1,7 +1,8 @@
 //! Reads a body within its time and its limit, and hashes it as it comes.
 //!
-//! Up to the limit bytes are kept; above it they are hashed and let go, up to [`BEYOND`] times the limit, to tell a provider
-//! whose deliveries have become too large from a stranger who sends much. What is longer is not read.
+//! Bytes are kept up to the limit. Accounting bodies above it are hashed and dropped, up to [`BEYOND`] times the limit, to tell a
+//! provider whose deliveries have become too large from a forger. Invoicing bodies above it are refused at once: forged bodies
+//! cost no hashing that way, and a provider whose delivery is refused for good pauses the hook, which opens a gap.
 
 use std::{future::poll_fn, pin::Pin};
 
@@ -14,11 +15,11 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{budget::Unverified, check::Check};
+use super::{super::signature::Running, budget::Unverified, check::Check};
 use crate::metrics::Refusal;
 
-/// How many times the limit is read to find out whose the body is.
-const BEYOND: usize = 4;
+/// How many times the limit is read of an accounting body to find out whose it is.
+pub(super) const BEYOND: usize = 4;
 /// Bytes that are hashed, over all secrets, before others get their turn.
 const TURN: usize = 1 << 20;
 /// Most bytes that are set aside because a body is announced to be so long.
@@ -32,6 +33,8 @@ const COURTESY: usize = 64 << 10;
 pub(super) struct Limits {
     /// Bytes that are kept.
     pub(super) bytes: usize,
+    /// Bytes that are read.
+    pub(super) most: usize,
     /// It must be there by then.
     pub(super) until: Instant,
 }
@@ -54,25 +57,23 @@ pub(super) fn announced(body: &Body) -> Option<u64> {
 pub(super) async fn read(
     body: Body,
     limits: Limits,
-    check: &mut Check,
+    check: &mut Check<'_>,
     held: &mut Unverified,
 ) -> Result<Read, Refusal> {
-    let most = limits.bytes.saturating_mul(BEYOND);
     let announced = announced(&body).map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    if announced.is_some_and(|length| length > most) {
+    if announced.is_some_and(|length| length > limits.most) {
         return Err(Refusal::Oversized);
     }
-    timeout_at(limits.until, read_on(body, limits.bytes, most, announced, check, held))
+    timeout_at(limits.until, read_on(body, limits, announced, check, held))
         .await
         .unwrap_or(Err(Refusal::Slow))
 }
 
 async fn read_on(
     mut body: Body,
-    limit: usize,
-    most: usize,
+    Limits { bytes: limit, most, .. }: Limits,
     announced: Option<usize>,
-    check: &mut Check,
+    check: &mut Check<'_>,
     held: &mut Unverified,
 ) -> Result<Read, Refusal> {
     let expected = announced.unwrap_or(0);
@@ -98,16 +99,37 @@ async fn read_on(
             }
             kept.extend_from_slice(&bytes);
         }
-        for piece in bytes.chunks((TURN / check.passes().max(1)).max(1)) {
-            check.update(piece);
-            hashed += piece.len().saturating_mul(check.passes());
-            if hashed >= TURN {
-                hashed = 0;
-                yield_now().await;
-            }
+        if let Some(running) = check.running() {
+            hash(&bytes, running, held, &mut hashed).await?;
         }
     }
     Ok(kept.map_or(Read::Oversized, |kept| Read::Whole(Bytes::from(kept))))
+}
+
+/// Hashes bytes in pieces, each of which its source pays for before; lets others have their turn. `hashed` counts since the last.
+pub(super) async fn hash(
+    bytes: &[u8],
+    running: &mut Running,
+    held: &mut Unverified,
+    hashed: &mut usize,
+) -> Result<(), Refusal> {
+    let secrets = running.secrets();
+    if secrets == 0 {
+        return Ok(());
+    }
+    for piece in bytes.chunks((TURN / secrets).max(1)) {
+        let cost = piece.len().saturating_mul(secrets);
+        if !held.hash(cost) {
+            return Err(Refusal::Throttled);
+        }
+        running.update(piece);
+        *hashed += cost;
+        if *hashed >= TURN {
+            *hashed = 0;
+            yield_now().await;
+        }
+    }
+    Ok(())
 }
 
 /// Lets the short body of a refused request come in, so that the answer is read. Whether that was all of it.

@@ -4,11 +4,20 @@
 //!   without a secret keeps nobody from delivering a kilobyte with one.
 //! - Verified bytes are counted, never refused; while there are too many, nobody new is let in.
 //! - Bytes are counted as they come, not as they are announced: an announcement costs its sender nothing.
+//! - Bytes that are hashed count against the address they came from until their signature proves valid: see [`Sources`].
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    mem,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
+
+use tokio::time::Instant;
+
+use super::sources::{HashLimit, Sources};
 
 /// Bodies up to this many bytes are small. Deliveries have about one kilobyte.
 const SMALL: usize = 64 << 10;
@@ -20,19 +29,26 @@ pub(super) struct Budget {
     verified_limit: usize,
     unverified: AtomicUsize,
     verified: AtomicUsize,
+    pub(super) sources: Sources,
 }
 
 impl Budget {
-    pub(super) fn new(unverified_limit: usize, verified_limit: usize) -> Arc<Self> {
+    pub(super) fn new(unverified_limit: usize, verified_limit: usize, hash_limit: HashLimit) -> Arc<Self> {
         let (unverified, verified) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { unverified_limit, verified_limit, unverified, verified })
+        let sources = Sources::new(hash_limit);
+        Arc::new(Self { unverified_limit, verified_limit, unverified, verified, sources })
     }
 
     /// Lets in a body of which this much is announced and would be kept; `None` where there is no room for it now.
-    pub(super) fn enter(self: &Arc<Self>, announced: usize) -> Option<Unverified> {
+    pub(super) fn enter(self: &Arc<Self>, announced: usize, source: IpAddr) -> Option<Unverified> {
         let room = self.limit_for(announced).saturating_sub(self.unverified.load(Ordering::Relaxed));
         let open = self.verified.load(Ordering::Relaxed) < self.verified_limit;
-        (open && room > 0 && room >= announced).then(|| Unverified { budget: Arc::clone(self), held: 0 })
+        (open && room > 0 && room >= announced).then(|| Unverified {
+            budget: Arc::clone(self),
+            held: 0,
+            source,
+            hashed: 0,
+        })
     }
 
     /// What all together may hold for a body of this size to grow.
@@ -46,6 +62,10 @@ impl Budget {
 pub(super) struct Unverified {
     budget: Arc<Budget>,
     held: usize,
+    /// Where it comes from.
+    source: IpAddr,
+    /// Bytes that were hashed for it, counted once for every secret.
+    hashed: u64,
 }
 
 impl Unverified {
@@ -56,6 +76,24 @@ impl Unverified {
         let grown = self.budget.unverified.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
         self.held += if grown { more } else { 0 };
         grown
+    }
+
+    /// Takes so many bytes from what its source may have hashed. Whether there were any left.
+    pub(super) fn hash(&mut self, bytes: usize) -> bool {
+        let taken = self.budget.sources.take(self.source, bytes, Instant::now());
+        self.hashed += if taken { bytes as u64 } else { 0 };
+        taken
+    }
+
+    /// Bytes that were hashed for it so far.
+    #[cfg(test)]
+    pub(super) fn hashed_bytes(&self) -> usize {
+        usize::try_from(self.hashed).unwrap_or(usize::MAX)
+    }
+
+    /// Its signature is valid, whatever becomes of it: its source gets back what was hashed.
+    pub(super) fn give_back_hashed(&mut self) {
+        self.budget.sources.give_back(self.source, mem::take(&mut self.hashed), Instant::now());
     }
 
     /// Gives the room back: nothing of the body is kept.
@@ -95,6 +133,7 @@ mod tests {
     use super::*;
 
     const LIMIT: usize = 4 << 20;
+    const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn used(budget: &Budget) -> (usize, usize) {
         (budget.unverified.load(Ordering::Relaxed), budget.verified.load(Ordering::Relaxed))
@@ -102,9 +141,9 @@ mod tests {
 
     #[test]
     fn what_was_taken_comes_back_however_a_request_ends() {
-        let budget = Budget::new(LIMIT, LIMIT);
-        let mut abandoned = budget.enter(10).unwrap();
-        let mut delivered = budget.enter(10).unwrap();
+        let budget = Budget::new(LIMIT, LIMIT, HashLimit::default());
+        let mut abandoned = budget.enter(10, SOURCE).unwrap();
+        let mut delivered = budget.enter(10, SOURCE).unwrap();
         assert!(abandoned.grow(10) && delivered.grow(20));
         assert_eq!(used(&budget), (30, 0));
 
@@ -118,23 +157,24 @@ mod tests {
 
     #[test]
     fn large_bodies_leave_room_for_small_ones_and_nobody_exceeds_the_limit() {
-        let budget = Budget::new(LIMIT, LIMIT);
-        let mut large = budget.enter(LIMIT / 4 * 3).unwrap();
+        let budget = Budget::new(LIMIT, LIMIT, HashLimit::default());
+        let mut large = budget.enter(LIMIT / 4 * 3, SOURCE).unwrap();
         assert!(large.grow(LIMIT / 4 * 3));
 
         assert!(!large.grow(1));
-        assert!(budget.enter(SMALL + 1).is_none());
-        let mut small: Vec<_> = (0..LIMIT / 4 / SMALL).map(|_| budget.enter(SMALL).unwrap()).collect();
+        assert!(budget.enter(SMALL + 1, SOURCE).is_none());
+        let mut small: Vec<_> =
+            (0..LIMIT / 4 / SMALL).map(|_| budget.enter(SMALL, SOURCE).unwrap()).collect();
         assert!(small.iter_mut().all(|small| small.grow(SMALL)));
 
-        assert!(budget.enter(0).is_none() && budget.enter(1).is_none());
+        assert!(budget.enter(0, SOURCE).is_none() && budget.enter(1, SOURCE).is_none());
         assert_eq!(used(&budget).0, LIMIT);
     }
 
     #[test]
     fn a_body_that_grows_large_is_held_to_the_share_of_large_ones() {
-        let budget = Budget::new(LIMIT, LIMIT);
-        let mut creeping = budget.enter(0).unwrap();
+        let budget = Budget::new(LIMIT, LIMIT, HashLimit::default());
+        let mut creeping = budget.enter(0, SOURCE).unwrap();
 
         let grown = (0..).take_while(|_| creeping.grow(SMALL)).count();
 
@@ -143,17 +183,17 @@ mod tests {
 
     #[test]
     fn nobody_is_let_in_while_too_many_verified_bytes_wait() {
-        let budget = Budget::new(LIMIT, 100);
-        let mut read = budget.enter(100).unwrap();
-        let mut already_in = budget.enter(100).unwrap();
+        let budget = Budget::new(LIMIT, 100, HashLimit::default());
+        let mut read = budget.enter(100, SOURCE).unwrap();
+        let mut already_in = budget.enter(100, SOURCE).unwrap();
         assert!(read.grow(100));
         let waiting = read.verified();
 
-        assert!(budget.enter(1).is_none());
+        assert!(budget.enter(1, SOURCE).is_none());
         // Who was let in before is not turned away.
         assert!(already_in.grow(100));
         drop(waiting);
 
-        assert!(budget.enter(1).is_some());
+        assert!(budget.enter(1, SOURCE).is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! One request, from its head to its answer: admitted, read, verified, taken.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
@@ -24,7 +24,7 @@ use super::{
         hearing::By,
         intake::Outcome,
         receivers::{Found, Receiver, Taking, Trust},
-        signature::{ACCOUNTING_HEADER, Keys, Presented, Scheme},
+        signature::{ACCOUNTING_HEADER, Presented, Scheme},
     },
     Acknowledged, Oversized, Shared, Take, answer,
     body::{self, Limits, Read},
@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     metrics::{self, DeliveryEnd, DeliveryFamily, Refusal},
-    model::{AccountingResource, Moment, Traceparent},
+    model::{AccountingResource, InvoicingHook, Moment, Traceparent},
     server::Arrived,
 };
 
@@ -64,50 +64,61 @@ impl<T: Take> Shared<T> {
             accounting.map_or((&self.nobody, NOBODYS_LIMIT), |ours| (&ours.keys, ours.body_limit));
         let verification = self.admit(&head, receiver.as_deref()).and_then(|()| {
             let presented = Presented::of(&head.headers, &ACCOUNTING_HEADER, Scheme::Required);
-            presented.map(|presented| Check::signature(keys, presented)).ok_or(unsigned(receiver.as_ref()))
+            let check = presented.map(|presented| Check::signature(keys, presented, None));
+            check.ok_or(unsigned(receiver.as_ref()))
         });
         let check = match verification {
             Ok(check) => check,
             Err(refusal) => return self.refuse(refusal, &head, body).await,
         };
-        let asked = Asked { receiver: receiver.as_deref(), limit, resource };
+        let most = limit.saturating_mul(body::BEYOND);
+        let asked = Asked { receiver: receiver.as_deref(), limit, most, resource };
         self.deliver(&head, body, asked, check, |_| Family::Accounting { resource }).await
     }
 
-    /// A request to the invoicing route of this receiver, or of nobody, that asks for no echo.
-    pub(super) async fn invoicing(&self, found: Found, request: Request) -> Response {
+    /// A request to the invoicing route of this receiver, or of nobody, that asks for no echo; `hook` where it came to the own
+    /// address of one.
+    pub(super) async fn invoicing(
+        &self,
+        found: Found,
+        hook: Option<InvoicingHook>,
+        request: Request,
+    ) -> Response {
         let (head, body) = request.into_parts();
         let receiver = match posted(&head, found) {
             Ok(receiver) => receiver,
             Err(refusal) => return self.refuse(refusal, &head, body).await,
         };
         let invoicing = receiver.as_ref().and_then(|receiver| receiver.invoicing.as_ref());
-        let trust = invoicing.map(|invoicing| &invoicing.trust);
-        let signed = |header: &HeaderName, keys: &Keys| {
-            let presented = Presented::of(&head.headers, header, Scheme::Optional);
-            presented.map(|presented| Check::signature(keys, presented)).ok_or(unsigned(receiver.as_ref()))
+        let presented = |header: &HeaderName| {
+            Presented::of(&head.headers, header, Scheme::Optional).ok_or(unsigned(receiver.as_ref()))
         };
-        let verification = self.admit(&head, receiver.as_deref()).and_then(|()| match trust {
-            Some(Trust::Addresses) => Ok(Check::Source),
-            Some(Trust::Signed { header, keys, .. }) => signed(header, keys),
-            None => signed(&HeaderName::from_static(NOBODYS_HEADER), &self.nobody),
+        let verification = self.admit(&head, receiver.as_deref()).and_then(|()| {
+            match invoicing.map(|invoicing| &invoicing.trust) {
+                Some(Trust::Addresses) => Ok(Check::Source { hook }),
+                Some(Trust::Signed { header, keys }) => {
+                    let presented = presented(header)?;
+                    let own = hook.and_then(|hook| keys.get(&hook));
+                    Ok(match own {
+                        Some(own) => Check::signature(own, presented, hook),
+                        None => Check::AnyHook { keys, presented },
+                    })
+                }
+                None => {
+                    let presented = presented(&HeaderName::from_static(NOBODYS_HEADER))?;
+                    Ok(Check::signature(&self.nobody, presented, None))
+                }
+            }
         });
         let check = match verification {
             Ok(check) => check,
             Err(refusal) => return self.refuse(refusal, &head, body).await,
         };
         let limit = invoicing.map_or(NOBODYS_INVOICING_LIMIT, |invoicing| invoicing.body_limit);
-        let asked = Asked { receiver: receiver.as_deref(), limit, resource: None };
-        let family = |place: usize| {
-            let hook = match trust {
-                // The secrets before these stand behind them, in the same order.
-                Some(Trust::Signed { hooks, .. }) => {
-                    place.checked_rem(hooks.len()).map(|place| hooks[place].into())
-                }
-                Some(Trust::Addresses) | None => None,
-            };
+        let asked = Asked { receiver: receiver.as_deref(), limit, most: limit, resource: None };
+        let family = |hook: Option<InvoicingHook>| {
             let tenants = invoicing.map(|invoicing| Arc::clone(&invoicing.tenants)).unwrap_or_default();
-            Family::Invoicing { hook, tenants }
+            Family::Invoicing { hook: hook.map(Into::into), tenants }
         };
         self.deliver(&head, body, asked, check, family).await
     }
@@ -130,11 +141,22 @@ impl<T: Take> Shared<T> {
     fn admit(&self, head: &Parts, receiver: Option<&Receiver>) -> Result<(), Refusal> {
         let Some(receiver) = receiver else { return Ok(()) };
         // A request without a peer comes from nowhere, which no list names.
-        let accepted = match peer(head) {
-            Some(peer) => receiver.accepts_from(origin::of(peer, &head.headers, &self.options.proxies)),
+        let accepted = match self.source(head) {
+            Some(source) => receiver.accepts_from(source),
             None => receiver.sources.is_empty(),
         };
         if accepted { Ok(()) } else { Err(Refusal::Source) }
+    }
+
+    /// Where a request comes from: the peer, or the address that a proxy of ours forwarded.
+    fn source(&self, head: &Parts) -> Option<IpAddr> {
+        peer(head).map(|peer| origin::of(peer, &head.headers, &self.options.proxies))
+    }
+
+    /// Refuses a source that has used up what is hashed for it.
+    fn throttled(&self, source: IpAddr, head: &Parts, rest: bool) -> Response {
+        self.budget.sources.log_refusal(source, Instant::now());
+        self.refused(Refusal::Throttled, head, rest)
     }
 
     /// Reads, verifies, takes and answers.
@@ -143,14 +165,19 @@ impl<T: Take> Shared<T> {
         head: &Parts,
         body: Body,
         asked: Asked<'_>,
-        mut check: Check,
-        family: impl FnOnce(usize) -> Family,
+        mut check: Check<'_>,
+        family: impl FnOnce(Option<InvoicingHook>) -> Family,
     ) -> Response {
         let since = since(head);
+        // A request without a peer shares the budget of all such requests.
+        let source = self.source(head).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        if check.hashes() && !self.budget.sources.may_hash(source, Instant::now()) {
+            return self.throttled(source, head, !body.is_end_stream());
+        }
         let announced = body::announced(&body).and_then(|length| usize::try_from(length).ok());
-        // What is longer than the limit is hashed and not kept.
+        // What is longer than the limit is not kept.
         let Some(mut held) =
-            self.budget.enter(announced.filter(|length| *length <= asked.limit).unwrap_or(0))
+            self.budget.enter(announced.filter(|length| *length <= asked.limit).unwrap_or(0), source)
         else {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         };
@@ -158,16 +185,25 @@ impl<T: Take> Shared<T> {
         if !held.grow(weight(&head.headers)) {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         }
-        let limits = Limits { bytes: asked.limit, until: since + self.options.body_time };
+        let limits = Limits { bytes: asked.limit, most: asked.most, until: since + self.options.body_time };
         let read = match body::read(body, limits, &mut check, &mut held).await {
             Ok(read) => read,
+            Err(Refusal::Throttled) => return self.throttled(source, head, true),
             Err(refusal) => return self.refused(refusal, head, true),
         };
-        let (Some(place), Some(receiver)) = (check.finish(), asked.receiver) else {
-            return self.refused(unsigned(asked.receiver), head, false);
+        let whole = match &read {
+            Read::Whole(body) => Some(&**body),
+            Read::Oversized => None,
         };
+        let (verified, receiver) = match (check.finish(whole, &mut held).await, asked.receiver) {
+            (Ok(Some(verified)), Some(receiver)) => (verified, receiver),
+            (Err(_), _) => return self.throttled(source, head, false),
+            (Ok(_), receiver) => return self.refused(unsigned(receiver), head, false),
+        };
+        held.give_back_hashed();
         // The place tells whether the secret before this one is still in use; it is no secret.
-        tracing::debug!(connector = &*receiver.connector, secret = place, "a delivery was verified");
+        let secret = verified.secret;
+        tracing::debug!(connector = &*receiver.connector, secret, "a delivery was verified");
         if receiver.state == Taking::Nothing {
             return self.refused(Refusal::Stopped, head, false);
         }
@@ -176,7 +212,7 @@ impl<T: Take> Shared<T> {
             return self.refused(Refusal::OversizedVerified, head, false);
         };
         let _held = held.verified();
-        self.take(receiver, head, family(place), body, since).await
+        self.take(receiver, head, family(verified.hook), body, since).await
     }
 
     /// Hands a verified body on and answers with what became of it.
@@ -198,6 +234,7 @@ impl<T: Take> Shared<T> {
             dead_letters: Arc::clone(&receiver.dead_letters),
             received_at: Moment::now().micros(),
             traceparent: traceparent(&head.headers),
+            content_ids: true,
             family,
         };
         let delivery = Delivery { context: Arc::new(context), body };
@@ -295,7 +332,7 @@ impl<T: Take> Shared<T> {
         // Nobody keeps its place without ever delivering anything. But who is turned away for want of room may: to make another
         // connection costs us more; and so may a proxy, whose connections are everybody's.
         let proxied = peer(head).is_some_and(|peer| origin::is_proxy(peer, &self.options.proxies));
-        let ends = refusal != Refusal::Shed && !proxied;
+        let ends = !matches!(refusal, Refusal::Shed | Refusal::Throttled) && !proxied;
         answer::refused(refusal, head.version, rest, ends, self.options.retry_after)
     }
 }
@@ -304,7 +341,10 @@ impl<T: Take> Shared<T> {
 struct Asked<'a> {
     /// `None` for nobody's: it is read as any other and refused as one that nobody signed.
     receiver: Option<&'a Receiver>,
+    /// Bytes of the largest body that is taken.
     limit: usize,
+    /// Bytes that are read to find out whose a larger one is.
+    most: usize,
     resource: Option<AccountingResource>,
 }
 

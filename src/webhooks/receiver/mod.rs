@@ -2,17 +2,20 @@
 //!
 //! ```text
 //! head ─▶ route ─▶ room for a body ─▶ body: hashed as it comes, kept up to its limit ─▶ signature ─▶ Delivery ─▶ Take ─▶ 200
-//!           └ 404      └ 503              └ 408, 413                                       └ 401                    └ 503
+//!           └ 404      └ 503              └ 408, 413, 503                                  └ 401, 503               └ 503
 //! ```
 //!
 //! | Route | Answer |
 //! |---|---|
 //! | `POST /webhooks/accounting/{connector}`, also with `/{resource}` behind it | as drawn |
-//! | `POST /api/webhooks/incoming/{segment}` | as drawn |
-//! | `GET /api/webhooks/incoming/{segment}?echo=GUID` | the GUID, and never anything but a GUID |
+//! | `POST /api/webhooks/incoming/{segment}/{hook}`, the own address of a hook such as `customer-created` | as drawn |
+//! | `POST /api/webhooks/incoming/{segment}`, the address that hooks may share | as drawn |
+//! | `GET` to either with `?echo=GUID` | the GUID, and never anything but a GUID |
 //! | `GET` to a segment of nobody's, anything else | 404 |
 //!
-//! - Nothing looks into a body that was not verified: not its type, not its encoding. What is verified are the raw bytes.
+//! - The raw bytes are verified, whatever their type or encoding. A body is hashed with two secrets at most, the one of now and the
+//!   one before it. Only at the shared address, which tells no hook, the body says whose secrets to try first.
+//! - Hashing is bounded for each source address that sends no valid signature: [`Options::hash_limit`].
 //! - No answer has a body, but for the echo's; none sets a cookie or tells why. Whoever may not deliver gets 401, whatever
 //!   the reason: also where no connector has that name, and only after the same work, so that nobody learns which there are.
 //!   A connector that is stopped says so to those alone who have its secret. One that cannot be received, since its secret is
@@ -40,6 +43,7 @@ use tokio::{
 };
 
 use self::budget::Budget;
+pub use self::sources::HashLimit;
 use super::{
     delivery::{Delivery, Reading},
     hearing::Hearing,
@@ -47,7 +51,11 @@ use super::{
     receivers::{Found, Receivers},
     signature::Keys,
 };
-use crate::{metrics::Refusal, model::AccountingResource, server::origin};
+use crate::{
+    metrics::Refusal,
+    model::{AccountingResource, InvoicingHook},
+    server::origin,
+};
 
 mod answer;
 mod body;
@@ -55,6 +63,7 @@ mod budget;
 mod check;
 mod deliver;
 mod echo;
+mod sources;
 
 /// Where verified deliveries go.
 pub trait Take: Send + Sync + 'static {
@@ -87,6 +96,8 @@ pub struct Options {
     pub proxies: Vec<IpNet>,
     /// Bytes of bodies that are being read, over all requests.
     pub unverified_bytes: usize,
+    /// Bytes that one source may have hashed without a valid signature.
+    pub hash_limit: HashLimit,
     /// Bytes of verified bodies that wait for their outcome. Once there are more, new requests are turned away.
     pub verified_bytes: usize,
     /// What `Retry-After` says at least; up to two seconds are added, so that not all come back at once.
@@ -105,6 +116,7 @@ impl Default for Options {
             body_time: Duration::from_millis(1_500),
             proxies: Vec::new(),
             unverified_bytes: 32 << 20,
+            hash_limit: HashLimit::default(),
             verified_bytes: 64 << 20,
             retry_after: Duration::from_secs(5),
             oversized: None,
@@ -152,13 +164,14 @@ pub fn router<T: Take>(
     acknowledged: mpsc::Sender<Noted>,
     options: Options,
 ) -> Router {
-    let budget = Budget::new(options.unverified_bytes, options.verified_bytes);
+    let budget = Budget::new(options.unverified_bytes, options.verified_bytes, options.hash_limit);
     let nobody = Keys::new([&b"in the place of a secret"[..]]);
     let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, options });
     Router::new()
         .route("/webhooks/accounting/{connector}", any(accounting::<T>))
         .route("/webhooks/accounting/{connector}/{resource}", any(accounting_resource::<T>))
         .route("/api/webhooks/incoming/{segment}", any(incoming::<T>))
+        .route("/api/webhooks/incoming/{segment}/{hook}", any(incoming_hook::<T>))
         .fallback(nowhere::<T>)
         .with_state(shared)
 }
@@ -205,10 +218,29 @@ async fn incoming<T: Take>(
     request: Request,
 ) -> Response {
     let found = segments.map_or(Found::Nobody, |Path(segment)| shared.receivers.invoicing(&segment));
-    if request.method() == Method::GET {
-        shared.echo(found, request).await
-    } else {
-        shared.invoicing(found, request).await
+    shared.incoming(found, None, request).await
+}
+
+async fn incoming_hook<T: Take>(
+    State(shared): State<Arc<Shared<T>>>,
+    segments: Segments<(String, String)>,
+    request: Request,
+) -> Response {
+    let named = segments.ok().and_then(|Path((segment, slug))| {
+        let hook = InvoicingHook::from_slug(&slug)?;
+        Some((shared.receivers.invoicing_hook(&segment, hook), hook))
+    });
+    let (found, hook) = named.unzip();
+    shared.incoming(found.unwrap_or(Found::Nobody), hook, request).await
+}
+
+impl<T: Take> Shared<T> {
+    async fn incoming(&self, found: Found, hook: Option<InvoicingHook>, request: Request) -> Response {
+        if request.method() == Method::GET {
+            self.echo(found, request).await
+        } else {
+            self.invoicing(found, hook, request).await
+        }
     }
 }
 

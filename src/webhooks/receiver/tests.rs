@@ -5,10 +5,11 @@ use std::{
     collections::BTreeMap,
     future::ready,
     io,
+    net::SocketAddr,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use axum::body::Body;
+use axum::{body::Body, extract::ConnectInfo};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::StatusCode;
@@ -39,8 +40,8 @@ impl Take for Counting {
     }
 }
 
-fn receiver() -> Receiver {
-    let config: BTreeMap<String, String> = [
+fn config() -> BTreeMap<String, String> {
+    [
         ("connector.class", "WebhookSource"),
         ("topic.prefix", "acme"),
         ("accounting.resources", "all"),
@@ -50,8 +51,11 @@ fn receiver() -> Receiver {
         ("subscriptions.manage", "false"),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into();
-    let (source, _) = WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
+    .into()
+}
+
+fn receiver() -> Receiver {
+    let (source, _) = WebhookSource::parse("hooks", &config(), &Providers::new([])).unwrap();
     Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap()
 }
 
@@ -194,4 +198,128 @@ async fn nobody_is_told_that_a_connector_is_not_there_before_that_is_known() {
     {
         assert_eq!(ask(method, path).await, (expected, false), "{method} {path}");
     }
+}
+
+/// The connector of the other tests with every hook, a secret of now and one before it.
+fn invoicing_routes(options: Options) -> (Router, Arc<Counting>) {
+    let mut config = config();
+    for (key, value) in [
+        ("invoicing.hooks", "all"),
+        ("invoicing.secret.previous", "the-invoicing-secret-before-it-0123456789"),
+    ] {
+        config.insert(key.to_owned(), value.to_owned());
+    }
+    let (source, _) = WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
+    let receivers = Receivers::new();
+    receivers.set(vec![Arc::new(Receiver::of(&source, "dead".to_owned(), Taking::All).unwrap())]);
+    let take = Arc::new(Counting::default());
+    (router(receivers, Arc::clone(&take), mpsc::channel(1).0, options), take)
+}
+
+const OWN: &str = "/api/webhooks/incoming/Invoicing/customer-created";
+const SHARED: &str = "/api/webhooks/incoming/Invoicing";
+const FORGED: &str = "sha256=0000000000000000000000000000000000000000000000000000000000000000";
+
+/// A request with a signature for either family, from an address.
+async fn post_from(router: &Router, from: [u8; 4], path: &str, signature: &str, body: Body) -> StatusCode {
+    let request =
+        Request::post(path).header("svc-webhook-signature", signature).header("ms-signature", signature);
+    let mut request = request.body(body).unwrap();
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from((from, 1))));
+    router.clone().call(request).await.unwrap().status()
+}
+
+/// Every length here is a multiple of it.
+const PIECE: usize = 64 << 10;
+
+/// Bytes that are hashed for one forged request: what its source may have hashed until it is refused.
+async fn hashed(path: &str, length: usize, chunked: bool) -> (StatusCode, u64) {
+    let limit = |burst| Options { hash_limit: HashLimit { burst, per_second: 0 }, ..Options::default() };
+    let body = || {
+        let pieces = vec![Bytes::from(vec![b' '; PIECE]); length.div_ceil(PIECE)];
+        match chunked {
+            true => Body::from_stream(futures::stream::iter(pieces.into_iter().map(Ok::<_, io::Error>))),
+            false => Body::from(vec![b' '; length]),
+        }
+    };
+    let status = post_from(&invoicing_routes(limit(1 << 40)).0, [192, 0, 2, 1], path, FORGED, body()).await;
+    // The smallest budget, in pieces, with which a second request is still let in.
+    let (mut low, mut high) = (0_u64, 64);
+    while low < high {
+        let pieces = u64::midpoint(low, high);
+        let (router, _) = invoicing_routes(limit(pieces * PIECE as u64 + 1));
+        post_from(&router, [192, 0, 2, 1], path, FORGED, body()).await;
+        let again = post_from(&router, [192, 0, 2, 1], path, FORGED, Body::empty()).await;
+        (low, high) =
+            if again == StatusCode::SERVICE_UNAVAILABLE { (pieces + 1, high) } else { (low, pieces) };
+    }
+    (status, low * PIECE as u64)
+}
+
+#[tokio::test]
+async fn a_forged_invoicing_body_costs_at_most_an_accounting_one() {
+    const MIB: usize = 1 << 20;
+    let (refused, accounting) = hashed(PATH, MIB, false).await;
+    assert_eq!((refused, accounting), (StatusCode::UNAUTHORIZED, MIB as u64));
+
+    for path in
+        [OWN, SHARED, "/api/webhooks/incoming/Others", "/api/webhooks/incoming/Others/customer-created"]
+    {
+        for chunked in [false, true] {
+            let (status, bytes) = hashed(path, MIB, chunked).await;
+            println!(
+                "forged 1 MiB to {path}, chunked {chunked}: {bytes} bytes hashed, accounting {accounting}"
+            );
+
+            assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{path}");
+            let most = if chunked { 2 * (256 << 10) } else { 0 };
+            assert!(bytes <= most, "{path}, chunked {chunked}: {bytes}");
+        }
+    }
+    let (status, own) = hashed(OWN, 256 << 10, false).await;
+    assert_eq!((status, own), (StatusCode::UNAUTHORIZED, 2 * (256 << 10)), "two keys");
+}
+
+#[tokio::test]
+async fn a_spent_source_is_refused_and_another_is_not() {
+    let body = b"{}";
+    let master = Secret::new("another-secret-of-another-api-0123456789");
+    let hook = InvoicingHook::from_slug("customer-created").unwrap();
+    let good = signature::sign(&signature::hook_secret(&master, hook.entity, hook.action), body);
+    let hash_limit = HashLimit { burst: 10, per_second: 0 };
+    let (forger, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+
+    let text = heard(
+        false,
+        |text| text.contains("webhook.proxies"),
+        async || {
+            let (router, take) = invoicing_routes(Options { hash_limit, ..Options::default() });
+            let mut forged = Vec::new();
+            for _ in 0..4 {
+                forged.push(post_from(&router, forger, OWN, FORGED, Body::from(&body[..])).await);
+            }
+            let (refused, spent) = (StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(forged, [refused, refused, refused, spent]);
+            for path in [OWN, SHARED, PATH] {
+                assert_eq!(
+                    post_from(&router, forger, path, &good, Body::from(&body[..])).await,
+                    spent,
+                    "{path}"
+                );
+            }
+            // A valid signature gives its bytes back, however many deliveries there are.
+            for _ in 0..20 {
+                for path in [OWN, SHARED] {
+                    assert_eq!(
+                        post_from(&router, other, path, &good, Body::from(&body[..])).await,
+                        StatusCode::OK
+                    );
+                }
+            }
+            assert_eq!(take.0.load(Ordering::Relaxed), 40);
+        },
+    )
+    .await;
+
+    assert_eq!(text.matches("webhook.proxies").count(), 1, "{text}");
 }

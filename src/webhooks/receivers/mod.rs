@@ -90,8 +90,10 @@ pub struct Accounting {
 /// How invoicing deliveries are verified.
 #[derive(Debug)]
 pub struct Invoicing {
-    /// Last segment of the path.
+    /// The segment of the path that names the service: the last one of the shared address.
     pub segment: String,
+    /// The hooks whose deliveries are taken, each also at an address of its own.
+    pub hooks: BTreeSet<InvoicingHook>,
     /// How they are trusted.
     pub trust: Trust,
     /// Companies of the tenants.
@@ -107,10 +109,8 @@ pub enum Trust {
     Signed {
         /// The header it is in.
         header: HeaderName,
-        /// One secret for each hook, then those before them in the same order.
-        keys: Keys,
-        /// The hooks, in the order of their secrets.
-        hooks: Vec<InvoicingHook>,
+        /// The secret of each hook, then the one before it.
+        keys: BTreeMap<InvoicingHook, Keys>,
     },
     /// By [`Receiver::sources`] alone, which are not empty.
     Addresses,
@@ -163,6 +163,7 @@ impl Receiver {
         let invoicing = source.invoicing.as_ref().map(|invoicing| {
             Ok(Invoicing {
                 segment: invoicing.segment.clone(),
+                hooks: invoicing.hooks.clone(),
                 trust: trust(invoicing, &source.source_addresses)?,
                 tenants: Arc::new(invoicing.tenants.clone()),
                 body_limit: invoicing.body_limit_bytes,
@@ -178,6 +179,12 @@ impl Receiver {
             sources: source.source_addresses.clone(),
             told: told(source),
         })
+    }
+
+    /// Whether deliveries of a hook are taken.
+    #[must_use]
+    pub fn takes(&self, hook: InvoicingHook) -> bool {
+        self.invoicing.as_ref().is_some_and(|invoicing| invoicing.hooks.contains(&hook))
     }
 
     /// Whether a delivery may come from this address.
@@ -291,6 +298,15 @@ impl Receivers {
         self.found(receiver, || table.faulty.iter().any(|faulty| faulty.connector == connector))
     }
 
+    /// Whose invoicing deliveries come to the own address of a hook below this segment.
+    #[must_use]
+    pub fn invoicing_hook(&self, segment: &str, hook: InvoicingHook) -> Found {
+        match self.invoicing(segment) {
+            Found::Received(receiver) if !receiver.takes(hook) => self.found(None, || false),
+            found => found,
+        }
+    }
+
     /// Whose invoicing deliveries have this last segment in their path.
     #[must_use]
     pub fn invoicing(&self, segment: &str) -> Found {
@@ -349,15 +365,15 @@ fn trust(invoicing: &config::connector::webhook::Invoicing, sources: &[IpNet]) -
     if let Some(previous) = previous_secret {
         long("invoicing.secret.previous", previous)?;
     }
-    let hooks: Vec<_> = invoicing.hooks.iter().copied().collect();
-    let masters = [Some(secret), previous_secret.as_ref()].into_iter().flatten();
-    let secrets: Vec<Secret> = masters
-        .flat_map(|master| hooks.iter().map(|hook| signature::hook_secret(master, hook.entity, hook.action)))
-        .collect();
+    let keys = |hook: &InvoicingHook| {
+        let masters = [Some(secret), previous_secret.as_ref()].into_iter().flatten();
+        let secrets = masters.map(|master| signature::hook_secret(master, hook.entity, hook.action));
+        let secrets: Vec<Secret> = secrets.collect();
+        (*hook, Keys::new(secrets.iter().map(|secret| secret.reveal().as_bytes())))
+    };
     Ok(Trust::Signed {
         header: HeaderName::from_bytes(header.as_bytes()).map_err(Error::Header)?,
-        keys: Keys::new(secrets.iter().map(|secret| secret.reveal().as_bytes())),
-        hooks,
+        keys: invoicing.hooks.iter().map(keys).collect(),
     })
 }
 

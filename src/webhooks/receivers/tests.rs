@@ -40,17 +40,15 @@ fn a_receiver_has_what_its_configuration_says() {
         (&*invoicing.segment, invoicing.body_limit, invoicing.tenants.len()),
         ("Invoicing", 256 << 10, 1)
     );
-    let Trust::Signed { header, hooks, keys } = &invoicing.trust else { panic!("{invoicing:?}") };
+    let Trust::Signed { header, keys } = &invoicing.trust else { panic!("{invoicing:?}") };
     let hook = |entity, action| InvoicingHook { entity, action };
     assert_eq!(header, "ms-signature");
-    assert_eq!(
-        *hooks,
-        [
-            hook(InvoicingEntity::Customer, InvoicingAction::Created),
-            hook(InvoicingEntity::SaleInvoice, InvoicingAction::Updated),
-        ]
-    );
-    assert_eq!(keys.start().secrets(), 2);
+    let hooks = [
+        hook(InvoicingEntity::Customer, InvoicingAction::Created),
+        hook(InvoicingEntity::SaleInvoice, InvoicingAction::Updated),
+    ];
+    assert!(invoicing.hooks.iter().eq(&hooks) && keys.keys().eq(&hooks));
+    assert!(keys.values().all(|keys| keys.start().secrets() == 1));
     assert!(receiver.accepts_from([192, 0, 2, 7].into()) && !receiver.accepts_from([192, 0, 3, 7].into()));
 }
 
@@ -140,6 +138,34 @@ fn the_first_of_two_with_one_segment_gets_its_deliveries() {
     receivers.set(vec![receiver("first", &[]), receiver("second", &[])]);
 
     assert_eq!(&*receivers.invoicing("Invoicing").receiver().unwrap().connector, "first");
+}
+
+#[test]
+fn at_most_two_keys_belong_to_a_hook() {
+    let changes =
+        [("invoicing.hooks", "all"), ("invoicing.secret.previous", "the invoicing secret before that one")];
+    let receiver = receiver("hooks", &changes);
+
+    let Trust::Signed { keys, .. } = &receiver.invoicing.as_ref().unwrap().trust else {
+        panic!("{receiver:?}")
+    };
+
+    assert_eq!(keys.len(), 16 * 3 + 2);
+    assert!(keys.values().all(|keys| keys.count() == 2), "{keys:?}");
+}
+
+#[test]
+fn a_hook_that_is_not_configured_has_no_address() {
+    let receivers = Receivers::new();
+    receivers.set(vec![receiver("hooks", &[])]);
+    let hook = |text: &str| InvoicingHook::from_slug(text).unwrap();
+
+    assert!(matches!(receivers.invoicing_hook("Invoicing", hook("customer-created")), Found::Received(_)));
+    assert!(matches!(receivers.invoicing_hook("Invoicing", hook("customer-updated")), Found::Nobody));
+    assert!(matches!(receivers.invoicing_hook("Others", hook("customer-created")), Found::Nobody));
+    receivers.set_partial(true);
+
+    assert!(matches!(receivers.invoicing_hook("Invoicing", hook("customer-updated")), Found::Unknown));
 }
 
 #[test]

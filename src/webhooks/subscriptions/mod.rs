@@ -22,11 +22,13 @@
 //! - No call changes a secret, a set of events or a name, so a subscription that does not fit is followed by a second one, and
 //!   deleted once that is active: doubled deliveries, and none missing. An address is changed in the same way, unless the provider
 //!   refuses a second one, or people want it otherwise: then there is a gap while the provider waits for the new address.
+//! - An invoicing hook has an address of its own, or shares one where the provider refuses that: see [`address()`].
 //! - Every step may be repeated after a crash at any point: what the provider says decides, never what was written before.
 //! - `unsubscribe` is not used: it takes no id, and nobody can know which others have the same words or the same address.
 //!
 //! On failure a target waits for longer each time, and says why; others go on.
 
+mod address;
 mod call;
 mod gaps;
 mod ledger;
@@ -46,6 +48,7 @@ use std::{
 };
 
 pub use self::{
+    address::address,
     call::{Call, Listed, Outcome, Seen, Step},
     ledger::{Change, Ledger},
     listed::owner,
@@ -60,6 +63,8 @@ use crate::model::{AccountingResource, Fingerprint, Nonce, Target};
 pub struct Wanted {
     /// Receiver address.
     pub url: String,
+    /// The other address that deliveries are taken at.
+    pub other: Option<OtherAddress>,
     /// Of the secret that its deliveries are to be signed with.
     pub fingerprint: Fingerprint,
     /// Of every secret that receivers know, that one among them.
@@ -70,7 +75,32 @@ pub struct Wanted {
     pub endings: Option<BTreeSet<&'static str>>,
 }
 
+/// The second address of an invoicing hook: each has its own and one that all of them share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OtherAddress {
+    /// Used where the provider refuses [`Wanted::url`].
+    Fallback(String),
+    /// Not used any more; hooks that are registered there are ours.
+    Former(String),
+}
+
 impl Wanted {
+    /// The address that is used where the provider refuses [`Wanted::url`].
+    pub(super) fn fallback(&self) -> Option<&str> {
+        match &self.other {
+            Some(OtherAddress::Fallback(url)) => Some(url),
+            Some(OtherAddress::Former(_)) | None => None,
+        }
+    }
+
+    /// Whether deliveries are taken at this address.
+    pub(super) fn is_at(&self, url: &str) -> bool {
+        let Some(OtherAddress::Fallback(other) | OtherAddress::Former(other)) = &self.other else {
+            return self.url == url;
+        };
+        self.url == url || other == url
+    }
+
     /// Of the names that the provider offers, those that are wanted. An Acknowledge comes without being asked for.
     #[must_use]
     pub fn events(&self, offered: &BTreeSet<String>) -> BTreeSet<String> {

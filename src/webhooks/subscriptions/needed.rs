@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Call, Change, Plan, Situation, Wanted, gaps,
+    Call, Change, Plan, Situation, Wanted, address, gaps,
     plan::{Misfit, is_due, may_ask, misfit, spread},
     settle::MOVED,
 };
@@ -13,10 +13,10 @@ use crate::model::{Fingerprint, Heard, Phase, Subscription, Target};
 const CROWDED: u32 = 2;
 
 /// Whether a target needs another subscription, or the one it has another address.
-pub(super) fn needed(
-    situation: &Situation<'_>,
+pub(super) fn needed<'a>(
+    situation: &Situation<'a>,
     target: Target,
-    wanted: &Wanted,
+    wanted: &'a Wanted,
     best: Option<&Subscription>,
     living: &[&Subscription],
     plan: &mut Plan,
@@ -67,6 +67,11 @@ pub(super) fn needed(
         plan.step_after(before, Call::Move(Box::new(moved)), Misfit::Address.words());
         return;
     }
+    let url = address::planned(situation, target, wanted);
+    if address::waits_for_another(situation, target, url, plan) {
+        plan.converged = false;
+        return;
+    }
     let ready_at = ready(situation, target, wanted);
     if ready_at > now {
         plan.again(ready_at.min(now.saturating_add(1_000_000)));
@@ -78,13 +83,16 @@ pub(super) fn needed(
     let (connector, nonce) = (situation.connector, (situation.draw)());
     let (application, fingerprint) = (&wanted.application, wanted.fingerprint.clone());
     let intended = Subscription {
-        url: wanted.url.clone(),
+        url: url.to_owned(),
         events,
         ..Subscription::intended(connector, target, nonce, application, fingerprint, now)
     };
-    // Of one that the provider refused nothing is left but its words, which the next one will have again.
+    // Of one that the provider refused nothing is left but its words, which the next one will have again. That it refused the other
+    // address decides which one is used.
     let refused = ledger.subscriptions.values().filter(|one| {
-        one.target == target && one.phase == Phase::Ended && one.id.is_none() && one.problem.is_some()
+        let is_refused = one.phase == Phase::Ended && one.id.is_none() && one.problem.is_some();
+        let is_other = one.url != url && wanted.is_at(&one.url);
+        one.target == target && is_refused && !is_other
     });
     let mut before: Vec<Change> = refused.map(|one| Change::Forget(one.nonce.clone())).collect();
     before.push(Change::Put(Box::new(intended.clone())));

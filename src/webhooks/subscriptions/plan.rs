@@ -2,7 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use super::{Call, Change, Situation, Step, Tries, Wanted, chance, gaps, needed::needed, silence, upkeep};
+use super::{
+    Call, Change, Situation, Step, Tries, Wanted, address, chance, gaps, needed::needed, silence, upkeep,
+};
 use crate::model::{Done, Phase, Subscription, Target};
 
 /// How often an Acknowledge that is awaited is looked for, beside when one is heard of.
@@ -104,7 +106,11 @@ impl Misfit {
     }
 }
 
-pub(super) fn misfit(situation: &Situation<'_>, wanted: &Wanted, one: &Subscription) -> Option<Misfit> {
+pub(super) fn misfit<'a>(
+    situation: &Situation<'a>,
+    wanted: &'a Wanted,
+    one: &Subscription,
+) -> Option<Misfit> {
     if one.fingerprint != wanted.fingerprint {
         return Some(Misfit::Secret);
     }
@@ -118,7 +124,7 @@ pub(super) fn misfit(situation: &Situation<'_>, wanted: &Wanted, one: &Subscript
     if one.application != wanted.application {
         return Some(Misfit::Other("it has another name"));
     }
-    (one.url != wanted.url).then_some(Misfit::Address)
+    (one.url != address::planned(situation, one.target, wanted)).then_some(Misfit::Address)
 }
 
 /// Deliveries that are signed with our secret and come by an id nobody knows.

@@ -2,7 +2,10 @@
 
 use url::Url;
 
-use super::{Call, Change, Memory, Outcome, Seen, Situation, chance, gaps, listed::listed, plan::ENABLE};
+use super::{
+    Call, Change, Memory, Outcome, Seen, Situation, address::REFUSED, chance, gaps, listed::listed,
+    plan::ENABLE,
+};
 use crate::model::{AccountingResource, Fingerprint, GapCause, Nonce, Phase, Quote, Subscription, Target};
 
 /// What `responseState` says after a success, where the document says so.
@@ -174,7 +177,7 @@ fn subscribed(
             if refused && has_twin {
                 *memory.crowded.entry(one.target).or_default() += 1;
             }
-            one.enter(Phase::Ended, now, "it was not made");
+            one.enter(Phase::Ended, now, if refused { REFUSED } else { "it was not made" });
             changes.put(one);
             false
         }
@@ -316,7 +319,7 @@ pub(super) fn stranger(
 pub(super) fn is_address(situation: &Situation<'_>, target: Target, url: &str) -> bool {
     let known = situation.ledger.subscriptions.values().filter(|one| one.target == target);
     let wanted = situation.wanted.get(&target);
-    wanted.is_some_and(|wanted| wanted.url == url) || known.into_iter().any(|one| one.url == url)
+    wanted.is_some_and(|wanted| wanted.is_at(url)) || known.into_iter().any(|one| one.url == url)
 }
 
 fn enabled(

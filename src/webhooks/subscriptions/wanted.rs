@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use url::Url;
 
-use super::Wanted;
+use super::{OtherAddress, Wanted};
 use crate::{
     config::{self, connector::webhook::Signature},
     model::{Fingerprint, Target},
@@ -27,6 +27,7 @@ pub fn wanted(source: &config::WebhookSource, advertised: &Url) -> BTreeMap<Targ
             let url = address(base, &["webhooks", "accounting", &source.common.name, resource.name()]);
             let wanted = Wanted {
                 url,
+                other: None,
                 fingerprint: fingerprint(&accounting.secret),
                 known: known.clone(),
                 application: application.clone(),
@@ -44,8 +45,16 @@ pub fn wanted(source: &config::WebhookSource, advertised: &Url) -> BTreeMap<Targ
         };
         let known: BTreeSet<_> = [now.clone()].into_iter().chain(previous.map(fingerprint)).collect();
         for hook in &invoicing.hooks {
+            let slug = hook.slug().to_string();
+            let shared = address(base, &["api", "webhooks", "incoming", &invoicing.segment]);
+            let own = address(base, &["api", "webhooks", "incoming", &invoicing.segment, &slug]);
+            let (url, other) = match invoicing.own_addresses {
+                true => (own, OtherAddress::Fallback(shared)),
+                false => (shared, OtherAddress::Former(own)),
+            };
             let wanted = Wanted {
-                url: address(base, &["api", "webhooks", "incoming", &invoicing.segment]),
+                url,
+                other: Some(other),
                 fingerprint: now.clone(),
                 known: known.clone(),
                 application: application.clone(),
@@ -91,4 +100,43 @@ fn address(base: &str, segments: &[&str]) -> String {
         path.pop_if_empty().extend(segments);
     }
     url.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::Providers, model::InvoicingHook};
+
+    #[test]
+    fn a_hook_has_its_own_address_unless_the_setting_shares_one() {
+        let hook = InvoicingHook::from_slug("sale-invoice-updated").unwrap();
+        let advertised = Url::parse("https://hooks.example.com/base/").unwrap();
+        let shared = "https://hooks.example.com/base/api/webhooks/incoming/Here".to_owned();
+        let own = format!("{shared}/sale-invoice-updated");
+        for (setting, url, other) in [
+            (None, &own, OtherAddress::Fallback(shared.clone())),
+            (Some("own"), &own, OtherAddress::Fallback(shared.clone())),
+            (Some("shared"), &shared, OtherAddress::Former(own.clone())),
+        ] {
+            let mut config: BTreeMap<String, String> = [
+                ("connector.class", "WebhookSource"),
+                ("topic.prefix", "acme"),
+                ("invoicing.hooks", "SaleInvoice:Updated"),
+                ("invoicing.segment", "Here"),
+                ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+                ("subscriptions.manage", "false"),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+            config.extend(setting.map(|setting| ("invoicing.hook.address".to_owned(), setting.to_owned())));
+            let (source, _) = config::WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
+
+            let wanted = &wanted(&source, &advertised)[&Target::Invoicing(hook)];
+
+            assert_eq!((&wanted.url, wanted.other.as_ref()), (url, Some(&other)));
+            assert!(
+                wanted.is_at(&own) && wanted.is_at(&shared) && !wanted.is_at("https://hooks.example.com")
+            );
+        }
+    }
 }

@@ -398,6 +398,7 @@ mod tests {
             dead_letters: "p.dead-letters".into(),
             received_at: 1,
             traceparent: None,
+            content_ids: true,
             family: Family::Accounting { resource: None },
         }
     }

@@ -104,6 +104,7 @@ impl Telling {
             since: self.since.get(name).copied().unwrap_or(at),
             accounting: receiver.told.accounting.clone(),
             invoicing: receiver.told.invoicing.clone(),
+            hook_addresses: true,
             webhooks: heard.webhooks,
             hooks: heard.hooks,
         };

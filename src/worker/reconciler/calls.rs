@@ -235,7 +235,8 @@ fn outcome(call: &Call, error: &Error) -> Outcome {
         && matches!(one.target, Target::Invoicing(_))
     {
         words += "; the provider wants the request to come from the receiver's own host: set invoicing.egress.proxy to a \
-                  proxy there, and see that webhook.advertised.url names that host";
+                  proxy there, and see that webhook.advertised.url names that host. Where it refuses the hook's own address, \
+                  the connector registers the shared one next; invoicing.hook.address=shared skips the attempt";
     }
     Outcome::Failed { words, acted: error.acted != Acted::No, refused: is_refused }
 }

@@ -118,6 +118,7 @@ impl Scene {
             dead_letters: self.letters.topic.to_string().into(),
             received_at: 1_790_000_000_000_000,
             traceparent: None,
+            content_ids: true,
             family,
         };
         vec![

@@ -4,25 +4,43 @@ use std::net::Ipv4Addr;
 
 use tributary::{
     model::{InvoicingAction, InvoicingEntity, InvoicingHook},
-    webhooks::delivery::Family,
+    webhooks::{delivery::Family, receiver::HashLimit},
 };
 
 use super::rig::{
-    INVOICING, MASTER, PREVIOUS_MASTER, Rig, SECRET, event, exchange, hook_secret, request, sign,
+    ACCOUNTING, INVOICING, MASTER, PREVIOUS_MASTER, Rig, SECRET, chunk, event, exchange, hook_secret,
+    request, sign,
 };
 
 crate::tests! {
     plain the_echo_is_a_guid_as_it_came_and_never_anything_else;
     plain the_secret_that_verifies_tells_the_hook;
+    plain each_hook_has_an_address_for_its_own_secrets;
+    plain an_own_address_echoes_where_its_hook_is_configured;
+    plain an_oversized_invoicing_body_is_refused_at_once;
+    plain a_source_that_forges_too_much_is_refused_alone;
+    plain a_replayed_delivery_has_the_same_id;
     plain no_other_secret_verifies_an_invoicing_delivery;
     plain the_signature_is_read_from_the_header_that_is_configured_and_no_other;
     plain unsigned_deliveries_are_taken_from_listed_addresses_alone_and_tell_no_action;
+    plain an_own_address_tells_the_hook_of_an_unsigned_delivery;
 }
 
 const BODY: &[u8] = br#"{"Entity":"Customer","EntityId":"7","TenantId":"42","User":"somebody","Changes":[]}"#;
 
 fn hook(entity: InvoicingEntity, action: InvoicingAction) -> InvoicingHook {
     InvoicingHook { entity, action }
+}
+
+const HOOKS: [(&str, &str); 3] = [
+    ("Customer:Created", "customer-created"),
+    ("Customer:Updated", "customer-updated"),
+    ("SaleInvoice:Updated", "sale-invoice-updated"),
+];
+
+/// A delivery to the own address of a hook.
+fn posted_to(slug: &str, signature: &str) -> Vec<u8> {
+    request("POST", &format!("{INVOICING}/{slug}"), &[("ms-signature", signature)], BODY)
 }
 
 fn posted(signature: &str) -> Vec<u8> {
@@ -152,4 +170,145 @@ async fn unsigned_deliveries_are_taken_from_listed_addresses_alone_and_tell_no_a
     let [(delivery, reading), (_, dead)] = taken.as_slice() else { panic!("{taken:?}") };
     assert!(matches!(&delivery.context.family, Family::Invoicing { hook: None, .. }));
     assert!(reading.parts[0].content.is_ok() && dead.parts[0].content.is_err());
+}
+
+async fn each_hook_has_an_address_for_its_own_secrets() {
+    let rig = Rig::start().await;
+
+    for master in [MASTER, PREVIOUS_MASTER] {
+        for (name, _) in HOOKS {
+            for (own, slug) in HOOKS {
+                let answer = rig.ask(&posted_to(slug, &sign(&hook_secret(master, name), BODY))).await;
+
+                let expected = if own == name { 200 } else { 401 };
+                assert_eq!((answer.status, answer.body.len()), (expected, 0), "{name} at {slug}");
+                let taken = rig.taken.drain();
+                assert_eq!(taken.len(), usize::from(own == name));
+                for (delivery, _) in taken {
+                    let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
+                        panic!("{:?}", delivery.context);
+                    };
+                    assert_eq!(InvoicingHook::from(*told), InvoicingHook::from_slug(slug).unwrap());
+                }
+            }
+        }
+    }
+    let good = sign(&hook_secret(MASTER, "Customer:Created"), BODY);
+    let expected = rig.ask(&posted_to("customer-created", &sign(SECRET, BODY))).await;
+    for slug in ["customer-deleted", "Customer-Created", "customer", "%ff", "customer-created%2F"] {
+        assert_eq!(rig.ask(&posted_to(slug, &good)).await, expected, "{slug}");
+    }
+    for path in ["customer-created/", "customer-created/x"] {
+        assert_eq!(rig.ask(&posted_to(path, &good)).await.status, 404, "{path}");
+    }
+    assert_eq!(rig.taken.drain().len(), 0);
+}
+
+async fn an_own_address_echoes_where_its_hook_is_configured() {
+    let rig = Rig::start().await;
+    let guid = "0123456789abcdef0123456789abcdef";
+
+    for (slug, status) in [("customer-created", 200), ("customer-deleted", 404), ("Customer-Created", 404)] {
+        let path = format!("{INVOICING}/{slug}?echo={guid}");
+
+        let answer = rig.ask(&request("GET", &path, &[], b"")).await;
+
+        let body = if status == 200 { guid.as_bytes() } else { b"" };
+        assert_eq!((answer.status, answer.body.as_slice()), (status, body), "{slug}");
+    }
+}
+
+async fn an_oversized_invoicing_body_is_refused_at_once() {
+    let limit = 2_000;
+    let mut rig = Rig::with(|setup| {
+        setup.set("invoicing.body.limit.bytes", &limit.to_string());
+        // Nothing may be hashed: a request that tries is answered 503.
+        setup.receiver.hash_limit = HashLimit { burst: 0, per_second: 0 };
+    })
+    .await;
+    let key = hook_secret(MASTER, "Customer:Created");
+    let own = format!("{INVOICING}/customer-created");
+
+    for (path, length) in [(INVOICING, limit + 1), (&*own, limit + 1), (INVOICING, 1 << 20), (&*own, 1 << 20)]
+    {
+        let body = vec![b' '; length];
+        let signature = sign(&key, &body);
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\nms-signature: {signature}\r\n\
+             transfer-encoding: chunked\r\n\r\n"
+        );
+        let chunked = [head.as_bytes(), &chunk(&body), b"0\r\n\r\n"].concat();
+        for request in [request("POST", path, &[("ms-signature", &signature)], &body), chunked] {
+            let answers = rig.send(&request).await;
+
+            // What is left of the body may have reset the connection before the answer was read.
+            assert!(answers.iter().all(|answer| answer.status == 413) && answers.len() < 2, "{answers:?}");
+        }
+    }
+    assert!(rig.oversized.try_recv().is_err() && rig.taken.drain().is_empty());
+}
+
+async fn a_source_that_forges_too_much_is_refused_alone() {
+    let rig = Rig::with(|setup| {
+        setup.receiver.hash_limit = HashLimit { burst: 10 * BODY.len() as u64, per_second: 0 };
+    })
+    .await;
+    let (forger, other) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));
+    let good = sign(&hook_secret(MASTER, "Customer:Created"), BODY);
+    let forged = posted_to("customer-created", &sign(SECRET, BODY));
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        statuses.push(exchange(rig.connect_from(forger).await, &forged).await[0].status);
+    }
+
+    // Two secrets each, so five of them use the budget up.
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 503]);
+    for request in [
+        posted_to("customer-created", &good),
+        posted(&good),
+        request("POST", ACCOUNTING, &[("svc-webhook-signature", &sign(SECRET, BODY))], BODY),
+    ] {
+        let refused = exchange(rig.connect_from(forger).await, &request).await;
+        assert_eq!((refused[0].status, refused[0].body.len()), (503, 0));
+        assert!(refused[0].header("retry-after").is_some(), "{refused:?}");
+        for _ in 0..20 {
+            assert_eq!(exchange(rig.connect_from(other).await, &request).await[0].status, 200);
+        }
+    }
+    assert_eq!(rig.taken.drain().len(), 60);
+}
+
+async fn a_replayed_delivery_has_the_same_id() {
+    let rig = Rig::start().await;
+    let good = sign(&hook_secret(MASTER, "Customer:Created"), BODY);
+
+    for request in [posted_to("customer-created", &good), posted(&good), posted_to("customer-created", &good)]
+    {
+        assert_eq!(rig.ask(&request).await.status, 200);
+    }
+
+    let taken = rig.taken.drain();
+    let ids = taken.iter().map(|(_, reading)| reading.parts[0].content.as_ref().unwrap()[0].meta.id.clone());
+    let ids: Vec<String> = ids.collect();
+    assert_eq!(ids, vec![ids[0].clone(); 3]);
+}
+
+async fn an_own_address_tells_the_hook_of_an_unsigned_delivery() {
+    let rig = Rig::with(|setup| {
+        setup.set("invoicing.signature.policy", "off");
+        setup.set("source.addresses", "127.0.0.2");
+    })
+    .await;
+    let unsigned = request("POST", &format!("{INVOICING}/customer-updated"), &[], BODY);
+
+    let listed = exchange(rig.connect_from(Ipv4Addr::new(127, 0, 0, 2)).await, &unsigned).await;
+    let strange = exchange(rig.connect_from(Ipv4Addr::new(127, 0, 0, 3)).await, &unsigned).await;
+
+    assert_eq!([listed[0].status, strange[0].status], [200, 401]);
+    let (delivery, _) = rig.taken.drain().pop().unwrap();
+    let Family::Invoicing { hook: Some(told), .. } = &delivery.context.family else {
+        panic!("{:?}", delivery.context);
+    };
+    let updated = hook(InvoicingEntity::Customer, InvoicingAction::Updated);
+    assert_eq!(InvoicingHook::from(*told), updated);
 }

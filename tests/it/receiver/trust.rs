@@ -182,7 +182,17 @@ async fn nobody_learns_which_connectors_there_are() {
                     "/webhooks/accounting/%",
                 ][..],
             ),
-            (INVOICING, &["/api/webhooks/incoming/Others", "/api/webhooks/incoming/hooks"]),
+            (
+                INVOICING,
+                &[
+                    "/api/webhooks/incoming/Others",
+                    "/api/webhooks/incoming/hooks",
+                    "/api/webhooks/incoming/Invoicing/customer-created",
+                    "/api/webhooks/incoming/Invoicing/bank-created",
+                    "/api/webhooks/incoming/Invoicing/nothing",
+                    "/api/webhooks/incoming/Others/customer-created",
+                ],
+            ),
         ] {
             for (what, headers, body) in questions {
                 let expected = rig.ask(&request("POST", known, headers, body)).await;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use tokio::time::{Instant, sleep};
 use tributary::model::GapState;
 use tributary::simulator::accounting::{WebhookState, WebhookTruth};
+use tributary::simulator::knobs::ReceiverPaths;
 use tributary::simulator::settings::Settings;
 use tributary::webhooks::subscriptions::Ledger;
 
@@ -106,7 +107,10 @@ impl Stage {
     async fn start(shared: &Shared) -> Result<Self> {
         // An Acknowledge is repeated for longer than a worker is away: one that the provider has given up leaves a subscription
         // that never sends anything, and of which nobody can learn the id.
-        let patient = |settings: &mut Settings| settings.knobs.accounting.retries = vec![500; 120];
+        let patient = |settings: &mut Settings| {
+            settings.knobs.accounting.retries = vec![500; 120];
+            settings.knobs.invoicing.receiver_paths = ReceiverPaths::Any;
+        };
         let scene = Scene::start(shared, "subs-crash", 1, patient).await?;
         let stage = Self { scene, secrets: 1, moves: 0 };
         stage.scene.connect(&stage.settings()).await?;
@@ -276,6 +280,7 @@ impl Stage {
         let hooks = self.scene.stage.simulator.provider().invoicing.hooks();
         assert_eq!(hooks.iter().filter(|hook| !hook.paused).count(), 1, "{hooks:?}");
         assert_eq!(hooks.len(), 1, "{hooks:?}");
+        assert!(hooks[0].uri.ends_with("/api/webhooks/incoming/Invoicing/customer-created"), "{hooks:?}");
         Ok(())
     }
 }

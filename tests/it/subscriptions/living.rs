@@ -56,6 +56,8 @@ async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothi
     assert_eq!((&others[0].url, others[0].state), (&foreign, WebhookState::AwaitingContract));
     let made = scene.stage.simulator.provider().invoicing.hooks();
     assert_eq!(made.iter().filter(|hook| hook.effective && !hook.paused).count(), hooks, "{made:?}");
+    // The provider takes no address but the documented one.
+    assert!(made.iter().all(|hook| hook.uri.ends_with("/api/webhooks/incoming/Invoicing")), "{made:?}");
     let entities: BTreeSet<String> = made.iter().map(|hook| format!("{:?}", hook.entity)).collect();
     assert_eq!(entities.len(), 18, "{entities:?}");
 

@@ -77,6 +77,7 @@ mod tests {
             dead_letters: "somewhere".into(),
             received_at: 0,
             traceparent: None,
+            content_ids: true,
             family: Family::Accounting { resource: None },
         }
     }

@@ -42,13 +42,19 @@ keys! {
             .low().rule(Rule::Size(32, 128));
         SIGNATURE_POLICY = Key::new(String, "invoicing.signature.policy",
             "Whether invoicing deliveries must be signed. With off anyone who reaches the listener can invent events, so \
-             source.addresses is needed, and the action of an event stays unknown.")
+             source.addresses is needed, and the action of an event is known only at a hook's own address.")
             .or("require").rule(Rule::OneOf(&["require", "off"])).dependents(&["source.addresses"]);
         SIGNATURE_HEADER = Key::new(String, "invoicing.signature.header",
             "Header that carries the signature of invoicing deliveries.").or("ms-signature").low().rule(name::HEADER);
         SEGMENT = Key::new(String, "invoicing.segment",
             "Last segment of the receiving path, /api/webhooks/incoming/<segment>; one connector for each.")
             .or("Invoicing").low().rule(name::SEGMENT);
+        HOOK_ADDRESS = Key::new(String, "invoicing.hook.address",
+            "Where the provider delivers: own gives each hook its address, /api/webhooks/incoming/<segment>/<hook> with a hook \
+             such as customer-created, so that a delivery is verified with the secrets of that hook alone; shared gives all of \
+             them /api/webhooks/incoming/<segment>, the form that the provider documents. With own, a hook whose address the \
+             provider refuses is registered at the shared one. Deliveries are taken at both.")
+            .or("own").low().rule(Rule::OneOf(&["own", "shared"]));
         TENANTS = Key::new(List, "invoicing.tenants",
             "Company of each invoicing tenant, as tenant=company. Events of a mapped tenant are keyed by the company, \
              others by the tenant.")
@@ -70,7 +76,7 @@ keys! {
             "Largest accounting delivery, in bytes. At most 30 MiB, so that it fits into one record.")
             .or("8388608").low().rule(Rule::Range(1024, LARGEST_BODY));
         INVOICING_BODY_LIMIT = Key::new(Long, "invoicing.body.limit.bytes",
-            "Largest invoicing delivery, in bytes; smaller, because each is hashed once for every hook's secret.")
+            "Largest invoicing delivery, in bytes. A larger one is refused before it is read; it cannot be told from a forged one.")
             .or("262144").low().rule(Rule::Range(1024, 8_388_608));
         SPOOL_LIMIT = Key::new(Long, "spool.limit.bytes",
             "Bytes the spool may hold for this connector before deliveries are answered 503. A worker has one spool: its \

@@ -103,6 +103,8 @@ pub struct Invoicing {
     pub signature: Signature,
     /// `invoicing.segment`.
     pub segment: String,
+    /// `invoicing.hook.address` is `own`.
+    pub own_addresses: bool,
     /// `invoicing.tenants`.
     pub tenants: BTreeMap<TenantId, CompanyId>,
     /// `invoicing.egress.proxy`; an address that may hold credentials.
@@ -246,6 +248,7 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
         reader.parsed_list(&keys::INVOICING_HOOKS, choice::hooks).into_iter().flatten().collect();
     let signature = signature(reader, !hooks.is_empty());
     let segment = reader.word(&keys::SEGMENT);
+    let own_addresses = reader.word(&keys::HOOK_ADDRESS) == "own";
     let tenants = tenants(reader);
     if let Some(proxy) = reader.parsed(&keys::EGRESS_PROXY, address::http_url) {
         provider::check_host(reader, &keys::EGRESS_PROXY, &proxy);
@@ -256,7 +259,17 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
     if hooks.is_empty() {
         return None;
     }
-    Some(Invoicing { hooks, signature: signature?, segment, tenants, egress_proxy, login, body_limit_bytes })
+    let signature = signature?;
+    Some(Invoicing {
+        hooks,
+        signature,
+        segment,
+        own_addresses,
+        tenants,
+        egress_proxy,
+        login,
+        body_limit_bytes,
+    })
 }
 
 fn signature(reader: &mut Reader<'_>, used: bool) -> Option<Signature> {

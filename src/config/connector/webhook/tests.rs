@@ -61,6 +61,7 @@ fn a_sound_configuration_becomes_what_it_says() {
     let invoicing = source.invoicing.unwrap();
     let created = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
     assert!(invoicing.hooks.contains(&created) && invoicing.hooks.len() == 2);
+    assert!(invoicing.own_addresses);
     assert_eq!(invoicing.tenants[&TenantId::new("7").unwrap()], CompanyId::new("acc:17:CM:9f").unwrap());
     assert!(matches!(invoicing.signature, Signature::Required { header, .. } if header == "ms-signature"));
     assert!(source.provider.is_some() && source.manage_subscriptions);
@@ -97,6 +98,7 @@ fn each_rule_is_held_and_says_what_to_do() {
             "accounting.resources: must be names of accounting resources, or all (it is no accounting \
              resource; did you mean customers?)",
         ),
+        (&[("invoicing.hook.address", "both")], "invoicing.hook.address: must be one of own, shared"),
         (&[("invoicing.hooks", "Costumer:Created")], "it names no invoicing entity; did you mean Customer?"),
         (&[("invoicing.hooks", "Customer:Removed")], "it names no invoicing action; known are Created"),
         (

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{call, delete, list, post, provider, provider_with, read, send, subscription};
 use crate::simulator::{
     catalog::{Action, Entity},
-    knobs::{ReceiverUrls, Status},
+    knobs::{ReceiverPaths, ReceiverUrls, Status},
 };
 
 /// Nobody listens there, so that echoes fail at once.
@@ -127,7 +127,12 @@ async fn what_the_rules_leave_open_is_accepted() {
 #[tokio::test]
 async fn knobs_move_the_port_the_scheme_the_segment_and_the_lengths() {
     type Turn = fn(&mut crate::simulator::knobs::Knobs);
-    let cases: [(Turn, &str, Value); 5] = [
+    let cases: [(Turn, &str, Value); 6] = [
+        (
+            |knobs| knobs.invoicing.receiver_paths = ReceiverPaths::Any,
+            "uri",
+            json!("https://127.0.0.1/api/webhooks/incoming/Invoicing/customer-created"),
+        ),
         (
             |knobs| knobs.delivery.receivers = ReceiverUrls::Https,
             "uri",

@@ -234,6 +234,7 @@ fn of_family(body: Bytes, family: Family) -> Delivery {
         dead_letters: DEAD_LETTERS.into(),
         received_at: CLOCK.fetch_add(1, Ordering::Relaxed),
         traceparent: None,
+        content_ids: true,
         family,
     };
     Delivery { context: Arc::new(context), body }

@@ -1,5 +1,6 @@
 //! Plans against a provider that is a few lines long and does what the document says, and what it leaves open.
 
+mod addresses;
 mod chaos;
 mod orders;
 mod provider;
@@ -41,6 +42,7 @@ fn rules() -> Rules {
 fn wanted(secret: &str) -> Wanted {
     Wanted {
         url: "https://hooks.example.com/a".to_owned(),
+        other: None,
         fingerprint: Fingerprint::of(secret),
         known: BTreeSet::from([Fingerprint::of(secret)]),
         application: "tributary".to_owned(),
@@ -130,7 +132,7 @@ impl Scene {
             .entry("worker:1".to_owned())
             .or_insert_with(|| Heard { worker: "worker:1".to_owned(), ..Heard::default() });
         heard.at = self.now;
-        (heard.accounting, heard.invoicing) = (known.clone(), known);
+        (heard.accounting, heard.invoicing, heard.hook_addresses) = (known.clone(), known, true);
     }
 
     /// A delivery of an active webhook is durable.

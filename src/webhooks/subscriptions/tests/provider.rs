@@ -54,6 +54,10 @@ pub(super) struct Provider {
     pub(super) faults: Vec<Fault>,
     /// Takes no second one of a target.
     pub(super) single: bool,
+    /// Takes no hook at another address than this.
+    pub(super) only_hooks_at: Option<&'static str>,
+    /// Takes none of this target.
+    pub(super) refuses: Option<Target>,
     /// Has another address for each than was asked for.
     pub(super) renames: bool,
     /// Has another event for each.
@@ -129,12 +133,16 @@ impl Provider {
                 Outcome::Names(usual.into_iter().chain(self.more_events.clone()).collect())
             }
             Call::Subscribe(one) => {
+                let is_elsewhere = self.only_hooks_at.is_some_and(|only| one.url != only);
+                let is_hook = matches!(one.target, Target::Invoicing(_));
+                if is_elsewhere && is_hook || self.refuses == Some(one.target) {
+                    return Outcome::Failed { words: "uri".to_owned(), acted: false, refused: true };
+                }
                 if self.single && self.living(one.target).next().is_some() {
                     return wrong("too many");
                 }
                 self.numbers += 1;
                 let id = format!("w-{}", self.numbers);
-                let is_hook = matches!(one.target, Target::Invoicing(_));
                 self.webhooks.push(Webhook {
                     id: id.clone(),
                     target: one.target,

@@ -76,6 +76,7 @@ fn wanted_of(targets: &[Target]) -> BTreeMap<Target, Wanted> {
     let one = |target: &Target| {
         let wanted = Wanted {
             url: address(*target),
+            other: None,
             fingerprint: fingerprint.clone(),
             known: BTreeSet::from([fingerprint.clone()]),
             application: "tributary".into(),

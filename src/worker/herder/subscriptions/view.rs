@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     model::{Done, Fingerprint, Gap, Moment, Nonce, Phase, Repair, RepairState, Subscription, Target, Wish},
-    webhooks::subscriptions::{Ledger, Wanted},
+    webhooks::subscriptions::{Ledger, Wanted, address},
 };
 
 /// `GET /connectors/{name}/subscriptions`.
@@ -198,7 +198,9 @@ pub(super) fn subscriptions(declared: &Declaration<'_>, ledger: &Ledger, all: bo
     let fits = |one: &Subscription| match (is_declared(&one.target), declared.wanted) {
         (false, _) => Some(false),
         (true, None) => None,
-        (true, Some(wanted)) => Some(wanted.get(&one.target).is_some_and(|wanted| is_as(one, wanted))),
+        (true, Some(wanted)) => Some(wanted.get(&one.target).is_some_and(|each| {
+            is_as(one, each) && address(ledger, wanted, one.target) == Some(one.url.as_str())
+        })),
     };
     // Of one that the provider refused nothing is left but its words; they say why the target has none.
     let is_refusal = |one: &Subscription| {
@@ -249,11 +251,10 @@ fn subscription(one: &Subscription, ledger: &Ledger, fits: Option<bool>) -> Subs
     }
 }
 
-/// Whether a subscription is what is wanted, as far as that can be told without asking which events there are.
+/// Whether a subscription is what is wanted but for its address, as far as that can be told without asking which events there are.
 fn is_as(one: &Subscription, wanted: &Wanted) -> bool {
     one.fingerprint == wanted.fingerprint
         && one.application == wanted.application
-        && one.url == wanted.url
         && wanted.events(&one.events) == one.events
 }
 

@@ -1,7 +1,7 @@
 //! Create, list and delete: rules 1 to 3 of the document.
 
 use serde_json::{Value, json};
-use tributary::simulator::knobs::{ReceiverUrls, Status};
+use tributary::simulator::knobs::{ReceiverPaths, ReceiverUrls, Status};
 
 use super::{HOOKS, INCOMING, SECRET, Stage, assert_refused, chosen, receiver, subscription};
 
@@ -127,9 +127,12 @@ async fn a_uri_that_breaks_rule_1_is_refused() {
     stage.turn(|knobs| knobs.invoicing.segment = "Billing".to_owned());
     body["uri"] = json!("https://hooks.example/api/webhooks/incoming/Billing");
     assert_eq!(stage.client.post(HOOKS, &body).await.status, 200);
+    stage.turn(|knobs| knobs.invoicing.receiver_paths = ReceiverPaths::Any);
+    body["uri"] = json!("https://hooks.example/api/webhooks/incoming/Billing/customer-created");
+    assert_eq!(stage.client.post(HOOKS, &body).await.status, 200);
 
     stage.echoed().await;
-    assert_eq!(stage.truth().len(), 3);
+    assert_eq!(stage.truth().len(), 4);
     assert!(receiver.taken().is_empty());
 }
 

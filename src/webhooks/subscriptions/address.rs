@@ -1,0 +1,88 @@
+//! Which of its two addresses a hook of the invoicing API is registered under.
+//!
+//! ```text
+//! own     …/api/webhooks/incoming/{segment}/{hook}   a delivery is verified with the secrets of one hook
+//! shared  …/api/webhooks/incoming/{segment}          the only form that the provider documents
+//! ```
+//!
+//! With `invoicing.hook.address=own` a hook gets its own address where the provider takes it, and the shared one where it refuses
+//! it. What was refused stands in the ledger, so the answer outlives the task; it is tried again once the ledger forgets it.
+//!
+//! - While no hook stands at its own address, one of them tries first. Where it is refused, all use the shared address at once.
+//! - A hook whose shared address is refused as well alternates, because the address is not the reason.
+//! - As long as a worker of an earlier version receives, which knows no own addresses, hooks use the shared one.
+//! - A hook moves from one address to the other as any subscription does: a second one beside the first, without a gap.
+
+use std::collections::BTreeMap;
+
+use super::{Call, Ledger, Plan, Situation, Wanted};
+use crate::model::{Heard, Phase, Subscription, Target};
+
+/// The line of history of one that the provider refused to make.
+pub(super) const REFUSED: &str = "the provider refused it";
+
+/// The address that a target is to be registered under, by what the provider has refused so far.
+#[must_use]
+pub fn address<'a>(ledger: &Ledger, wanted: &'a BTreeMap<Target, Wanted>, target: Target) -> Option<&'a str> {
+    let one = wanted.get(&target)?;
+    let Some(fallback) = one.fallback() else { return Some(&one.url) };
+    let uses_fallback = match refusals(ledger, target, one) {
+        (None, None) => {
+            let mut others = wanted.iter().map(|(target, one)| refusals(ledger, *target, one));
+            !is_proven(ledger, wanted) && others.any(|(own, shared)| own > shared)
+        }
+        (own, shared) => own > shared,
+    };
+    Some(if uses_fallback { fallback } else { &one.url })
+}
+
+/// The same for a plan: own addresses also need receivers that know them.
+pub(super) fn planned<'a>(situation: &Situation<'a>, target: Target, one: &'a Wanted) -> &'a str {
+    let Situation { ledger, wanted, rules, now, .. } = situation;
+    let lately = |heard: &&Heard| heard.at.saturating_add(rules.stale) > *now;
+    let are_known = ledger.heard.values().filter(lately).all(|heard| heard.hook_addresses);
+    match one.fallback() {
+        Some(fallback) if !are_known => fallback,
+        _ => address(ledger, wanted, target).unwrap_or(&one.url),
+    }
+}
+
+/// Whether another hook is just trying whether the provider takes own addresses.
+pub(super) fn waits_for_another(situation: &Situation<'_>, target: Target, url: &str, plan: &Plan) -> bool {
+    let Situation { ledger, wanted, .. } = situation;
+    let is_own = |one: &Subscription| {
+        let wanted = wanted.get(&one.target).filter(|wanted| wanted.fallback().is_some());
+        one.target != target && wanted.is_some_and(|wanted| wanted.url == one.url)
+    };
+    let tries = wanted.get(&target).is_some_and(|one| one.fallback().is_some() && one.url == url);
+    let mut steps = plan.steps.iter().filter_map(|step| match &step.call {
+        Call::Subscribe(one) => Some(&**one),
+        _ => None,
+    });
+    let mut intended = ledger.subscriptions.values().filter(|one| one.phase == Phase::Intended);
+    tries && !is_proven(ledger, wanted) && (steps.any(is_own) || intended.any(is_own))
+}
+
+/// Whether the provider has taken the own address of a hook.
+fn is_proven(ledger: &Ledger, wanted: &BTreeMap<Target, Wanted>) -> bool {
+    ledger.subscriptions.values().any(|one| {
+        let wanted = wanted.get(&one.target).filter(|wanted| wanted.fallback().is_some());
+        one.phase.may_live() && one.id.is_some() && wanted.is_some_and(|wanted| wanted.url == one.url)
+    })
+}
+
+/// When the provider last refused the own address of a target, and its shared one.
+fn refusals(ledger: &Ledger, target: Target, wanted: &Wanted) -> (Option<i64>, Option<i64>) {
+    let refused = |url: &str| {
+        let of = |one: &&Subscription| one.target == target && one.url == url && is_refused(one);
+        ledger.subscriptions.values().filter(of).map(|one| one.since).max()
+    };
+    match wanted.fallback() {
+        Some(fallback) => (refused(&wanted.url), refused(fallback)),
+        None => (None, None),
+    }
+}
+
+fn is_refused(one: &Subscription) -> bool {
+    one.phase == Phase::Ended && one.id.is_none() && one.history.iter().any(|note| note.what == REFUSED)
+}
