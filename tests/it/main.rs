@@ -52,6 +52,7 @@ mod fencing;
 mod fuzz;
 mod grants;
 mod group;
+mod image;
 mod ingest;
 mod interop;
 mod layering;
@@ -132,6 +133,7 @@ fn main() -> ExitCode {
         fuzz::tests(),
         grants::tests(),
         group::tests(),
+        image::tests(),
         ingest::tests(),
         interop::tests(),
         layering::tests(),
