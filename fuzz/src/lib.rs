@@ -1,5 +1,11 @@
-//! What must hold of every body that was signed, and of every signature, whatever is in it: one function for each target. The
-//! integration tests run them over the seeds, so that they keep to what the product does.
+//! Properties that hold for every input, one function for each fuzz target. The integration tests run them over the seeds, so that
+//! each stays in step with the product.
+//!
+//! `fuzz/run [SECONDS] [TARGET…]` fuzzes all targets, or those that are named, for ten minutes each unless told otherwise.
+
+mod avro;
+mod configuration;
+mod token;
 
 use std::sync::Arc;
 
@@ -7,6 +13,8 @@ use bytes::Bytes;
 use tributary::model::{AccountingResource, InvoicingAction, InvoicingEntity, InvoicingHook, Outgoing};
 use tributary::webhooks::delivery::{Context, Delivery, Family, topic_of};
 use tributary::webhooks::signature::{Keys, Presented, Scheme};
+
+pub use self::{avro::avro, configuration::configuration, token::token};
 
 /// A signed accounting body, to an address with a resource and to one without.
 pub fn envelope(body: &[u8]) {

@@ -34,7 +34,7 @@ pub mod schemas;
 #[cfg(test)]
 mod stub;
 
-pub use decode::Decoder;
+pub use decode::{Decoder, decode_with};
 pub use encode::{Encoder, frame, frame_value};
 pub use error::{Cause, Conflict, Error, Several};
 pub use ids::{Ids, Subject};

@@ -11,11 +11,12 @@ use crate::support::command::{stdout, tributary};
 crate::tests! {
     plain every_link_of_the_documents_leads_somewhere;
     plain every_command_in_the_documents_can_be_typed;
-    plain every_key_in_the_readme_is_one;
+    plain every_key_in_the_documents_is_one;
     plain what_is_wrong_in_a_document_is_found;
 }
 
-const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "config/REFERENCE.md", "config/METRICS.md"];
+const DOCUMENTS: [&str; 5] =
+    ["README.md", "CHANGELOG.md", "SECURITY.md", "config/REFERENCE.md", "config/METRICS.md"];
 
 /// Files whose comments say what to type, in backticks.
 const COMMENTED: [&str; 5] = [
@@ -26,8 +27,9 @@ const COMMENTED: [&str; 5] = [
     "docker-compose.yml",
 ];
 
-/// Names with dots in the README that are no keys of ours: settings of Kafka's, files, hosts, and members of answers.
-const FOREIGN: [&str; 8] = [
+/// Names with dots in the documents that are no keys of ours: settings of Kafka's, files, hosts, and members of answers.
+const FOREIGN: [&str; 10] = [
+    "allowed.paths",
     "connector.gaps",
     "connector.subscriptions",
     "deny.toml",
@@ -35,6 +37,7 @@ const FOREIGN: [&str; 8] = [
     "isolation.level",
     "max.message.bytes",
     "receivers.json",
+    "security.protocol",
     "wish.done",
 ];
 
@@ -193,17 +196,22 @@ fn unknown_keys(text: &str, reference: &str) -> Vec<String> {
     let is_known = |name: &String| {
         // Headers of ours; and keys that go to Kafka's clients as they are.
         let foreign = FOREIGN.contains(&name.as_str())
-            || ["tributary.", "sasl.", "ssl."].iter().any(|prefix| name.starts_with(prefix));
+            || ["tributary.", "sasl.", "ssl.", "config.providers."]
+                .iter()
+                .any(|prefix| name.starts_with(prefix));
         foreign || known.contains(name.as_str())
     };
     named_keys(text).into_iter().filter(|name| !is_known(name)).collect()
 }
 
-async fn every_key_in_the_readme_is_one() {
-    let (text, reference) = (read("README.md"), read("config/REFERENCE.md"));
-    let unknown = unknown_keys(&text, &reference);
-    assert!(unknown.is_empty(), "{unknown:?} are no keys");
-    assert!(named_keys(&text).len() > 50, "{:?}", named_keys(&text));
+async fn every_key_in_the_documents_is_one() {
+    let reference = read("config/REFERENCE.md");
+    for (document, least) in [("README.md", 50), ("SECURITY.md", 30)] {
+        let text = read(document);
+        let unknown = unknown_keys(&text, &reference);
+        assert!(unknown.is_empty(), "{document}: {unknown:?} are no keys");
+        assert!(named_keys(&text).len() > least, "{document}: {:?}", named_keys(&text));
+    }
 }
 
 async fn what_is_wrong_in_a_document_is_found() {

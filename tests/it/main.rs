@@ -55,6 +55,7 @@ mod fencing;
 mod fuzz;
 mod grants;
 mod group;
+mod image;
 mod ingest;
 mod interop;
 mod layering;
@@ -138,6 +139,7 @@ fn main() -> ExitCode {
         fuzz::tests(),
         grants::tests(),
         group::tests(),
+        image::tests(),
         ingest::tests(),
         interop::tests(),
         layering::tests(),

@@ -56,6 +56,16 @@ struct Writer {
 }
 
 impl Writer {
+    /// Parses and judges a schema as a registry has it under `id`.
+    fn parse(kind: SchemaKind, id: u32, text: &str) -> Result<Verdict, Error> {
+        let schema = Schema::parse_str(text).map_err(|error| Error::Malformed {
+            attempt: attempt(kind, id),
+            rule: "the registered schema cannot be parsed".into(),
+            source: Some(Arc::new(error)),
+        })?;
+        Self::judge(kind, schema)
+    }
+
     /// Judges the schema once, so that every datum under it can be read within bounds.
     fn judge(kind: SchemaKind, schema: Schema) -> Result<Verdict, Error> {
         let ours = &schemas::embedded(kind)?.schema;
@@ -75,8 +85,7 @@ impl Decoder {
     /// A decoder that fetches writer schemas from `registry`.
     #[must_use]
     pub fn new(registry: Registry) -> Self {
-        // Counts for the process and only once; apache-avro's own default is eight times as much.
-        max_allocation_bytes(MAX_ALLOCATION_BYTES);
+        bound_allocations();
         Self { registry, schemas: RwLock::default() }
     }
 
@@ -103,24 +112,37 @@ impl Decoder {
     }
 
     async fn writer_schema(&self, kind: SchemaKind, id: u32) -> Result<Arc<Writer>, Error> {
-        let malformed =
-            |rule: &str, source| Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source };
         let key = (id, kind);
         let known = self.schemas.read().unwrap_or_else(PoisonError::into_inner).writers.get(&key).cloned();
         if let Some(verdict) = known {
-            return verdict.map_err(|rule| malformed(&rule, None));
+            return verdict.map_err(|rule| refused(kind, id, &rule));
         }
         let found = self.registry.schema(id).await?;
-        let found = found.ok_or_else(|| malformed("the registry does not know this schema id", None))?;
+        let found = found.ok_or_else(|| refused(kind, id, "the registry does not know this schema id"))?;
         if found.schema_type != SchemaType::Avro {
-            return Err(malformed("the registry has this id for a schema that is not Avro", None));
+            return Err(refused(kind, id, "the registry has this id for a schema that is not Avro"));
         }
-        let schema = Schema::parse_str(&found.schema)
-            .map_err(|error| malformed("the registered schema cannot be parsed", Some(Arc::new(error))))?;
-        let verdict = Writer::judge(kind, schema)?;
+        let verdict = Writer::parse(kind, id, &found.schema)?;
         self.schemas.write().unwrap_or_else(PoisonError::into_inner).put(key, verdict.clone());
-        verdict.map_err(|rule| malformed(&rule, None))
+        verdict.map_err(|rule| refused(kind, id, &rule))
     }
+}
+
+/// As [`Decoder::decode`], with the text of the writer's schema instead of a registry that has it.
+///
+/// # Errors
+/// The schema breaks a rule, or the record does not fit it.
+pub fn decode_with(kind: SchemaKind, schema: &str, framed: &[u8]) -> Result<(u32, Value), Error> {
+    bound_allocations();
+    let (id, datum) = unframe(kind, framed)?;
+    let writer = Writer::parse(kind, id, schema)?.map_err(|rule| refused(kind, id, &rule))?;
+    Ok((id, of_kind(kind, id, read(kind, id, &writer, datum)?)?))
+}
+
+/// Bounds every length inside a datum. apache-avro takes the first call in a process and ignores later ones; its own
+/// default is eight times as much.
+fn bound_allocations() {
+    max_allocation_bytes(MAX_ALLOCATION_BYTES);
 }
 
 impl Cache {
@@ -193,6 +215,10 @@ fn typed<T: DeserializeOwned>(kind: SchemaKind, id: u32, value: types::Value) ->
         rule: "the record does not have this schema's fields".into(),
         source: Some(Arc::new(error)),
     })
+}
+
+fn refused(kind: SchemaKind, id: u32, rule: &str) -> Error {
+    Error::Malformed { attempt: attempt(kind, id), rule: rule.into(), source: None }
 }
 
 fn attempt(kind: SchemaKind, id: u32) -> String {

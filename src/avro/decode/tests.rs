@@ -122,6 +122,28 @@ async fn a_datum_under_a_schema_without_bounds_is_refused_before_it_is_read() {
     assert_eq!(stub.seen().len(), 2, "a refusal is remembered");
 }
 
+#[test]
+fn a_schema_at_hand_decodes_as_one_of_a_registry() {
+    let kind = SchemaKind::Customer;
+    let value = example(kind);
+    let framed = frame_value(7, &value).unwrap();
+    let weightless = r#"{"type":"array","items":"null"}"#;
+
+    assert_eq!(decode_with(kind, ours(kind), &framed).unwrap(), (7, value));
+    for (schema, framed, reason) in [
+        ("{", &framed[..], "cannot be parsed"),
+        (weightless, &framed[..], "take no bytes"),
+        (ours(SchemaKind::Account), &framed[..], "does not fit"),
+        (ours(kind), &framed[..4], "4 bytes are fewer"),
+        (ours(kind), &framed[..framed.len() - 1], "ends early"),
+    ] {
+        let error = decode_with(kind, schema, framed).unwrap_err();
+
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_eq!(error.retry(), Retry::Never);
+    }
+}
+
 #[tokio::test]
 async fn a_registry_that_is_away_makes_the_failure_pass_and_nothing_remembers_it() {
     let stub = Stub::start().await;
