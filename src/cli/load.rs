@@ -143,12 +143,9 @@ fn client_problem(kafka: &Kafka, error: kafka::Error) -> Problem {
         kafka.key_of(role, setting)
     };
     match error {
-        kafka::Error::Refused { client, key: setting, value, rule, remedy } => Problem {
-            key: key(client, &setting),
-            value: Some(value),
-            rule: format!("is refused: {rule}"),
-            remedy,
-        },
+        kafka::Error::Refused { client, key: setting, rule, remedy, .. } => {
+            Problem { key: key(client, &setting), value: None, rule: format!("is refused: {rule}"), remedy }
+        }
         kafka::Error::Setting { client, key: setting, reason, remedy } => {
             Problem { key: key(client, &setting), value: None, rule: reason, remedy }
         }

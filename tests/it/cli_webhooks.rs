@@ -115,7 +115,8 @@ async fn a_connector_is_found_by_its_name_beside_the_worker() {
     let worker = directory.join("worker.properties");
     let lines = format!(
         "value.converter.schema.registry.url=http://127.0.0.1:1\nconnectors.dir={}\nstate.dir={}\n\
-         webhook.listeners={}\nwebhook.plaintext=true\nwebhook.proxies=127.0.0.1\n",
+         webhook.listeners={}\nwebhook.plaintext=true\nwebhook.proxies=127.0.0.1\n\
+         config.providers=env\nconfig.providers.env.param.allowlist.pattern=HOOKS.*\n",
         directory.display(),
         directory.join("state").display(),
         receiver.url("")
@@ -166,8 +167,16 @@ async fn a_secret_that_is_none_is_refused_and_never_shown() {
         (&["--secret-env", "HOOKS", "--secret-file", "x"], &unset, "cannot be used with"),
         (&["--connector", "/no/such.json"], &[], "/no/such.json"),
         (&["--connector", &file], &unset, "HOOKS_BEFORE"),
-        (&["--secret-env", "HOOKS", "--invoicing", "Customer:Removed"], &unset, "unknown invoicing action"),
-        (&["--secret-env", "HOOKS", "--invoicing", "CompanyData:Deleted"], &unset, "only offers Updated"),
+        (
+            &["--secret-env", "HOOKS", "--invoicing", "Customer:Removed"],
+            &unset,
+            "it names no invoicing action",
+        ),
+        (
+            &["--secret-env", "HOOKS", "--invoicing", "CompanyData:Deleted"],
+            &unset,
+            "does not offer that action; known are Updated",
+        ),
     ] {
         let output = tributary(&[&["webhooks", "sign"], arguments].concat(), environment).await;
 

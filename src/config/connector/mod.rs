@@ -169,7 +169,7 @@ fn unknown_class(text: &str) -> Problems {
     let mut problems = Problems::default();
     problems.push(Problem {
         key: keys::CONNECTOR_CLASS.name.to_owned(),
-        value: Some(text.to_owned()),
+        value: None,
         rule: format!("Failed to find any class that implements Connector and which name matches {text}"),
         remedy: "write WebhookSource or RecordSource".to_owned(),
     });

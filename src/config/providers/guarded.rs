@@ -1,18 +1,21 @@
 //! The worker's own secrets, which no connector configuration may read even where an allow list covers them.
 //!
 //! Guarded are: every variable, file and key of a file that the worker's settings refer to, every file that they name as a
-//! `.location` or `keytab`, the properties file itself, `state.dir`, `CONNECT_*` variables, and what the kernel shows of
+//! `.location`, `.file` or `keytab`, the properties file itself, `state.dir`, `CONNECT_*` and `TRIBUTARY_*` variables, and what the kernel shows of
 //! processes and devices. Files are compared by device and inode as well, so that a second name of a file changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    os::unix::fs::MetadataExt as _,
+    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
 use super::{Error, Source};
+use crate::config::worker::keys::STATE_DIR;
 
+/// Beginnings of the variables that the worker and its command line read for themselves.
+const OWN_VARIABLES: [&str; 2] = ["CONNECT_", "TRIBUTARY_"];
 /// Trees in which a file shows something about processes and devices.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
@@ -35,10 +38,11 @@ impl Guarded {
     ) -> Self {
         let mut guarded = Self { trees: KERNEL.map(PathBuf::from).to_vec(), ..Self::default() };
         guarded.files.extend(file.map(Path::to_owned));
-        guarded.trees.extend(settings.get("state.dir").map(|path| PathBuf::from(path.trim())));
+        let state = settings.get(STATE_DIR.name).map(|path| path.trim()).filter(|path| !path.is_empty());
+        guarded.trees.extend(state.or(STATE_DIR.default_value()).map(PathBuf::from));
         for (name, value) in settings {
             let value = value.trim();
-            if name.ends_with(".location") || name.ends_with("keytab") {
+            if [".location", ".file", "keytab"].iter().any(|end| name.ends_with(end)) {
                 guarded.files.insert(PathBuf::from(value));
             }
             guarded.files.extend(value.strip_prefix("file://").map(PathBuf::from));
@@ -58,16 +62,20 @@ impl Guarded {
     }
 
     pub(super) fn check_variable(&self, name: &str) -> Result<(), Error> {
-        if self.variables.contains(name) || name.starts_with("CONNECT_") {
-            Err(Error::Guarded)
-        } else {
-            Ok(())
-        }
+        let is_ours = OWN_VARIABLES.iter().any(|start| name.starts_with(start));
+        if is_ours || self.variables.contains(name) { Err(Error::Guarded) } else { Ok(()) }
     }
 
     /// `real` is the path without links, `file` what was opened there, `key` the one that is asked for; none for all of it.
     pub(super) fn check_file(&self, real: &Path, file: &File, key: Option<&str>) -> Result<(), Error> {
         let in_tree = |tree: &PathBuf| tree.canonicalize().is_ok_and(|tree| real.starts_with(tree));
+        // The path may have become a link between the check and the opening; the kernel knows what was opened.
+        #[cfg(target_os = "linux")]
+        if std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+            .is_ok_and(|opened| opened != real)
+        {
+            return Err(Error::Guarded);
+        }
         // A file that cannot be compared is not handed out.
         let identity = file.metadata().map_err(|_| Error::Guarded)?;
         let identity = (identity.dev(), identity.ino());

@@ -21,7 +21,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -223,10 +223,12 @@ impl Providers {
                 Some((name, "class")) if !listed.contains(&name) => Err(UNLISTED),
                 Some((name, "class")) => self.set_class(name, value.trim()),
                 Some(_) => Ok(()),
-                None => Err("is not a key of a provider"),
+                None => {
+                    Err(("is not a key of a provider", "write config.providers.<name>.class or .param.*"))
+                }
             };
-            if let Err(rule) = refused {
-                problems.about(key, rule, "correct or remove it");
+            if let Err((rule, remedy)) = refused {
+                problems.about(key, rule, remedy);
             }
         }
     }
@@ -253,8 +255,8 @@ impl Providers {
                 continue;
             };
             let source = scope.sources.get_mut(name).ok_or(UNLISTED);
-            if let Err(rule) = source.and_then(|source| source.open(parameter, value.trim())) {
-                problems.about(key, rule, "correct or remove it");
+            if let Err((rule, remedy)) = source.and_then(|source| source.open(parameter, value.trim())) {
+                problems.about(key, rule, remedy);
             }
         }
         for (name, source) in &scope.sources {
@@ -280,12 +282,17 @@ impl Providers {
         matches!(self.scope, Scope::Unresolved)
     }
 
-    fn set_class(&mut self, name: &str, class: &str) -> Result<(), &'static str> {
+    fn set_class(&mut self, name: &str, class: &str) -> Result<(), Refused> {
         let source = match class.strip_prefix("org.apache.kafka.common.config.provider.").unwrap_or(class) {
             "EnvVarConfigProvider" => Source::Environment(Limit::Everything),
             "FileConfigProvider" => Source::File(Limit::Everything),
             "DirectoryConfigProvider" => Source::Directory(Limit::Everything),
-            _ => return Err("must be EnvVarConfigProvider, FileConfigProvider or DirectoryConfigProvider"),
+            _ => {
+                return Err((
+                    "must be EnvVarConfigProvider, FileConfigProvider or DirectoryConfigProvider",
+                    "write one of these classes",
+                ));
+            }
         };
         self.sources.insert(name.to_owned(), source);
         Ok(())
@@ -391,6 +398,10 @@ impl Providers {
         };
         // What lies outside is not looked at: an answer must not depend on whether it exists.
         let outside = || Error::PathNotAllowed(path.to_owned());
+        // Which directories a path passes on its way up must not show either.
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err(outside());
+        }
         let real = path.canonicalize();
         let inside = |path: &Path| {
             roots.iter().filter_map(|root| root.canonicalize().ok()).any(|root| path.starts_with(root))
@@ -439,21 +450,31 @@ impl Source {
     }
 
     /// Takes an allow list.
-    fn open(&mut self, parameter: &str, value: &str) -> Result<(), &'static str> {
+    fn open(&mut self, parameter: &str, value: &str) -> Result<(), Refused> {
         if parameter != self.parameter() {
-            return Err("is not a parameter of this config provider");
+            let remedy = match self {
+                Self::Environment(_) => "write param.allowlist.pattern, or remove it",
+                Self::File(_) | Self::Directory(_) => "write param.allowed.paths, or remove it",
+            };
+            return Err(("is not a parameter of this config provider", remedy));
         }
         match self {
             // Kafka matches the whole name.
             Self::Environment(limit) => match Regex::new(&format!("^(?:{value})$")) {
                 Ok(pattern) if !value.is_empty() => *limit = Limit::Only(pattern),
                 Ok(_) => {}
-                Err(_) => return Err("must be a regular expression"),
+                Err(_) => {
+                    let remedy = "name the variables, for example PROVIDER_KEY|OAUTH_SECRET";
+                    return Err(("must be a regular expression", remedy));
+                }
             },
             Self::File(limit) | Self::Directory(limit) => {
                 let roots: Vec<PathBuf> = items(value).map(PathBuf::from).collect();
                 if roots.iter().any(|root| !root.is_absolute()) {
-                    return Err("must be absolute paths, separated by commas");
+                    return Err((
+                        "must be absolute paths, separated by commas",
+                        "write for example /run/secrets/connectors",
+                    ));
                 }
                 if !roots.is_empty() {
                     *limit = Limit::Only(roots);
@@ -476,7 +497,12 @@ impl Source {
 }
 
 const PROVIDERS: &str = "config.providers.";
-const UNLISTED: &str = "is about a provider that config.providers does not list";
+/// A rule that a setting breaks, and the remedy.
+type Refused = (&'static str, &'static str);
+const UNLISTED: Refused = (
+    "is about a provider that config.providers does not list",
+    "add the provider's name to config.providers, or remove the setting",
+);
 
 fn listed(settings: &BTreeMap<String, String>) -> Vec<&str> {
     settings.get("config.providers").map(|value| items(value).collect()).unwrap_or_default()

@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         match key.check(raw) {
             Ok(()) => {
                 if shown(key.kind, raw) != raw {
-                    self.literal_secret(key.name);
+                    self.literal_secret(key.name, IN_ADDRESS);
                 }
                 Some(raw.to_owned())
             }
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
     /// The value of a setting that no declaration describes and that passes through to librdkafka. References are for those
     /// that are secrets by their name.
     pub(crate) fn undeclared(&mut self, name: &str, raw: &str) -> Option<Secret> {
-        if names_a_secret(name) {
+        if names_a_secret(name) || (names_a_credential(name) && refers(raw)) {
             self.resolve(name, raw.trim()).map(|(value, _)| value)
         } else {
             self.undeclared_text(name, raw).map(Secret::new)
@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
             return None;
         }
         if shown(Type::String, raw) != raw {
-            self.literal_secret(name);
+            self.literal_secret(name, IN_ADDRESS);
         }
         Some(raw.to_owned())
     }
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         match self.providers.resolve(raw) {
             Ok(resolved) => {
                 if !resolved.referred && !raw.is_empty() {
-                    self.literal_secret(name);
+                    self.literal_secret(name, AS_TEXT);
                 }
                 Some((Secret::new(resolved.text.reveal().trim()), resolved.referred))
             }
@@ -252,21 +252,27 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn literal_secret(&mut self, name: &str) {
+    /// Applies the policy on secrets that are written as text.
+    fn literal_secret(&mut self, name: &str, remedy: &'static str) {
         match self.providers.policy {
             SecretsPolicy::Warn => self.warn(
                 name,
-                "holds a secret as text, which REST answers and topics then show; \
-                 write a reference such as ${env:NAME} or ${dir:/run/secrets:name}",
+                format!("holds a secret as text, which REST answers and topics then show; {remedy}"),
             ),
             SecretsPolicy::References => self.problems.about(
                 name,
-                "must be a reference, because secrets.policy is references",
-                "write a reference such as ${env:NAME} or ${dir:/run/secrets:name}",
+                "must not hold a secret as text, because secrets.policy is references",
+                remedy,
             ),
         }
     }
 }
+
+/// The remedy for a secret that is a whole value.
+const AS_TEXT: &str = "write a reference such as ${env:NAME} or ${dir:/run/secrets:name}";
+/// The remedy for a name and password in an address.
+const IN_ADDRESS: &str =
+    "take the name and password out of the address and set the key for them that ends in user.info";
 
 /// A value as it may be shown: literal secrets and credentials inside addresses are hidden.
 pub(crate) fn shown(kind: Type, raw: &str) -> String {
@@ -291,6 +297,11 @@ pub(crate) fn names_a_secret(name: &str) -> bool {
     ["password", "secret", "key.pem", "token", "jaas.config", "user.info"]
         .iter()
         .any(|end| name.ends_with(end))
+}
+
+/// Whether a setting of a Kafka client belongs to a secret and is often kept beside it.
+fn names_a_credential(name: &str) -> bool {
+    ["sasl.username", "oauthbearer.client.id", ".pem"].iter().any(|end| name.ends_with(end))
 }
 
 /// Whether a text holds a reference, or something that begins like one.

@@ -150,8 +150,8 @@ keys! {
             "Password of that name, as it is or as a hash.")
             .rule(Rule::Size(8, 1024));
         ALLOW_ORIGIN = Key::new(List, "access.control.allow.origin",
-            "Origins whose pages may call the REST API from a browser, such as https://tools.example.com; * for all, which \
-             needs admin.auth.method=basic. Unset: none.")
+            "Origins whose pages may call the REST API from a browser, such as https://tools.example.com; * lets every page \
+             read, but only an origin that is named may change anything, and needs admin.auth.method=basic. Unset: none.")
             .low().rule(name::ORIGIN);
         ALLOW_METHODS = Key::new(List, "access.control.allow.methods",
             "Methods those pages may use.")

@@ -37,6 +37,13 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
             "remove it, or set grant.encryption.key to the new one",
         );
     }
+    if !reader.is_set(&keys::PROVIDER_HOSTS) && reader.is_set(&keys::CONFIG_PROVIDERS) {
+        reader.warn(
+            keys::PROVIDER_HOSTS.name,
+            "is not set: a REST account that may change connectors can send the secrets that config.providers opens to any \
+             public host; list the hosts of the provider and its identity service",
+        );
+    }
     Worker {
         kafka: client::read(reader, servers.join(","), dialect::is_declared),
         registry: registry::read(reader),
@@ -155,13 +162,11 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
     if !basic
         && !anonymous
         && reader.are_sound(&[&keys::AUTH_METHOD, &keys::AUTH_ANONYMOUS])
-        && let Some(public) = listeners.iter().find(|listener| !listener.is_loopback())
+        && listeners.iter().any(|listener| !listener.is_loopback())
     {
-        let rule =
-            format!("must be a loopback address: nobody is asked for a name, and {} is not", public.host);
         reader.refuse(
             &keys::LISTENERS,
-            rule,
+            "must be loopback addresses while admin.auth.method is none",
             "set admin.auth.method=basic, or admin.auth.anonymous=true if something else decides who reaches it",
         );
     }
@@ -315,9 +320,8 @@ fn webhook(reader: &mut Reader<'_>) -> Webhook {
         reader.demand(&keys::WEBHOOK_PROXIES, "when webhook.plaintext is true: it names who ends TLS");
     }
     let public: Vec<_> = reader.parsed_list(&keys::LISTENERS, address::listener);
-    if let Some(shared) = listeners.iter().find(|one| public.iter().any(|other| same_socket(one, other))) {
-        let rule =
-            format!("must not share port {} with listeners: REST stays off public networks", shared.port);
+    if listeners.iter().any(|one| public.iter().any(|other| same_socket(one, other))) {
+        let rule = "must not share a port with listeners: REST stays off public networks";
         reader.refuse(&keys::WEBHOOK_LISTENERS, rule, "use another port");
     }
     Webhook {

@@ -186,7 +186,7 @@ fn rules_across_keys_are_held() {
         ("admin.auth.plaintext=true", "admin.auth.proxies: is required when admin.auth.plaintext is true"),
         (
             "listeners.https.ssl.client.auth=required",
-            "listeners.https.ssl.client.auth = required: has no effect without an https listener; write https://",
+            "listeners.https.ssl.client.auth: has no effect without an https listener; write https://",
         ),
         (
             "listeners=https://:8083\nlisteners.https.ssl.client.auth=requested",
@@ -253,7 +253,7 @@ fn rules_across_keys_are_held() {
             "needs name and password in the registry's address",
         ),
         ("value.converter.schema.registry.ssl.truststore.location=/a", "ssl.ca.location"),
-        ("secrets.policy=references\nadmin.auth.password=hunter2-hunter2", "must be a reference"),
+        ("secrets.policy=references\nadmin.auth.password=hunter2-hunter2", "must not hold a secret as text"),
         ("secrets.policy=${env:POLICY}", "secrets.policy: must not hold a reference"),
     ];
 

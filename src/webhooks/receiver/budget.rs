@@ -48,6 +48,7 @@ impl Budget {
             held: 0,
             source,
             hashed: 0,
+            free: 0,
         })
     }
 
@@ -66,6 +67,8 @@ pub(super) struct Unverified {
     source: IpAddr,
     /// Bytes that were hashed for it, counted once for every secret.
     hashed: u64,
+    /// Bytes that may still be hashed for it without a charge.
+    free: u64,
 }
 
 impl Unverified {
@@ -80,9 +83,18 @@ impl Unverified {
 
     /// Takes so many bytes from what its source may have hashed. Whether there were any left.
     pub(super) fn hash(&mut self, bytes: usize) -> bool {
+        if let Some(left) = self.free.checked_sub(bytes as u64) {
+            self.free = left;
+            return true;
+        }
         let taken = self.budget.sources.take(self.source, bytes, Instant::now());
         self.hashed += if taken { bytes as u64 } else { 0 };
         taken
+    }
+
+    /// Lets the first bytes be hashed even where its source has used up its budget.
+    pub(super) fn allow_free(&mut self) {
+        self.free = self.budget.sources.free();
     }
 
     /// Bytes that were hashed for it so far.

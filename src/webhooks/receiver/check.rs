@@ -12,6 +12,11 @@ use crate::{
     model::{InvoicingEvent, InvoicingHook},
 };
 
+/// Largest body at the shared address that is tried with the secrets of every entity, in bytes. The provider names the entity in
+/// each body; a larger one is tried with the secrets of that entity alone, so that a forged one costs as much as an accounting
+/// delivery of the same size.
+const ANY_ENTITY_LIMIT: usize = 16 * 1024;
+
 /// See the module's head.
 #[derive(Debug)]
 pub(super) enum Check<'a> {
@@ -86,8 +91,8 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Tries the hooks of the entity that a body names, at most six secrets, then all others. The name decides only the order: the
-/// provider does not document that a delivery names the entity of its hook, and no valid signature may be refused.
+/// Tries the hooks of the entity that a body names, at most six secrets, then all others where the body is small: the provider
+/// does not document that a delivery names the entity of its hook.
 async fn any_hook(
     keys: &BTreeMap<InvoicingHook, Keys>,
     presented: Presented,
@@ -96,6 +101,7 @@ async fn any_hook(
 ) -> Result<Option<Verified>, Refusal> {
     let entity = InvoicingEvent::entity_named(body);
     let (named, others): (Vec<_>, Vec<_>) = keys.iter().partition(|(hook, _)| Some(hook.entity) == entity);
+    let others = if body.len() <= ANY_ENTITY_LIMIT { others } else { Vec::new() };
     for group in [named, others] {
         let mut running = Keys::start_all(group.iter().map(|(_, keys)| *keys));
         body::hash(body, &mut running, held, &mut 0).await?;
@@ -142,7 +148,7 @@ mod tests {
 
     /// What comes of a body, and how many secrets hashed it.
     async fn tried(body: &[u8], signature: &str) -> (Option<Verified>, usize) {
-        let limit = HashLimit { burst: 1 << 40, per_second: 0 };
+        let limit = HashLimit { burst: 1 << 40, per_second: 0, free: 0 };
         let budget = Budget::new(1 << 20, 1 << 20, limit);
         let source = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut held = budget.enter(body.len(), source).unwrap();
@@ -197,8 +203,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_large_body_is_tried_with_the_keys_of_its_entity() {
+        for (entity, expected) in [("Customer", 6), ("Something new", 0)] {
+            let body = format!(r#"{{"Entity":"{entity}","More":"{}"}}"#, "x".repeat(ANY_ENTITY_LIMIT));
+            let forged = sign(&Secret::new(MASTERS[0]), body.as_bytes());
+
+            assert_eq!(tried(body.as_bytes(), &forged).await, (None, expected), "{entity}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_spent_source_is_refused_before_the_next_piece_is_hashed() {
-        let budget = Budget::new(1 << 20, 1 << 20, HashLimit { burst: 100, per_second: 0 });
+        let budget = Budget::new(1 << 20, 1 << 20, HashLimit { burst: 100, per_second: 0, free: 0 });
         let mut held = budget.enter(0, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
         let (keys, body) = (keys(), br#"{"EntityId":"1"}"#);
         let presented = Presented::parse(sign(&Secret::new("x"), body).as_bytes(), Scheme::Required).unwrap();

@@ -171,7 +171,8 @@ impl<T: Take> Shared<T> {
         let since = since(head);
         // A request without a peer shares the budget of all such requests.
         let source = self.source(head).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        if check.hashes() && !self.budget.sources.may_hash(source, Instant::now()) {
+        let is_free = check.running().is_some() && self.budget.sources.free() > 0;
+        if check.hashes() && !is_free && !self.budget.sources.may_hash(source, Instant::now()) {
             return self.throttled(source, head, !body.is_end_stream());
         }
         let announced = body::announced(&body).and_then(|length| usize::try_from(length).ok());
@@ -181,6 +182,9 @@ impl<T: Take> Shared<T> {
         else {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         };
+        if is_free {
+            held.allow_free();
+        }
         // The head is held as long as the body, and may be the larger of the two.
         if !held.grow(weight(&head.headers)) {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());

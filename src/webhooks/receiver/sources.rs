@@ -30,6 +30,9 @@ pub struct HashLimit {
     pub burst: u64,
     /// Bytes that are added each second, up to `burst`.
     pub per_second: u64,
+    /// Bytes of each request that count for no budget, where at most two secrets are tried: a source that others share cannot be
+    /// kept from delivering bodies of the usual size.
+    pub free: u64,
 }
 
 impl Default for HashLimit {
@@ -37,7 +40,7 @@ impl Default for HashLimit {
     /// and hashed with two secrets. So the first delivery of a source is always hashed to its end. 8 MiB a second is about one
     /// percent of a core.
     fn default() -> Self {
-        Self { burst: 256 << 20, per_second: 8 << 20 }
+        Self { burst: 256 << 20, per_second: 8 << 20, free: 128 << 10 }
     }
 }
 
@@ -87,6 +90,11 @@ impl HashLimit {
 impl Sources {
     pub(super) fn new(limit: HashLimit) -> Self {
         Self { limit, state: Mutex::default() }
+    }
+
+    /// Bytes of a request that count for no budget.
+    pub(super) fn free(&self) -> u64 {
+        self.limit.free
     }
 
     /// Whether anything may be hashed for a source now.
@@ -169,7 +177,7 @@ mod tests {
 
     use super::{super::body::BEYOND, *};
 
-    const LIMIT: HashLimit = HashLimit { burst: 1_000, per_second: 100 };
+    const LIMIT: HashLimit = HashLimit { burst: 1_000, per_second: 100, free: 0 };
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()

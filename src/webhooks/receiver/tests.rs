@@ -234,7 +234,8 @@ const PIECE: usize = 64 << 10;
 
 /// Bytes that are hashed for one forged request: what its source may have hashed until it is refused.
 async fn hashed(path: &str, length: usize, chunked: bool) -> (StatusCode, u64) {
-    let limit = |burst| Options { hash_limit: HashLimit { burst, per_second: 0 }, ..Options::default() };
+    let limit =
+        |burst| Options { hash_limit: HashLimit { burst, per_second: 0, free: 0 }, ..Options::default() };
     let body = || {
         let pieces = vec![Bytes::from(vec![b' '; PIECE]); length.div_ceil(PIECE)];
         match chunked {
@@ -286,7 +287,7 @@ async fn a_spent_source_is_refused_and_another_is_not() {
     let master = Secret::new("another-secret-of-another-api-0123456789");
     let hook = InvoicingHook::from_slug("customer-created").unwrap();
     let good = signature::sign(&signature::hook_secret(&master, hook.entity, hook.action), body);
-    let hash_limit = HashLimit { burst: 10, per_second: 0 };
+    let hash_limit = HashLimit { burst: 10, per_second: 0, free: 0 };
     let (forger, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
 
     let text = heard(
@@ -322,4 +323,15 @@ async fn a_spent_source_is_refused_and_another_is_not() {
     .await;
 
     assert_eq!(text.matches("webhook.proxies").count(), 1, "{text}");
+
+    // Bodies of the usual size at an address of its own are verified even then.
+    let hash_limit = HashLimit { burst: 0, per_second: 0, free: 4 };
+    let (router, _) = invoicing_routes(Options { hash_limit, ..Options::default() });
+    let answers = [
+        post_from(&router, forger, OWN, &good, Body::from(&body[..])).await,
+        post_from(&router, forger, OWN, FORGED, Body::from("{  }")).await,
+        post_from(&router, forger, SHARED, &good, Body::from(&body[..])).await,
+    ];
+    let throttled = StatusCode::SERVICE_UNAVAILABLE;
+    assert_eq!(answers, [StatusCode::OK, throttled, throttled]);
 }

@@ -20,6 +20,10 @@ use crate::model::{Heard, Phase, Subscription, Target};
 
 /// The line of history of one that the provider refused to make.
 pub(super) const REFUSED: &str = "the provider refused it";
+/// The provider took the call, and its question to the address was not answered as it wants.
+pub(super) const NOT_ECHOED: &str = "it is not listed: the receiver's echo was not accepted";
+/// The call had no answer, and the provider does not list the hook.
+pub(super) const NOT_LISTED: &str = "given up: it is not listed";
 
 /// The address that a target is to be registered under, by what the provider has refused so far.
 #[must_use]
@@ -84,5 +88,9 @@ fn refusals(ledger: &Ledger, target: Target, wanted: &Wanted) -> (Option<i64>, O
 }
 
 fn is_refused(one: &Subscription) -> bool {
-    one.phase == Phase::Ended && one.id.is_none() && one.history.iter().any(|note| note.what == REFUSED)
+    let is_refusal = |what: &str| match what {
+        REFUSED => one.id.is_none(),
+        what => [NOT_ECHOED, NOT_LISTED].contains(&what),
+    };
+    one.phase == Phase::Ended && one.history.iter().any(|note| is_refusal(&note.what))
 }

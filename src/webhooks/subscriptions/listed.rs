@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Listed, Situation,
+    address::{NOT_ECHOED, NOT_LISTED},
     settle::{Changes, is_address, lost, stranger},
 };
 use crate::model::{GapCause, Nonce, Phase, Target};
@@ -47,12 +48,12 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
                 _ if known.since >= planned => {}
                 Phase::Active | Phase::Disabled => lost(changes, known, "it is not listed any more"),
                 Phase::Awaiting => {
-                    one.enter(Phase::Ended, now, "it is not listed: the receiver's echo was not accepted");
+                    one.enter(Phase::Ended, now, NOT_ECHOED);
                     one.problem = Some("the provider did not accept the echo of the receiver".to_owned());
                     changes.put(one);
                 }
                 Phase::Intended if known.since.saturating_add(rules.intent) <= now => {
-                    one.enter(Phase::Ended, now, "given up: it is not listed");
+                    one.enter(Phase::Ended, now, NOT_LISTED);
                     changes.put(one);
                 }
                 Phase::Ending => {

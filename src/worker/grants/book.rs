@@ -108,7 +108,11 @@ impl Book {
         if keys.open_bytes(&grant_key(name), envelope).is_err() {
             return false;
         }
-        let is_old = self.newest.get(name).is_some_and(|newest| !follows(newest, envelope, keys.group()));
+        let owner = self.owners().map(|owners| owners.group.clone());
+        let is_old = self
+            .newest
+            .get(name)
+            .is_some_and(|newest| !follows(newest, envelope, keys.group(), owner.as_deref()));
         if !is_old {
             self.newest.insert(name.to_owned(), Arc::clone(envelope));
         }
@@ -153,8 +157,9 @@ impl Book {
     }
 }
 
-/// Whether the workers of a group take an envelope after another, both of one record and both opened.
-fn follows(newest: &Envelope, next: &Envelope, ours: &str) -> bool {
+/// Whether the workers of a group take an envelope after another, both of one record and both opened. `owner` is the group that
+/// the topic says it belongs to at that place.
+fn follows(newest: &Envelope, next: &Envelope, ours: &str, owner: Option<&str>) -> bool {
     match (&newest.stamp, &next.stamp) {
         (None, _) => true,
         (Some(_), None) => false,
@@ -162,8 +167,10 @@ fn follows(newest: &Envelope, next: &Envelope, ours: &str) -> bool {
             // The same record once more is no news, and no harm.
             stamp.revision > newest_stamp.revision || newest == next
         }
-        // Workers that have taken over the topic of another group write over what those have left.
-        (Some(newest), Some(_)) => newest.group != ours,
+        // Workers that have taken over the topic of another group write over what those have left, and may hand it back.
+        (Some(newest), Some(stamp)) => {
+            newest.group != ours || (owner == Some(stamp.group.as_str()) && stamp.revision > newest.revision)
+        }
     }
 }
 

@@ -43,7 +43,8 @@ async fn a_worker_starts_without_its_files_applies_them_and_people_see_how_they_
         format!(
             "bootstrap.servers={}\nvalue.converter.schema.registry.url=http://127.0.0.1:1\ngroup.id={name}\n\
              listeners=http://127.0.0.1:0\nstate.dir={}\nconnectors.dir={}\nconnectors.dir.interval.ms=100\n\
-             work.storage.partitions=3\noffset.storage.partitions=3\n{topics}",
+             work.storage.partitions=3\noffset.storage.partitions=3\n\
+             config.providers=env\nconfig.providers.env.param.allowlist.pattern=KEY\n{topics}",
             shared.bootstrap(),
             directory.join("state").display(),
             declared.display()

@@ -142,7 +142,9 @@ impl Place {
             "bootstrap.servers={}\ngroup.id={group}\nlisteners=http://127.0.0.1:0\nstate.dir={}\n\
              value.converter.schema.registry.url={}\nvalue.converter.schema.registry.request.timeout.ms=2000\n\
              webhook.listeners=https://127.0.0.1:0\nwebhook.ssl.certificate.location={}\n\
-             webhook.ssl.key.location={}\nshutdown.timeout.ms=8000\nsecrets.reload.interval.ms=200\n",
+             webhook.ssl.key.location={}\nshutdown.timeout.ms=8000\nsecrets.reload.interval.ms=200\n\
+             config.providers=file,dir\nconfig.providers.file.param.allowed.paths=/\n\
+             config.providers.dir.param.allowed.paths=/\n",
             self.bootstrap,
             directory.join("state").display(),
             self.registry,

@@ -223,7 +223,7 @@ async fn an_oversized_invoicing_body_is_refused_at_once() {
     let mut rig = Rig::with(|setup| {
         setup.set("invoicing.body.limit.bytes", &limit.to_string());
         // Nothing may be hashed: a request that tries is answered 503.
-        setup.receiver.hash_limit = HashLimit { burst: 0, per_second: 0 };
+        setup.receiver.hash_limit = HashLimit { burst: 0, per_second: 0, free: 0 };
     })
     .await;
     let key = hook_secret(MASTER, "Customer:Created");
@@ -250,7 +250,7 @@ async fn an_oversized_invoicing_body_is_refused_at_once() {
 
 async fn a_source_that_forges_too_much_is_refused_alone() {
     let rig = Rig::with(|setup| {
-        setup.receiver.hash_limit = HashLimit { burst: 10 * BODY.len() as u64, per_second: 0 };
+        setup.receiver.hash_limit = HashLimit { burst: 10 * BODY.len() as u64, per_second: 0, free: 0 };
     })
     .await;
     let (forger, other) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));

@@ -59,7 +59,7 @@ async fn every_refusal_has_connects_status_words_and_body(shared: &'static Share
             "/connectors",
             Some(with("n", &|config| config["topic.prefix"] = json!("refusals"))),
             400,
-            "topic.prefix is refusals, which RecordSource t1 writes",
+            "topic.prefix is the prefix that RecordSource t1 writes",
         ),
         ("GET", "/connectors/X", None, 404, "Connector X not found"),
         ("GET", "/connectors/X/config", None, 404, "Connector X not found"),

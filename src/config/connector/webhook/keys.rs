@@ -63,6 +63,8 @@ keys! {
             "Proxy for registering hooks: the provider wants the request to come from the receiving host. Its host must be one \
              that provider.hosts.allowed of the worker allows.")
             .low().rule(name::PROXY);
+        EGRESS_USER_INFO = Key::new(Password, "invoicing.egress.proxy.user.info",
+            "Name and password for that proxy, as name:password.").low().rule(name::USER_INFO);
         LOGIN_MAIL = Key::new(String, "invoicing.login.mail", "User of the invoicing API.").rule(name::PLAIN)
             .dependents(&["invoicing.login.password", "invoicing.login.company"]);
         LOGIN_PASSWORD = Key::new(Password, "invoicing.login.password", "Password of that user.");

@@ -250,10 +250,7 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
     let segment = reader.word(&keys::SEGMENT);
     let own_addresses = reader.word(&keys::HOOK_ADDRESS) == "own";
     let tenants = tenants(reader);
-    if let Some(proxy) = reader.parsed(&keys::EGRESS_PROXY, address::http_url) {
-        provider::check_host(reader, &keys::EGRESS_PROXY, &proxy);
-    }
-    let egress_proxy = reader.text(&keys::EGRESS_PROXY).map(Secret::from);
+    let egress_proxy = egress_proxy(reader);
     let body_limit_bytes = reader.number(&keys::INVOICING_BODY_LIMIT);
     let login = login(reader, manage && !hooks.is_empty());
     if hooks.is_empty() {
@@ -270,6 +267,22 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
         login,
         body_limit_bytes,
     })
+}
+
+/// The proxy's address with its name and password in it, as clients take it.
+fn egress_proxy(reader: &mut Reader<'_>) -> Option<Secret> {
+    let proxy = reader.parsed(&keys::EGRESS_PROXY, address::http_url);
+    let user_info = reader.secret(&keys::EGRESS_USER_INFO);
+    if user_info.is_some() {
+        reader.demand(&keys::EGRESS_PROXY, "beside invoicing.egress.proxy.user.info");
+    }
+    let mut proxy = proxy?;
+    provider::check_host(reader, &keys::EGRESS_PROXY, &proxy);
+    if let Some((user, password)) = user_info.as_ref().and_then(|info| info.reveal().split_once(':')) {
+        // Both fail only for addresses without a host, which the key's rule refuses.
+        proxy.set_username(user).and_then(|()| proxy.set_password(Some(password))).unwrap_or_default();
+    }
+    Some(Secret::new(proxy.as_str()))
 }
 
 fn signature(reader: &mut Reader<'_>, used: bool) -> Option<Signature> {

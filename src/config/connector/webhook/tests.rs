@@ -141,7 +141,7 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("transforms", "a"), ("transforms.a.type", "b")], "transforms.a.type: is not supported"),
         (
             &[("value.converter", "org.apache.kafka.connect.json.JsonConverter")],
-            "JsonConverter is not supported",
+            "this class is not supported",
         ),
         (&[("page.size", "10")], "page.size: is not a key of a WebhookSource; move it to a RecordSource"),
         (&[("state.dir", "/x")], "move it to the worker's properties"),

@@ -73,7 +73,7 @@ fn a_segment_is_the_first_names_and_the_others_once_that_has_gone() {
     assert_eq!(states(&table), ["b All acme"]);
     table.apply(&all(&[("a", a), ("b", b.clone())]), &nothing);
     assert_eq!(states(&table), ["a All acme"]);
-    assert!(table.faults()["b"].contains("which a receives under"), "{:?}", table.faults());
+    assert!(table.faults()["b"].contains("the segment that a receives under"), "{:?}", table.faults());
     let segment = Some("Invoicing".to_owned());
     assert_eq!(table.faulty(), [Faulty { connector: "b".to_owned(), segment }]);
     table.apply(&all(&[("b", b)]), &nothing);

@@ -29,6 +29,7 @@ keys! {
         PANIC_AFTER = Key::new(Int, "panic.after",
             "Records after which a task panics, counted from each of its starts. Unset: never.")
             .rule(Rule::Range(0, i32::MAX as i64));
+        SECRET_TOPIC = Key::new(Password, "secret.topic", "Written to instead of topic; shows that a reference reaches a task.");
         SECRET = Key::new(Password, "secret", "Used for nothing; shows that it is never shown.");
     }
 }
@@ -96,11 +97,13 @@ pub(super) fn read(name: &str, config: &Properties, providers: &Providers) -> Re
     }
     // Holds the rules on secrets; nothing is done with it.
     drop(reader.secret(&SECRET));
+    let topic = reader.word(&TOPIC);
+    let topic = reader.secret(&SECRET_TOPIC).map_or(topic, |secret| secret.reveal().to_owned());
     let verdict = if reader.word(&FAIL_KIND) == "passing" { Retry::Later } else { Retry::Never };
     let fail_after = reader.number(&FAIL_AFTER);
     let panic_after = reader.number(&PANIC_AFTER);
     let settings = Settings {
-        topic: reader.word(&TOPIC),
+        topic,
         per_second: reader.number(&MESSAGES),
         tasks_max: reader.number(&connector::TASKS_MAX),
         failure: reader.is_set(&FAIL_AFTER).then_some((fail_after, verdict)),

@@ -20,6 +20,7 @@ use axum::{
 use ipnet::IpNet;
 use tokio::time::{Instant, sleep_until};
 
+use super::UNKNOWN;
 use crate::server::origin;
 
 /// Lines about refusals of one client address in a window.
@@ -68,7 +69,9 @@ impl Asked {
     }
 
     /// The request was refused. The line is written now, or counted.
-    pub(super) fn refused(&self, audit: &Arc<Audit>, who: &str, status: StatusCode) {
+    pub(super) fn refused(&self, audits: &Audits, who: &str, status: StatusCode) {
+        let is_known = who != UNKNOWN && matches!(status.as_u16(), 401 | 403);
+        let audit = if is_known { &audits.known } else { &audits.strangers };
         if !audit.admits(self.client()) {
             return;
         }
@@ -103,6 +106,13 @@ fn printable(text: &str, most: usize) -> String {
 /// Bounds the lines about refusals. See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Audit(Mutex<Window>);
+
+/// The lines about refusals, apart for callers who named a user of the configuration: strangers cannot use those up.
+#[derive(Debug, Default)]
+pub(super) struct Audits {
+    strangers: Arc<Audit>,
+    known: Arc<Audit>,
+}
 
 #[derive(Debug, Default)]
 struct Window {
@@ -169,7 +179,7 @@ impl Audit {
         drop(window);
         if suppressed > 0 {
             let (addresses, seconds) = (addresses.len(), WINDOW.as_secs());
-            tracing::warn!(target: "audit", suppressed, addresses, seconds, "refusals without a line of their own");
+            tracing::warn!(target: "audit", suppressed, addresses, seconds, "refusals not logged individually");
         }
     }
 }

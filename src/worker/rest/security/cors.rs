@@ -74,11 +74,16 @@ impl Cors {
         let Some(origin) = headers.get(header::ORIGIN) else {
             return headers.get(FETCH_SITE).is_none_or(|site| site != "cross-site");
         };
-        self.names(origin) || is_same(origin, request)
+        self.is_named(origin) || is_same(origin, request)
     }
 
+    /// Whether a page of this origin may read answers.
     fn names(&self, origin: &HeaderValue) -> bool {
-        self.any || self.origins.iter().any(|named| origin == named.as_str())
+        self.any || self.is_named(origin)
+    }
+
+    fn is_named(&self, origin: &HeaderValue) -> bool {
+        self.origins.iter().any(|named| origin == named.as_str())
     }
 }
 

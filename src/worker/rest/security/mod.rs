@@ -38,7 +38,7 @@ use ipnet::IpNet;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    audit::{Asked, Audit},
+    audit::{Asked, Audits},
     cors::Cors,
     hosts::Hosts,
     password::{Checked, Password},
@@ -66,7 +66,7 @@ pub struct Security {
     /// Whose `X-Forwarded-For` is believed.
     proxies: Vec<IpNet>,
     throttle: Arc<Throttle>,
-    audit: Arc<Audit>,
+    audit: Audits,
     /// When a request is answered at the latest.
     deadline: Duration,
 }
@@ -104,7 +104,7 @@ impl Security {
             cors: Cors::new(&rest.allowed_origins, &rest.allowed_methods),
             proxies: rest.proxies.clone(),
             throttle: Arc::default(),
-            audit: Arc::default(),
+            audit: Audits::default(),
             deadline: DEADLINE,
         })
     }
@@ -215,7 +215,7 @@ impl Denied {
     }
 
     /// The answer, with its line in the audit log.
-    fn into_response(self, asked: &Asked, audit: &Arc<Audit>) -> Response {
+    fn into_response(self, asked: &Asked, audit: &Audits) -> Response {
         let mut response = self.refusal.into_response();
         let status = response.status();
         asked.refused(audit, &self.who, status);

@@ -105,13 +105,24 @@ impl Password {
 
     /// Compares, unless the client has to wait; the outcome counts for its address.
     pub(super) async fn check(&self, presented: &str, attempt: &Attempt) -> Checked {
-        if let Some(wait) = attempt.wait() {
-            return Checked::Throttled(wait);
-        }
         let digest = digest(presented);
+        if let Some(wait) = attempt.wait() {
+            let is_right = attempt.may_probe() && self.is_known(&digest);
+            return if is_right { checked(attempt.finish(true)) } else { Checked::Throttled(wait) };
+        }
         match self {
             Self::Plain(expected) => checked(attempt.finish(same(expected, &digest))),
             Self::Hashed(hashed) => hashed.check(presented, digest, attempt).await,
+        }
+    }
+}
+
+impl Password {
+    /// Whether it is the right one, as far as that is known without deriving a key.
+    fn is_known(&self, digest: &hmac::Tag) -> bool {
+        match self {
+            Self::Plain(expected) => same(expected, digest),
+            Self::Hashed(hashed) => hashed.is_known(digest),
         }
     }
 }

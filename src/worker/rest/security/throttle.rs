@@ -29,6 +29,8 @@ const LIMIT: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Between two passwords that an address may have compared while it waits.
+const PROBE: Duration = Duration::from_secs(1);
 /// Failures are forgotten so long after the last one.
 const MEMORY: Duration = Duration::from_secs(600);
 /// Addresses that are remembered; some 100 bytes each.
@@ -45,8 +47,10 @@ struct Failures {
     /// With names that do not exist.
     unknown: u32,
     last: Instant,
-    /// No password is checked before.
+    /// No password is checked before, except for one that costs nothing (see [`Throttle::may_probe`]).
     until: Instant,
+    /// When the next one that costs nothing may be checked.
+    probe: Instant,
 }
 
 impl Failures {
@@ -75,6 +79,18 @@ impl Throttle {
         (!wait.is_zero()).then_some(wait)
     }
 
+    /// Whether an address that has to wait may have one password compared with the last right one: once a second, so that a
+    /// stranger who shares the address of an operator cannot lock the operator out.
+    fn may_probe(&self, client: Option<IpAddr>, now: Instant) -> bool {
+        let mut all = self.lock();
+        let Some(failures) = all.get_mut(&client.map(network)).filter(|failures| failures.probe <= now)
+        else {
+            return false;
+        };
+        failures.probe = now + PROBE;
+        true
+    }
+
     fn failed(&self, client: Option<IpAddr>, role: Option<Role>, now: Instant) {
         let client = client.map(network);
         let mut all = self.lock();
@@ -85,7 +101,7 @@ impl Throttle {
                 all.remove(&oldest);
             }
         }
-        let none = || Failures { administrator: 0, reader: 0, unknown: 0, last: now, until: now };
+        let none = || Failures { administrator: 0, reader: 0, unknown: 0, last: now, until: now, probe: now };
         let failures = all.entry(client).or_insert_with(none);
         if failures.is_stale(now) {
             *failures = none();
@@ -133,6 +149,11 @@ impl Attempt {
     /// How long the client has to wait before a password is checked; `None` where it need not.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.throttle.wait(self.client, Instant::now())
+    }
+
+    /// Whether a client that has to wait may have a password compared at no cost.
+    pub(super) fn may_probe(&self) -> bool {
+        self.throttle.may_probe(self.client, Instant::now())
     }
 
     /// Records whether the password was right. Whether the login succeeds: a name that does not exist has no password.
