@@ -21,9 +21,8 @@ pub(super) async fn left_out(answer: Response) -> Response {
     let Ok(bytes) = to_bytes(body, ANSWER_LIMIT).await else {
         return Refusal::new(500, "the answer is too large for a caller that may only read").into_response();
     };
-    let kept = match std::str::from_utf8(&bytes).map(without_quotes) {
-        Ok(Cow::Owned(kept)) => kept,
-        _ => return Response::from_parts(parts, Body::from(bytes)),
+    let Ok(Cow::Owned(kept)) = std::str::from_utf8(&bytes).map(without_quotes) else {
+        return Response::from_parts(parts, Body::from(bytes));
     };
     parts.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(parts, Body::from(kept))
