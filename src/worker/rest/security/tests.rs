@@ -286,13 +286,14 @@ fn from(peer: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Reque
 
 #[tokio::test]
 async fn changes_and_refusals_leave_one_audit_line_each() {
+    type Headers<'a> = Vec<(&'a str, &'a str)>;
     let (administrator, reader) = (basic(ADMINISTRATOR), basic(READER));
     let (wrong, swapped) = (basic("root:hunter2"), basic("hunter2:root"));
     let page = ("origin", "https://evil.example.com");
     let forged = "/connectors/%0aWARN%20audit%20forged?token=hunter2";
     let (direct, proxy) = ("192.0.2.7:4711", "10.0.0.7:4711");
     let client = ("x-forwarded-for", "hunter2, 198.51.100.9");
-    let scene: [(&str, &str, &str, Vec<(&str, &str)>); 9] = [
+    let scene: [(&str, &str, &str, Headers<'_>); 9] = [
         (direct, "POST", "/connectors?scope=cluster", vec![("authorization", &administrator)]),
         (direct, "GET", "/connectors", vec![("authorization", &administrator)]),
         (direct, "GET", "/health", vec![]),
