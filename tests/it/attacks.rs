@@ -313,11 +313,12 @@ impl Attack {
         let (status, text) = self.put("/connectors/hooks/config", &config).await;
         assert!(status < 300, "{text}");
         let forged = "sha256=".to_owned() + &"AB".repeat(32);
+        let http = self.http.clone();
         let post = async |path: &str, header: &str, size: usize| {
             // It names an entity, so that the shared address has keys to try.
             let mut body = br#"{"Entity":"Customer","More":""#.to_vec();
             body.resize(size, b'x');
-            let request = self.http.post(format!("{receiver}{path}")).header(header, &forged);
+            let request = http.post(format!("{receiver}{path}")).header(header, &forged);
             request.body(body).send().await.map_or(0, |answer| answer.status().as_u16())
         };
         let accounting = "/webhooks/accounting/hooks";

@@ -14,8 +14,10 @@ crate::tests! {
     plain every_directory_of_seeds_has_a_fuzz_target;
 }
 
+type Target = fn(&[u8]);
+
 /// Every target, by the name of its directory of seeds.
-const TARGETS: [(&str, fn(&[u8])); 6] = [
+const TARGETS: [(&str, Target); 6] = [
     ("avro", |input| {
         targets::avro(input);
     }),

@@ -175,7 +175,8 @@ fn properties(directory: &Path, prefix: &str, settings: Settings<'_>, rest: u16)
     let at = |name: &str| directory.join(name).display().to_string();
     let mut text = format!(
         "bootstrap.servers={}\ngroup.id={prefix}\nlisteners=http://127.0.0.1:{rest}\nstate.dir={}\n\
-         value.converter.schema.registry.url={}\nconnectors.dir={}\nconnectors.dir.interval.ms=500\n",
+         value.converter.schema.registry.url={}\nconnectors.dir={}\nconnectors.dir.interval.ms=500\n\
+         config.providers=env\nconfig.providers.env.param.allowlist.pattern=SECRET\n",
         settings.bootstrap,
         at("state"),
         settings.registry,
