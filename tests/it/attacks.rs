@@ -289,6 +289,7 @@ impl Attack {
     /// 2, without a login: a public host that is not the provider's.
     async fn be_the_provider(&mut self) {
         let mut config = connector("RecordSource");
+        config["name"] = json!("stranger");
         config["provider.base.url"] = json!("https://stranger.example.net");
         let (status, text) = self.put("/connectors/stranger/config", &config).await;
         assert_eq!(status, 400, "{text}");

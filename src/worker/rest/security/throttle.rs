@@ -182,6 +182,20 @@ mod tests {
     }
 
     #[test]
+    fn a_waiting_address_has_one_comparison_a_second() {
+        let (throttle, client, begun) = (Throttle::default(), address("192.0.2.1"), Instant::now());
+        for _ in 0..LIMIT {
+            throttle.failed(client, ADMINISTRATOR, begun);
+        }
+        assert!(throttle.wait(client, begun).is_some());
+
+        let probes =
+            [0, 0, 999, 1_000, 1_500].map(|ms| throttle.may_probe(client, begun + Duration::from_millis(ms)));
+
+        assert_eq!(probes, [true, false, false, true, false]);
+    }
+
+    #[test]
     fn waits_double_up_to_a_cap_and_failures_are_forgotten() {
         let (throttle, client) = (Throttle::default(), address("192.0.2.1"));
         let mut now = Instant::now();
