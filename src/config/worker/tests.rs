@@ -215,7 +215,7 @@ fn rules_across_keys_are_held() {
         ),
         (
             "admin.auth.readonly.password=$pbkdf2-sha256$i=9$c2FsdHNhbHQ$aGFzaA",
-            "admin.auth.readonly.password = [hidden]: looks like a hash and is none: its count of iterations",
+            "admin.auth.readonly.password: looks like a hash and is none: its count of iterations",
         ),
         ("admin.auth.anonymous.hosts=a.example.com:8083", "must be host names, without port, or *"),
         (
