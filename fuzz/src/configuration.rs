@@ -7,12 +7,12 @@ use tributary::config::connector::{Class, Document};
 use tributary::config::{Connector, Problems, Providers, Worker, validate};
 
 /// Environment variable that the seeds refer to.
-const VARIABLE: &str = "TRIBUTARY_CANARY";
+const VARIABLE: &str = "FUZZ_CANARY";
 /// Its value, which no message may contain.
 const CANARY: &str = "canary-7f3a91d0c4e85b26a1d94c07e2b85f13";
 /// Last in every worker's file, where the last value counts: references reach the canary and never a file of this machine.
 const ONLY_THE_ENVIRONMENT: &str = "\n\nconfig.providers=env\nconfig.providers.env.class=EnvVarConfigProvider\n\
-                                    config.providers.env.param.allowlist.pattern=TRIBUTARY_CANARY\n";
+                                    config.providers.env.param.allowlist.pattern=FUZZ_CANARY\n";
 
 /// Providers of a worker whose connectors may refer to the canary and to nothing else.
 static PROVIDERS: LazyLock<Providers> = LazyLock::new(|| {

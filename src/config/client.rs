@@ -223,6 +223,7 @@ mod tests {
         let kafka = kafka(&[
             ("security.protocol", "SASL_SSL"),
             ("sasl.password", "${env:SASL}"),
+            ("sasl.username", "${env:SASL}"),
             ("sasl.oauthbearer.token.endpoint.url", "https://login/token"),
             ("ssl.endpoint.identification.algorithm", ""),
             ("producer.linger.ms", "0"),
@@ -239,6 +240,7 @@ mod tests {
             [
                 ("sasl.oauthbearer.token.endpoint.url", "https://login/token"),
                 ("sasl.password", "from-env"),
+                ("sasl.username", "from-env"),
                 ("security.protocol", "SASL_SSL"),
                 ("ssl.endpoint.identification.algorithm", "none"),
             ]

@@ -318,7 +318,8 @@ impl Attack {
         let post = async |path: &str, header: &str, size: usize| {
             // It names an entity, so that the shared address has keys to try.
             let mut body = br#"{"Entity":"Customer","More":""#.to_vec();
-            body.resize(size, b'x');
+            body.resize(size - 2, b'x');
+            body.extend(b"\"}");
             let request = http.post(format!("{receiver}{path}")).header(header, &forged);
             request.body(body).send().await.map_or(0, |answer| answer.status().as_u16())
         };

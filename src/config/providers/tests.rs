@@ -142,6 +142,8 @@ fn a_path_outside_the_allowed_ones_is_refused_unseen() {
         format!("${{dir:{outside}:bad}}"),
         format!("${{dir:{outside}:not-there}}"),
         "${dir:/not/there:either}".to_owned(),
+        // It would resolve, and tell that the outer directory is there.
+        format!("${{dir:{outside}/..{root}:good}}"),
     ] {
         let error = resolved(&providers, &reference).unwrap_err();
         assert!(error.contains("outside the provider's allowed.paths"), "{error}");
@@ -194,6 +196,7 @@ fn the_workers_own_secrets_are_closed_to_connectors() {
     for reference in [
         "${env:TOKEN}".to_owned(),
         "${env:CONNECT_ADMIN_AUTH_PASSWORD}".to_owned(),
+        "${env:TRIBUTARY_PASSWORD}".to_owned(),
         "${dir:/proc/self:environ}".to_owned(),
         password.clone(),
         grant_key.clone(),

@@ -15,7 +15,7 @@ use crate::{
 /// Largest body at the shared address that is tried with the secrets of every entity, in bytes. The provider names the entity in
 /// each body; a larger one is tried with the secrets of that entity alone, so that a forged one costs as much as an accounting
 /// delivery of the same size.
-const ANY_ENTITY_LIMIT: usize = 16 * 1024;
+const ANY_ENTITY_LIMIT: usize = 32 * 1024;
 
 /// See the module's head.
 #[derive(Debug)]

@@ -340,6 +340,29 @@ mod tests {
     }
 
     #[test]
+    fn a_topic_that_was_lent_and_handed_back_keeps_its_newest() {
+        let grant = ready("acc");
+        let mut book = Book::with_keys(ring("ours"));
+        let owned = |group: &str| format!(r#"{{"group.id":"{group}","work.topic":"w","partitions":1}}"#);
+        let sealed = |group: &str, revision| {
+            let envelope = ring(group).seal("grant/acc", &grant, revision).unwrap();
+            serde_json::to_string(&envelope).unwrap()
+        };
+        let records = [
+            ("cluster", owned("ours")),
+            ("grant/acc", sealed("ours", 1)),
+            ("cluster", owned("theirs")),
+            ("grant/acc", sealed("theirs", 2)),
+            ("cluster", owned("ours")),
+        ];
+        for (offset, (key, value)) in (0..).zip(&records) {
+            book.apply(&received(offset, key, Some(value)));
+        }
+
+        assert_eq!(book.grants()["acc"].offset, 3);
+    }
+
+    #[test]
     fn a_write_is_above_all_that_was_read_and_not_below_now() {
         let mut book = Book::with_keys(ring("ours"));
         assert_eq!(book.next_revision("acc", 5), 5);

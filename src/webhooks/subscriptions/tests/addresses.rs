@@ -65,6 +65,17 @@ fn a_strict_provider_refuses_once_and_gets_the_shared_address() {
 }
 
 #[test]
+fn an_own_address_without_echo_falls_back_to_the_shared_one() {
+    let mut scene = scene();
+    scene.provider.only_hooks_at = Some(SHARED);
+    scene.provider.drops_elsewhere = true;
+
+    scene.converge();
+
+    assert_eq!(urls(&scene), vec![SHARED.to_owned(); 3]);
+}
+
+#[test]
 fn a_rotated_secret_does_not_ask_for_the_refused_address_again() {
     let mut scene = scene();
     scene.provider.only_hooks_at = Some(SHARED);

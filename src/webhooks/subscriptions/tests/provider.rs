@@ -56,6 +56,8 @@ pub(super) struct Provider {
     pub(super) single: bool,
     /// Takes no hook at another address than this.
     pub(super) only_hooks_at: Option<&'static str>,
+    /// Answers as if it took a hook elsewhere, and drops it: its question to that address had no answer.
+    pub(super) drops_elsewhere: bool,
     /// Takes none of this target.
     pub(super) refuses: Option<Target>,
     /// Has another address for each than was asked for.
@@ -135,6 +137,10 @@ impl Provider {
             Call::Subscribe(one) => {
                 let is_elsewhere = self.only_hooks_at.is_some_and(|only| one.url != only);
                 let is_hook = matches!(one.target, Target::Invoicing(_));
+                if is_elsewhere && is_hook && self.drops_elsewhere {
+                    self.numbers += 1;
+                    return done(3, &format!("w-{}", self.numbers));
+                }
                 if is_elsewhere && is_hook || self.refuses == Some(one.target) {
                     return Outcome::Failed { words: "uri".to_owned(), acted: false, refused: true };
                 }
