@@ -2,7 +2,7 @@
 //! read, and what time it is over there.
 //!
 //! - No client follows a redirect or keeps a cookie: a token never goes to an address that nobody configured.
-//! - No client connects to an address that `provider.hosts.allowed` does not admit, whatever DNS answers ([`GuardedDns`]).
+//! - No client connects to an address that `provider.hosts.allowed` does not admit, whatever DNS answers (`GuardedDns`).
 //! - No answer is read beyond its limit, counted after decompression.
 //! - Whether a token is still good is a question to the provider's clock ([`ProviderClock`]), never to this machine's.
 

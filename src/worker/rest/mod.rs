@@ -11,7 +11,7 @@
 //!
 //! - Every answer that is not a success has the body `{"error_code", "message"}`, also for paths, methods and bodies nobody
 //!   understands and for a handler that panics. No answer repeats a value of a configuration or the text of a panic.
-//! - Callers that may not change connectors do not see the provider's own words ([`quotes`]).
+//! - Callers that may not change connectors do not see the provider's own words (`quotes`).
 //! - A path may end with a slash. Names in paths are percent-decoded. Unknown query parameters are ignored.
 //! - Where Kafka Connect answers 500 to a request that is malformed, this answers 400.
 //! - Every answer comes within [`DEADLINE`].
