@@ -35,7 +35,9 @@ async fn what_is_signed_and_cannot_be_read_is_a_dead_letter_and_answered_200() {
 
     let key = hook_secret(MASTER, "Customer:Created");
     for (what, body) in unreadable {
-        let invoicing = request("POST", INVOICING, &[("ms-signature", &sign(&key, &body))], &body);
+        // At the hook's own address: at the shared one a large body has to name its entity.
+        let own = format!("{INVOICING}/customer-created");
+        let invoicing = request("POST", &own, &[("ms-signature", &sign(&key, &body))], &body);
         for request in [signed(&body), invoicing] {
             assert_eq!(rig.ask(&request).await.status, 200, "{what}");
 
