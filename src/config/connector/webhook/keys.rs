@@ -78,7 +78,7 @@ keys! {
             "Largest accounting delivery, in bytes. At most 30 MiB, so that it fits into one record.")
             .or("8388608").low().rule(Rule::Range(1024, LARGEST_BODY));
         INVOICING_BODY_LIMIT = Key::new(Long, "invoicing.body.limit.bytes",
-            "Largest invoicing delivery, in bytes. A larger one is refused before it is read; it cannot be told from a forged one.")
+            "Largest invoicing delivery, in bytes. A larger one is answered 413 without verification.")
             .or("262144").low().rule(Rule::Range(1024, 8_388_608));
         SPOOL_LIMIT = Key::new(Long, "spool.limit.bytes",
             "Bytes the spool may hold for this connector before deliveries are answered 503. A worker has one spool: its \
