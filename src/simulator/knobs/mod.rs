@@ -8,6 +8,7 @@ mod fault;
 mod identity;
 mod invoicing;
 mod latency;
+mod profile;
 mod status;
 
 use std::collections::BTreeSet;
@@ -157,6 +158,14 @@ pub struct ReadKnobs {
     pub unknown_company: Status,
     /// Whether a full timestamp is understood in a payroll filter, or a date alone.
     pub filter_timestamps: bool,
+    /// What becomes of a payroll filter.
+    pub payroll_filter: Parameter,
+    /// What becomes of `OrderBy`.
+    pub payroll_order: Parameter,
+    /// `totalCount` of the payroll list.
+    pub payroll_total: PayrollTotal,
+    /// The number of the first page, and what page 0 is otherwise.
+    pub first_page: FirstPage,
 }
 
 impl Default for ReadKnobs {
@@ -179,8 +188,57 @@ impl Default for ReadKnobs {
             replica_share: 1.0,
             unknown_company: Status::FORBIDDEN,
             filter_timestamps: true,
+            payroll_filter: Parameter::Heeded,
+            payroll_order: Parameter::Heeded,
+            payroll_total: PayrollTotal::Right,
+            first_page: FirstPage::One,
         }
     }
+}
+
+/// A query parameter whose grammar the document does not give.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Parameter {
+    /// It does what its words say.
+    #[default]
+    Heeded,
+    /// The answer is the same without it.
+    Ignored,
+    /// The answer is an empty list.
+    Empty,
+    /// 400.
+    Refused,
+}
+
+/// `totalCount` of the payroll list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PayrollTotal {
+    /// The rows that the parameters let through.
+    #[default]
+    Right,
+    /// There is no `X-Pagination`.
+    Absent,
+    /// One row more than there are.
+    Wrong,
+}
+
+/// The number of the first page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FirstPage {
+    /// 1; page 0 is refused.
+    #[default]
+    One,
+    /// 1; page 0 is the same.
+    OneOrZero,
+    /// 1; page 0 is empty.
+    OneZeroEmpty,
+    /// 1; page 0 is answered 500.
+    OneZeroFails,
+    /// 0.
+    Zero,
 }
 
 /// A page size above the largest.

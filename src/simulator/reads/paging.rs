@@ -11,7 +11,7 @@ use url::form_urlencoded;
 use super::Refusal;
 use crate::simulator::{
     answer,
-    knobs::{EmptyList, OverMax, ReadKnobs},
+    knobs::{EmptyList, FirstPage, OverMax, ReadKnobs},
 };
 
 /// The largest page of all, whatever the knobs say, so that an answer has a bound.
@@ -52,14 +52,23 @@ impl<'a> Query<'a> {
     /// The page they ask for; `required` refuses to fall back on the first page or the usual size.
     pub(super) fn page(&self, knobs: &ReadKnobs, required: bool) -> Result<Page, Refusal> {
         let largest = knobs.max_page_size.clamp(1, MOST_ROWS);
-        let number = integer("pageNumber", self.page_number.as_deref(), required)?.unwrap_or(1);
-        let size = match integer("pageSize", self.page_size.as_deref(), required)? {
+        let base = u32::from(knobs.first_page != FirstPage::Zero);
+        let lowest = u32::from(knobs.first_page == FirstPage::One);
+        let shown = integer("pageNumber", self.page_number.as_deref(), lowest, required)?.unwrap_or(base);
+        let number = match knobs.first_page {
+            FirstPage::OneZeroEmpty if shown == 0 => MOST,
+            FirstPage::OneZeroFails if shown == 0 => {
+                return Err(Refusal::new(500, "the page has a negative offset".to_owned()));
+            }
+            _ => shown.saturating_sub(base) + 1,
+        };
+        let size = match integer("pageSize", self.page_size.as_deref(), 1, required)? {
             Some(size) if size > largest && knobs.over_max == OverMax::Refuse => {
                 return Err(Refusal::new(400, format!("pageSize {size} is larger than {largest}")));
             }
             size => size.unwrap_or(knobs.default_page_size).clamp(1, largest),
         };
-        Ok(Page { number, size })
+        Ok(Page { number, size, shown })
     }
 }
 
@@ -70,6 +79,8 @@ pub(super) struct Page {
     pub(super) number: u32,
     /// Rows of a full page.
     pub(super) size: u32,
+    /// Its number as the caller has it.
+    shown: u32,
 }
 
 impl Page {
@@ -91,7 +102,7 @@ impl Page {
 
     /// `X-Pagination` for a list of so many rows.
     fn header(self, total: u64) -> Option<HeaderValue> {
-        let (page, pages) = (self.number, total.div_ceil(u64::from(self.size)));
+        let (page, pages) = (self.shown, total.div_ceil(u64::from(self.size)));
         let json = format!(r#"{{"currentPage":{page},"totalPages":{pages},"totalCount":{total}}}"#);
         HeaderValue::from_maybe_shared(bytes::Bytes::from(json)).ok()
     }
@@ -132,14 +143,14 @@ impl Body {
     }
 }
 
-fn integer(name: &str, text: Option<&str>, required: bool) -> Result<Option<u32>, Refusal> {
+fn integer(name: &str, text: Option<&str>, lowest: u32, required: bool) -> Result<Option<u32>, Refusal> {
     let Some(text) = text else {
         return if required { Err(Refusal::new(400, format!("{name} is missing"))) } else { Ok(None) };
     };
     // The parser of numbers would also take a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
-        Ok(value @ 1..=MOST) if digits => Ok(Some(value)),
-        _ => Err(Refusal::new(400, format!("{name} {text:?} is no whole number from 1 to {MOST}"))),
+        Ok(value) if digits && (lowest..=MOST).contains(&value) => Ok(Some(value)),
+        _ => Err(Refusal::new(400, format!("{name} {text:?} is no whole number from {lowest} to {MOST}"))),
     }
 }

@@ -8,7 +8,11 @@ use super::{
     paging::{Body, Query},
     render::{self, Shape},
 };
-use crate::simulator::{Provider, knobs::Churn, world::PayrollRow};
+use crate::simulator::{
+    Provider,
+    knobs::{Churn, Parameter, PayrollTotal},
+    world::PayrollRow,
+};
 
 /// Bytes of a usual row.
 const ROW: usize = 160;
@@ -20,21 +24,36 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     let query = Query::parse(query);
     let page = query.page(reads, reads.payroll_paging_required)?;
     let refuse = |message: String| Refusal::new(400, message);
+    let mut is_empty = false;
+    let mut heed = |name: &str, given: bool, what: Parameter| match what {
+        Parameter::Heeded => Ok(given),
+        Parameter::Ignored => Ok(false),
+        Parameter::Empty => {
+            is_empty |= given;
+            Ok(false)
+        }
+        Parameter::Refused if given => Err(refuse(format!("{name} is not understood"))),
+        Parameter::Refused => Ok(false),
+    };
+    let is_filtered = heed("filter", query.filter.is_some(), reads.payroll_filter)?;
+    let is_ordered = heed("OrderBy", query.order_by.is_some(), reads.payroll_order)?;
     let filter = query
         .filter
         .as_deref()
+        .filter(|_| is_filtered)
         .map(|text| Filter::parse(text, reads.filter_timestamps))
         .transpose()
         .map_err(|why| refuse(format!("filter: {why}")))?;
     let order = query
         .order_by
         .as_deref()
+        .filter(|_| is_ordered)
         .map(OrderBy::parse)
         .transpose()
         .map_err(|why| refuse(format!("OrderBy: {why}")))?;
     let view = provider.reads.view(provider, reads);
 
-    let (rows, total, seed) = if filter.is_none() && order.is_none() {
+    let (mut rows, mut total, seed) = if filter.is_none() && order.is_none() {
         let world = provider.world();
         let (rows, total) = world.payroll_slice(page.offset(), page.rows(), view.order, view.as_of);
         (rows, total, world.seed())
@@ -56,6 +75,9 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
         // Both ends are at most the length.
         (rows[part.start as usize..part.end as usize].to_vec(), total, seed)
     };
+    if is_empty {
+        (rows, total) = (Vec::new(), 0);
+    }
     if !rows.is_empty() && reads.churn != Churn::default() {
         provider.change(|world, clock| {
             world.churn_payroll(&reads.churn, clock);
@@ -68,7 +90,12 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
     for row in &rows {
         body.row(|out| render::write_payroll(out, seed, row, shape));
     }
-    Ok(body.answer(reads.empty_list, page, Some(total)))
+    let total = match reads.payroll_total {
+        PayrollTotal::Right => Some(total),
+        PayrollTotal::Absent => None,
+        PayrollTotal::Wrong => Some(total + 1),
+    };
+    Ok(body.answer(reads.empty_list, page, total))
 }
 
 /// A field, then `asc` or `desc` in any case, or neither.

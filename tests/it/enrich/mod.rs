@@ -12,6 +12,7 @@ mod chaos;
 mod checker;
 mod crowd;
 mod deleting;
+mod drawn;
 mod evidence;
 mod histories;
 mod input;
@@ -39,6 +40,7 @@ pub(crate) fn tests() -> Vec<Test> {
         input::tests(),
         lists::tests(),
         crowd::tests(),
+        drawn::tests(),
         chaos::tests(),
     ];
     parts.into_iter().flatten().collect()
