@@ -46,6 +46,13 @@ impl Accounting {
     /// # Errors
     /// See [`Error`].
     pub async fn companies(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+        let path = AccountingResource::Companies.path();
+        let numbered = |page| self.companies_numbered(page, ask);
+        paging::base::read(self.core.learnt(), &path, page, numbered, numbered).await
+    }
+
+    /// A page by the provider's own number.
+    async fn companies_numbered(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
         let known = self.core.learnt().none_for_companies();
         let none = known.unwrap_or(false);
         match self.companies_with(none, page, ask).await {
@@ -137,9 +144,10 @@ impl Accounting {
 
     async fn companies_with(&self, none: bool, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
         let context = if none { Context::None } else { Context::Absent };
-        self.list(AccountingResource::Companies, context, page, ask, Company::from_json).await
+        self.numbered(AccountingResource::Companies, context, page, ask, &Company::from_json).await
     }
 
+    /// A page of a list.
     async fn list<T>(
         &self,
         resource: AccountingResource,
@@ -148,11 +156,24 @@ impl Accounting {
         ask: &Ask,
         row: impl Fn(&[u8]) -> Result<T, model::Error>,
     ) -> Result<Page<T>, Error> {
+        let numbered = |page| self.numbered(resource, context, page, ask, &row);
+        paging::base::read(self.core.learnt(), &resource.path(), page, numbered, numbered).await
+    }
+
+    /// A page by the provider's own number.
+    async fn numbered<T>(
+        &self,
+        resource: AccountingResource,
+        context: Context<'_>,
+        page: PageAsk,
+        ask: &Ask,
+        row: &impl Fn(&[u8]) -> Result<T, model::Error>,
+    ) -> Result<Page<T>, Error> {
         let path = resource.path();
         let address = format!("{path}{}", page.query());
         let authority = Authority::Tokens(&*self.tokens);
         let call = Call::new(ApiArea::Accounting, Method::GET, path, address, authority);
-        self.core.call(&Call { context, ..call }, ask, |answer| read_page(answer, page, &row)).await
+        self.core.call(&Call { context, ..call }, ask, |answer| read_page(answer, page, row)).await
     }
 }
 
@@ -190,5 +211,7 @@ pub(super) fn read_page<T>(
         raw,
         total: paging::total(&answer.headers),
         cut: answer.cut,
+        base: None,
+        widest: 0,
     })
 }

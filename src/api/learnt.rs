@@ -1,7 +1,7 @@
 //! What a client has learnt about the provider by trying, where documents are silent or disagree.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     hash::{BuildHasher, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -23,6 +23,12 @@ pub(super) struct Learnt {
 struct Inner {
     /// Whether the company list wants `context: none`. Two documents of the provider disagree.
     none_for_companies: Option<bool>,
+    /// The number of the first page of a list, by its path. There are as many as the product reads lists.
+    first_pages: HashMap<String, u32>,
+    /// Rows of the longest page of each of these lists.
+    widest: HashMap<String, u32>,
+    /// Whether the payroll list refuses `OrderBy`.
+    refuses_order: bool,
     /// Tokens that something was answered with.
     good: HashSet<u64>,
     /// Endpoints, and companies at them, that answered 401 to a token and to its successor.
@@ -38,6 +44,34 @@ impl Learnt {
     /// The company list was answered with `context: none`, or without.
     pub(super) fn companies_want(&self, none: bool) {
         self.lock().none_for_companies = Some(none);
+    }
+
+    /// The number of the first page of a list, if that is known.
+    pub(super) fn first_page(&self, path: &str) -> Option<u32> {
+        self.lock().first_pages.get(path).copied()
+    }
+
+    /// The pages of a list begin with this number.
+    pub(super) fn pages_begin_at(&self, path: &str, number: u32) {
+        self.lock().first_pages.insert(path.to_owned(), number);
+    }
+
+    /// A list has shown a page of so many rows; what its longest page has.
+    pub(super) fn widest(&self, path: &str, rows: u32) -> u32 {
+        let mut inner = self.lock();
+        let widest = inner.widest.entry(path.to_owned()).or_default();
+        *widest = rows.max(*widest);
+        *widest
+    }
+
+    /// Whether the payroll list was answered without `OrderBy` after it had refused it.
+    pub(super) fn refuses_order(&self) -> bool {
+        self.lock().refuses_order
+    }
+
+    /// The payroll list was answered without `OrderBy`, which it refuses.
+    pub(super) fn order_is_refused(&self) {
+        self.lock().refuses_order = true;
     }
 
     /// A call was answered.

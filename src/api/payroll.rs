@@ -8,6 +8,7 @@ use super::{
     Ask, Error, Page, PageAsk,
     accounting::read_page,
     call::{Authority, Call},
+    paging,
     request::Core,
 };
 use crate::{auth::Tokens, metrics::ApiArea, model::PayrollCompany};
@@ -42,6 +43,29 @@ impl Payroll {
     /// # Errors
     /// See [`Error`].
     pub async fn companies(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
+        let whole = |page| self.ordered(PayrollAsk { page, filter: None, ..wanted }, ask);
+        let asked = |page| self.ordered(PayrollAsk { page, ..wanted }, ask);
+        paging::base::read(self.core.learnt(), COMPANIES, wanted.page, whole, asked).await
+    }
+
+    /// A page by the provider's own number, without `OrderBy` where that is refused: the document does not say what it may be.
+    async fn ordered(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
+        let plain = PayrollAsk { order_by: None, ..wanted };
+        if wanted.order_by.is_none() || self.core.learnt().refuses_order() {
+            return self.numbered(plain, ask).await;
+        }
+        match self.numbered(wanted, ask).await {
+            Err(refused) if matches!(refused.status, Some(400 | 404 | 405 | 422 | 501)) => {
+                // If it is refused without as well, the order is not the reason.
+                let page = self.numbered(plain, ask).await.map_err(|_| refused)?;
+                self.core.learnt().order_is_refused();
+                Ok(page)
+            }
+            answered => answered,
+        }
+    }
+
+    async fn numbered(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
         let more = [("filter", wanted.filter), ("OrderBy", wanted.order_by)];
         let more: Vec<_> =
             more.into_iter().filter_map(|(name, value)| value.map(|value| (name, value))).collect();

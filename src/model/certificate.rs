@@ -11,7 +11,7 @@ use super::{CompanyId, Error, RunId, error::excerpt, text::written_as_name};
 pub enum Method {
     /// It fits on one page.
     Single,
-    /// Its keys ascend strictly from page to page.
+    /// Its keys ascend strictly from page to page. Not written any more: nothing proves that the provider understands such a filter.
     Keyset,
     /// Its rows were counted against the distinct ids read.
     Counting,
@@ -76,6 +76,9 @@ pub struct Certificate {
     pub passes: i32,
     /// Rows asked for per page in the last pass.
     pub page_size: i32,
+    /// The number that the provider gives the first page of the list; `None` where that is not known.
+    #[serde(default)]
+    pub page_base: Option<i32>,
     /// Pages read in all passes.
     pub pages: i64,
     /// Rows read in all passes.
@@ -148,6 +151,7 @@ impl Certificate {
             reason: None,
             passes: 0,
             page_size: 0,
+            page_base: None,
             pages: 0,
             rows: 0,
             published: 0,

@@ -188,6 +188,7 @@ fn certificate() -> BoxedStrategy<(String, Value)> {
                     reason,
                     passes,
                     page_size,
+                    page_base: shard,
                     pages: n[1],
                     rows: n[2],
                     published: n[3],

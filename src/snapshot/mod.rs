@@ -18,6 +18,6 @@ mod runs;
 
 pub use self::{
     cron::next,
-    reading::{Keys, Reading, Row, Seen, Settings, Unfit, Verdict, Want, Wish},
+    reading::{Filter, Reading, Row, Seen, Settings, Unfit, Verdict, Want},
     runs::{Runs, Standing, State},
 };

@@ -1,4 +1,4 @@
-//! Lists, page by page: from 1 until there is certainly nothing behind.
+//! Lists, page by page: from the first until there is certainly nothing behind.
 //!
 //! The provider promises neither an order nor that pages are full, and rows move between pages while a list is read. So
 //! nothing but emptiness ends a list: a page that is short or empty, and an empty one behind it. What is odd on the way is
@@ -9,6 +9,8 @@
 //! read next. It asks for nothing, and can be kept and gone on with elsewhere.
 //!
 //! On failure: a page that could not be read is not shown to the walk, and is the next one again.
+
+pub(super) mod base;
 
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
@@ -25,7 +27,7 @@ const HEADER: &str = "x-pagination";
 /// Which page, and of how many rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageAsk {
-    /// From 1.
+    /// From 1, whatever the provider's own numbers begin with.
     pub number: u32,
     /// Rows asked for; the provider may give fewer.
     pub size: u32,
@@ -46,6 +48,10 @@ pub struct Page<T> {
     pub total: Total,
     /// When it was read.
     pub cut: Cut,
+    /// The number that the provider gives the first page of the list; `None` while that is not known, because the list is empty.
+    pub base: Option<u32>,
+    /// Rows of the longest page that a list of this path has shown: the provider gives at least so many at once.
+    pub widest: u32,
 }
 
 /// What `X-Pagination` tells.
@@ -208,7 +214,9 @@ impl Walk {
             Total::Unreadable => odd.header += 1,
             Total::Told(told) => {
                 let changed = self.total.is_some_and(|before| before != told.total_count);
-                let foreign = told.current_page != u64::from(page.number);
+                let number = u64::from(page.number);
+                let foreign = ![Some(number), page.base.map(|base| number - 1 + u64::from(base))]
+                    .contains(&Some(told.current_page));
                 odd.total += u64::from(changed || foreign);
                 self.total = Some(told.total_count);
             }

@@ -7,19 +7,25 @@ pub struct Settings {
     pub page_size: u32,
     /// Passes after which a list stays unproved.
     pub most_passes: u32,
-    /// How to begin.
-    pub method: Wish,
+    /// What part of the list is read; all of it without one.
+    pub filter: Option<Filter>,
     /// How far the provider's clock may be from ours, in microseconds. It matters where an answer has no `Date`.
     pub clock_skew: i64,
 }
 
-/// How a list is to be read.
+/// A filter that the provider is asked to apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// By page.
-    Counting,
-    /// By key; by page once keys do not ascend.
-    Keyset,
+pub enum Filter {
+    /// One that an operator has configured, in words that only the provider understands.
+    Configured,
+    /// Rows that changed after a moment. It has to let through what changed later than `after` by the margin, and nothing that changed
+    /// earlier than it by the margin. Microseconds on the provider's clock.
+    Changed {
+        /// The moment.
+        after: i64,
+        /// How the provider compares, by day or by moment and in which time zone, is not documented.
+        margin: i64,
+    },
 }
 
 /// What to read next.
@@ -31,8 +37,8 @@ pub enum Want {
         number: u32,
         /// Rows to ask for.
         size: u32,
-        /// By key: only what is above this.
-        after: Option<String>,
+        /// With the filter.
+        filtered: bool,
         /// A page that was asked for before this moment is of no use, and neither is one out of a memo from before.
         sent_after: i64,
     },

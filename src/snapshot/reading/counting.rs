@@ -81,7 +81,7 @@
 //!   show ids that were there at different times. Only what is known of one moment can be counted against that moment.
 //! - **A page size may be clamped silently.** Where 100 rows are asked for and 50 come at most, page 1 is short, and page 2 of size
 //!   100 begins behind place 100: places 51 to 100 are on no page. So a short page 1 of *r* rows is believed only after page 2 **of
-//!   size *r*** was empty. After that, *P* rows have been seen on one page, or the list has one page.
+//!   size *r*** was empty, and the list did not shrink to *r* rows just then: the module around this says how that is known.
 //! - **A last page may be exactly full.** Nothing tells at its cut that it is the last: a record may be behind it, and by the time
 //!   the next page is asked for, a deletion may have moved that record onto the page just read, and left the next page empty. At
 //!   the cut of the full page the list was longer than it seems. So *e* is the cut of the empty page, the first that tells.
@@ -211,6 +211,23 @@ impl Count {
             }
         }
         Ok(count)
+    }
+
+    /// Counts a pass of a short page 1, an empty page behind it and the same page 1 again, at the cut of the empty page: there were no
+    /// more rows than page 1 has, and all of these, which were listed before and after.
+    pub(super) fn of_all(pass: &[Looked], skew: i64, memory: &Memory) -> Result<Self, (u32, String)> {
+        let [first, behind, ..] = pass else { return Err((1, "no page was short".to_owned())) };
+        let listed = first.seen.rows.len() as u64;
+        let Looked { turn, seen } = behind;
+        if let Some(total) = seen.total.filter(|total| *total != listed) {
+            return Err((1, format!("the provider counts {total} rows, its pages have {listed}")));
+        }
+        let mut read = Places::default();
+        for known in first.seen.rows.iter().filter_map(|row| memory.get(&row.id)) {
+            read.insert(known.place);
+        }
+        let (cut, (gone, found)) = (interval(seen, skew), Default::default());
+        Ok(Self { turn: *turn, listed, total: seen.total, cut, sure: cut.0, read, gone, found })
     }
 
     /// A row of a page that was sent after the answer of *e*, its place, and what was known of it before.

@@ -5,19 +5,27 @@
 //!             ▼                                                              │
 //! page 1 ─ full ─▶ pages 2, 3, … until there is nothing behind ─▶ counted ───┴─▶ proved by a later pass: counting
 //!    │
-//!    └─ short, r rows ─▶ page 2 of size r: empty ─▶ proved: single
-//!                                        └─ rows ─▶ the size is clamped: again, with size r
+//!    └─ short, r rows ─▶ page 2 of size r: empty ─▶ page 1 again, unless longer pages are known: the same ─▶ proved: single
+//!                                        └─ rows, twice ─▶ the provider gives r rows at once: this pass with size r
 //!
-//! by key: page 1 behind the last key, until one is empty ─▶ proved: keyset
-//!                 └─ not ascending ─▶ read by page from now on
+//! with a filter: page 1 without it ─▶ the same with it ─▶ proved, and the filter has proved itself
+//!                        └─ short ─┐           └─ it has not, or a pass is void
+//!                                  └───────────┴─▶ the whole list, without it
 //! ```
 //!
 //! - **single**: page 1 shows *r* rows, fewer than asked for, and page 2 of size *r* is empty (for *r* = 0, page 1 is empty once
-//!   more). What was listed at the cut of page 1 is on it. A clamped size goes unnoticed only if the list shrinks to *r* rows
-//!   between the two.
-//! - **keyset**: each page begins behind the last key of the one before, ascends strictly, and the last is empty. What was listed
-//!   during the whole pass was behind every key below its own when that was read, so it has been shown.
+//!   more). If a list of the same path has shown a longer page, the provider gives more than *r* rows at once, and page 1 was the whole
+//!   list at its cut. If not, page 1 is read once more. If it shows the same rows, all of them were listed when page 2 was
+//!   empty, and there were no more than *r*: they were the list at that cut.
 //! - **counting**: see [`counting`], where the theorem is.
+//!
+//! **Filters.** No document says what the provider makes of a filter, and an answer to one proves nothing by itself. A filter for rows
+//! that changed after a moment has proved itself in this run if it lets rows through, at least one of them changed later and none of them
+//! earlier, and every row of the plain page 1 that changed later is among them. Otherwise the whole list is read. A filter that an operator has configured cannot
+//! be checked: what it lets through is read and proved, unless that is nothing.
+//!
+//! **Page size.** A short page 1 with rows behind it may be a page size that the provider limits, or a row that was added just
+//! then. It is believed once the same number has come twice, for one pass: each pass asks for full pages first.
 //!
 //! A reading is told pages, and nothing else; the same pages lead to the same verdict. So what is kept of each page ([`Seen`]) is
 //! the whole of its state, and [`Reading::restore`] replays it.
@@ -49,14 +57,14 @@ mod verdict;
 use std::collections::HashSet;
 
 pub use self::{
-    asking::{Settings, Unfit, Want, Wish},
-    page::{Keys, Row, Seen},
+    asking::{Filter, Settings, Unfit, Want},
+    page::{Row, Seen},
     verdict::Verdict,
 };
 use self::{
-    counting::{Count, Looked, Memory, interval, remember},
+    counting::{Count, Looked, Memory, remember},
     pass::{Pass, Step},
-    verdict::count,
+    places::Places,
 };
 use crate::{api::Next, model::Method};
 
@@ -66,7 +74,7 @@ const MOST_PAGES: u64 = 1_000_000;
 const MOST_ROWS: u64 = 10_000_000;
 /// Anomalies that a verdict names.
 const NAMED: usize = 10;
-/// Restarts that do not count as passes.
+/// Restarts that do not count as passes: for a page size that the provider limits, and for a filter.
 const MOST_RESTARTS: u32 = 3;
 /// So many pages in a row that show nothing new: their numbers are not heeded.
 const MOST_FRUITLESS: u32 = 8;
@@ -76,9 +84,16 @@ const MOST_FRUITLESS: u32 = 8;
 pub struct Reading {
     settings: Settings,
     most_pages: u64,
-    /// Rows to ask for: fewer than wished for where the provider clamps.
+    /// Rows to ask for in this pass: fewer than wished for where the provider limits them.
     size: u32,
-    by_key: bool,
+    /// A limit that was seen once, and one that was seen again.
+    suspected: Option<u32>,
+    limit: Option<u32>,
+    /// Whether pages are asked for with the filter.
+    is_filtered: bool,
+    filter: Let,
+    /// The provider's number of the first page.
+    base: Option<u32>,
     /// From 1.
     pass: u32,
     restarts: u32,
@@ -91,33 +106,48 @@ pub struct Reading {
     counts: Vec<Count>,
     /// Why, and at which page, the last pass was void.
     void: Option<(u32, String)>,
-    /// What was odd, though it voids nothing that came later.
-    anomaly: Option<String>,
     /// What voided passes, the first of it.
     anomalies: Vec<String>,
     verdict: Option<Verdict>,
+}
+
+/// What the filter lets through.
+#[derive(Debug, Clone, Default)]
+struct Let {
+    /// Records that it has to let through, by their places: the plain page 1 shows that they changed later.
+    expected: Vec<u32>,
+    through: Places,
+    /// Whether one of them changed later, and one earlier.
+    has_later: bool,
+    has_earlier: bool,
 }
 
 impl Reading {
     /// Before its first page.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let by_key = settings.method == Wish::Keyset;
+        let is_changed = matches!(settings.filter, Some(Filter::Changed { .. }));
+        let mut current = Pass::new();
+        if is_changed {
+            current.step = Step::Plain;
+        }
         Self {
             most_pages: MOST_PAGES,
-            // Pages of no rows would all be full.
-            size: settings.page_size.max(1),
-            by_key,
+            size: full(&settings),
+            suspected: None,
+            limit: None,
+            is_filtered: settings.filter.is_some() && !is_changed,
+            filter: Let::default(),
+            base: None,
             pass: 1,
             restarts: 0,
-            current: Pass::new(by_key),
+            current,
             pages: 0,
             rows: 0,
             sent_after: i64::MIN,
             memory: Memory::new(),
             counts: Vec::new(),
             void: None,
-            anomaly: None,
             anomalies: Vec::new(),
             verdict: None,
             settings,
@@ -143,8 +173,13 @@ impl Reading {
             return Want::Over;
         }
         let (number, size) = self.asked();
-        let after = if let Step::Key(after, _) = &self.current.step { after.clone() } else { None };
-        Want::Page { number, size, after, sent_after: self.sent_after }
+        Want::Page { number, size, filtered: self.is_filtered, sent_after: self.sent_after }
+    }
+
+    /// Whether it is about what the filter lets through, and not about the whole list.
+    #[must_use]
+    pub fn is_filtered(&self) -> bool {
+        self.is_filtered
     }
 
     /// What is proved, once nothing more is wanted.
@@ -214,7 +249,7 @@ impl Reading {
     fn asked(&self) -> (u32, u32) {
         match self.current.step {
             Step::Page(number) => (number, self.size),
-            Step::Behind(0) | Step::Key(..) => (1, self.size),
+            Step::Plain | Step::Same | Step::Behind(0) => (1, self.size),
             Step::Behind(rows) => (2, rows),
         }
     }
@@ -227,8 +262,14 @@ impl Reading {
         self.current.rows += seen.rows.len() as u64;
         self.current.total = seen.total.or(self.current.total);
         let problem = self.problem(seen);
+        self.base = self.base.or(seen.base);
         for row in &*seen.rows {
             let (place, before) = remember(&mut self.memory, row, turn);
+            if self.is_filtered {
+                self.filter.through.insert(place);
+                self.filter.has_later |= self.is_later(row);
+                self.filter.has_earlier |= self.is_earlier(row);
+            }
             if problem.is_none() {
                 for count in &mut self.counts {
                     count.show(row, place, before);
@@ -237,20 +278,18 @@ impl Reading {
         }
         self.current.looked.push(Looked { turn, seen: seen.clone() });
         if let Some(problem) = problem {
-            // A filter by key may be one that the provider does not take: without it there are pages.
-            if let Step::Key(Some(_), _) = self.current.step {
-                return self.by_page(self.current.looked.len(), &problem);
-            }
             return self.give_up_pass(seen.number, problem);
         }
+        let pass = self.pass;
         self.prove();
-        if self.verdict.is_some() {
+        if self.verdict.is_some() || self.pass != pass {
             return;
         }
-        match self.current.step.clone() {
+        match self.current.step {
+            Step::Plain => self.plain(seen),
             Step::Page(_) => self.page(seen),
             Step::Behind(rows) => self.behind(rows, seen),
-            Step::Key(after, empty) => self.key(after.as_deref(), empty, seen),
+            Step::Same => self.same(seen),
         }
         let too_many = if self.current.looked.len() as u64 > self.most_pages {
             Some(format!("{} pages", self.most_pages))
@@ -274,8 +313,12 @@ impl Reading {
         if seen.answered < seen.sent {
             return Some("our clock went back while it was read".to_owned());
         }
+        if let (Some(base), Some(before)) = (seen.base, self.base.filter(|before| Some(*before) != seen.base))
+        {
+            return Some(format!("the first page has the number {base}, and had {before} before"));
+        }
         let (rows, asked) = (seen.rows.len(), seen.asked);
-        if rows > asked as usize && !self.by_key {
+        if rows > asked as usize {
             return Some(format!("it has {rows} rows, and {asked} were asked for"));
         }
         let mut ids = HashSet::with_capacity(rows);
@@ -289,7 +332,11 @@ impl Reading {
         let judged = self.current.look(seen, &self.memory);
         if seen.number == 1 && seen.rows.len() < self.size as usize && self.current.looked.len() == 1 {
             // Fits into 32 bits, as the size does that it is below.
-            self.current.step = Step::Behind(u32::try_from(seen.rows.len()).unwrap_or(0));
+            let rows = u32::try_from(seen.rows.len()).unwrap_or(0);
+            if self.limit == Some(rows) && self.size > rows {
+                return self.read_with(rows);
+            }
+            self.current.step = Step::Behind(rows);
             return;
         }
         if judged.oddities.repeated > 0 {
@@ -315,88 +362,135 @@ impl Reading {
         }
     }
 
+    /// Page 1 without the filter: what the filter has to let through.
+    fn plain(&mut self, seen: &Seen) {
+        if seen.rows.len() < self.size as usize {
+            // It is the whole list, or as much as the provider gives at once: without the filter nothing more is asked for.
+            self.current.step = Step::Page(1);
+            return self.page(seen);
+        }
+        let later = seen.rows.iter().filter(|row| self.is_later(row));
+        let expected = later.filter_map(|row| self.memory.get(&row.id)).map(|known| known.place).collect();
+        self.filter = Let { expected, ..Let::default() };
+        self.is_filtered = true;
+        self.current = Pass::new();
+    }
+
+    /// Whether the filter has to let a row through.
+    fn is_later(&self, row: &Row) -> bool {
+        match self.settings.filter {
+            Some(Filter::Changed { after, margin }) => {
+                row.changed_at.is_some_and(|at| at > after.saturating_add(margin))
+            }
+            Some(Filter::Configured) | None => false,
+        }
+    }
+
+    /// Whether the filter must not let a row through.
+    fn is_earlier(&self, row: &Row) -> bool {
+        match self.settings.filter {
+            Some(Filter::Changed { after, margin }) => {
+                row.changed_at.is_some_and(|at| at < after.saturating_sub(margin))
+            }
+            Some(Filter::Configured) | None => false,
+        }
+    }
+
     /// What is behind a short page 1.
     fn behind(&mut self, rows: u32, seen: &Seen) {
         if seen.rows.is_empty() {
-            return self.single();
+            if rows == 0 || seen.widest > rows {
+                return self.single(false);
+            }
+            self.current.step = Step::Same;
+            return;
         }
         if rows == 0 {
             // It was empty and is not any more: this is its page 1.
             let last = self.current.looked.pop();
-            self.current = Pass { looked: last.into_iter().collect(), ..Pass::new(false) };
+            self.current = Pass { looked: last.into_iter().collect(), ..Pass::new() };
             self.current.rows = seen.rows.len() as u64;
             self.current.total = seen.total;
             return self.page(seen);
         }
+        if self.suspected == Some(rows) {
+            self.limit = Some(rows);
+            return self.read_with(rows);
+        }
         let why = format!("the provider gives {rows} rows where {} are asked for", self.size);
-        self.size = rows;
+        self.suspected = Some(rows);
         self.restart(2, why);
     }
 
-    /// Page 1 was all of it.
-    fn single(&mut self) {
-        let counted = Count::of(&self.current.looked, self.size, self.settings.clock_skew, &self.memory);
+    /// Goes on with this pass, from its first page, with pages of so many rows.
+    fn read_with(&mut self, rows: u32) {
+        self.size = rows;
+        self.current = Pass::new();
+    }
+
+    /// A short page 1 once more, after nothing was behind it.
+    fn same(&mut self, seen: &Seen) {
+        let ids = |rows: &[Row]| rows.iter().map(|row| row.id).collect::<HashSet<u128>>();
+        let is_same =
+            self.current.looked.first().is_some_and(|first| ids(&first.seen.rows) == ids(&seen.rows));
+        if is_same {
+            return self.single(true);
+        }
+        self.give_up_pass(1, "it has changed while it was looked for rows behind it".to_owned());
+    }
+
+    /// Page 1 was all of it: at its own cut, or at that of the empty page behind it.
+    fn single(&mut self, is_behind: bool) {
+        let (pass, skew) = (&self.current.looked, self.settings.clock_skew);
+        let counted = if is_behind {
+            Count::of_all(pass, skew, &self.memory)
+        } else {
+            Count::of(pass, self.size, skew, &self.memory)
+        };
         match counted {
             Ok(count) => {
                 self.counts.push(count);
-                self.verdict = Some(self.proved(self.counts.len() - 1, Method::Single));
+                let verdict = self.proved(self.counts.len() - 1, Method::Single);
+                self.certify(verdict);
             }
             Err((page, why)) => self.give_up_pass(page, why),
         }
     }
 
-    /// A page of a pass by key.
-    fn key(&mut self, after: Option<&str>, empty: bool, seen: &Seen) {
-        let read = self.current.looked.len();
-        let Some(keys) = seen.keys.as_ref().filter(|_| !seen.rows.is_empty()) else {
-            if !seen.rows.is_empty() {
-                return self.by_page(read, "its rows have no keys");
-            }
-            // A list that seems to have nothing at all is asked once more.
-            if after.is_none() && !empty {
-                self.current.step = Step::Key(None, true);
-                return;
-            }
-            return self.keyset();
+    /// The list is proved, and the filter has to be.
+    fn certify(&mut self, verdict: Verdict) {
+        let Some(why) = self.settings.filter.as_ref().and_then(|filter| self.doubt(filter)) else {
+            self.verdict = Some(verdict);
+            return;
         };
-        self.current.show(seen, &self.memory);
-        if !keys.ascending {
-            return self.by_page(read, "its keys do not ascend");
+        if self.settings.filter == Some(Filter::Configured) {
+            return self.conclude(Some(why));
         }
-        if after.is_some_and(|after| !is_above(&keys.first, after)) {
-            return self.by_page(read, "it begins before the end of the page before it");
-        }
-        self.current.step = Step::Key(Some(keys.last.clone()), false);
+        self.give_up_pass(1, why);
     }
 
-    /// Keys are not what they should be.
-    fn by_page(&mut self, page: usize, why: &str) {
-        self.by_key = false;
-        let why = format!("by key, page {page}: {why}");
-        self.anomaly = Some(why.clone());
-        self.restart(u32::try_from(page).unwrap_or(u32::MAX), why);
-    }
-
-    /// Every key up to the end has been asked for.
-    fn keyset(&mut self) {
-        let skew = self.settings.clock_skew;
-        let cut = |looked: &Looked| interval(&looked.seen, skew);
-        // Of all rows only the first page tells how many there are; the others are filtered.
-        let (read, told) =
-            (self.current.shown.count(), self.current.looked.first().and_then(|one| one.seen.total));
-        if let Some(total) = told.filter(|total| *total > read) {
-            return self.give_up_pass(1, format!("the provider counts {total} rows, its pages have {read}"));
+    /// Why the filter has not proved itself.
+    fn doubt(&self, filter: &Filter) -> Option<String> {
+        let Let { expected, through, has_later, has_earlier } = &self.filter;
+        if !self.is_filtered {
+            return None;
         }
-        let verdict = Verdict {
-            certified: true,
-            method: Method::Keyset,
-            distinct: Some(count(self.current.shown.count())),
-            missing_at_most: Some(0),
-            cut_after: self.current.looked.first().map(|looked| cut(looked).0),
-            cut_before: self.current.looked.last().map(|looked| cut(looked).1),
-            ..self.unproved(None)
-        };
-        self.verdict = Some(verdict);
+        if through.count() == 0 {
+            return Some(
+                "it lets nothing through: whether the provider understands it is not known".to_owned(),
+            );
+        }
+        if *filter == Filter::Configured {
+            return None;
+        }
+        if *has_earlier {
+            return Some("it lets rows through that changed earlier".to_owned());
+        }
+        if !has_later {
+            return Some("no row that it lets through changed later".to_owned());
+        }
+        let missing = expected.iter().filter(|place| !through.contains(**place)).count();
+        (missing > 0).then(|| format!("it leaves out {missing} rows of page 1 that changed later"))
     }
 
     /// The pass has come to its end.
@@ -406,8 +500,11 @@ impl Reading {
             Ok(count) => {
                 self.counts.push(count);
                 self.void = None;
+                let pass = self.pass;
                 self.prove();
-                self.next_pass();
+                if self.pass == pass {
+                    self.next_pass();
+                }
             }
             Err((page, why)) => self.give_up_pass(page, why),
         }
@@ -419,11 +516,22 @@ impl Reading {
             return;
         }
         if let Some(place) = self.counts.iter().rposition(|count| count.missing() == Some(0)) {
-            self.verdict = Some(self.proved(place, Method::Counting));
+            let verdict = self.proved(place, Method::Counting);
+            self.certify(verdict);
         }
     }
 
-    fn give_up_pass(&mut self, page: u32, why: String) {
+    fn give_up_pass(&mut self, page: u32, mut why: String) {
+        let is_plain = self.current.step == Step::Plain;
+        if (self.is_filtered || is_plain) && self.settings.filter != Some(Filter::Configured) {
+            // What was counted with the filter says nothing about the whole list.
+            self.counts.clear();
+            if !is_plain {
+                why = format!("with the filter: {why}");
+            }
+            self.is_filtered = false;
+            self.restarts += 1;
+        }
         if self.anomalies.len() < NAMED {
             self.anomalies.push(format!("pass {}, page {page}: {why}", self.pass));
         }
@@ -445,14 +553,12 @@ impl Reading {
             return self.conclude(None);
         }
         self.pass += 1;
-        self.current = Pass::new(self.by_key);
+        self.size = full(&self.settings);
+        self.current = Pass::new();
     }
 }
 
-/// Whether a key comes after another: as numbers where both are, of which 10 comes after 9.
-fn is_above(key: &str, other: &str) -> bool {
-    match (key.parse::<i128>(), other.parse::<i128>()) {
-        (Ok(key), Ok(other)) => key > other,
-        _ => key > other,
-    }
+/// Rows to ask for. Pages of no rows would all be full.
+fn full(settings: &Settings) -> u32 {
+    settings.page_size.max(1)
 }

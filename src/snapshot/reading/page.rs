@@ -22,17 +22,6 @@ pub struct Row {
     pub changed_at: Option<i64>,
 }
 
-/// Keys of a page that is read by key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keys {
-    /// Of the first row.
-    pub first: String,
-    /// Of the last row.
-    pub last: String,
-    /// Whether each is above the one before.
-    pub ascending: bool,
-}
-
 /// What is kept of a page. Times are in microseconds; all but `date` are of one clock of ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
@@ -46,9 +35,12 @@ pub struct Seen {
     /// Why it cannot be used: a row without an id, an answer that is not a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Keys of its rows, where it was read by key.
+    /// The provider's number of the first page of the list, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keys: Option<Keys>,
+    pub base: Option<u32>,
+    /// Rows of the longest page that a list of the same path has shown.
+    #[serde(default)]
+    pub widest: u32,
     /// Rows of the whole list, as the provider tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
@@ -79,7 +71,8 @@ impl Seen {
             asked,
             rows: Arc::default(),
             problem: Some(why.to_owned()),
-            keys: None,
+            base: None,
+            widest: 0,
             total: None,
             content: 0,
             sent: at,
@@ -176,23 +169,19 @@ mod tests {
             .prop_map(|(id, version, changed_at)| Row { id, version, changed_at })
     }
 
-    fn any_keys() -> impl Strategy<Value = Keys> {
-        (".*", ".*", any::<bool>()).prop_map(|(first, last, ascending)| Keys { first, last, ascending })
-    }
-
     proptest! {
         #[test]
         fn what_is_written_is_read_as_the_same(
             (number, asked, content) in (any::<u32>(), any::<u32>(), any::<u128>()),
             rows in proptest::collection::vec(any_row(), 0..20),
-            (problem, keys) in (proptest::option::of(".*"), proptest::option::of(any_keys())),
+            (problem, base, widest) in (proptest::option::of(".*"), any::<Option<u32>>(), any::<u32>()),
             (total, date) in (any::<Option<u64>>(), any::<Option<i64>>()),
             (cached, ends) in (any::<bool>(), any::<bool>()),
             (sent, answered) in (any::<i64>(), any::<i64>()),
         ) {
             let rows = rows.into();
             let seen =
-                Seen { number, asked, rows, problem, keys, total, content, sent, answered, date, cached, ends };
+                Seen { number, asked, rows, problem, base, widest, total, content, sent, answered, date, cached, ends };
 
             prop_assert_eq!(Seen::parse(&seen.to_json()), Ok(seen));
         }

@@ -31,18 +31,20 @@ pub(super) enum Step {
     Page(u32),
     /// Page 1 was short: is there anything behind so many rows?
     Behind(u32),
-    /// It is read by key, behind this one; true once a page was empty.
-    Key(Option<String>, bool),
+    /// Nothing was behind it: is it still the same?
+    Same,
+    /// What a filter has to let through.
+    Plain,
 }
 
 impl Pass {
     /// Before its first page.
-    pub(super) fn new(by_key: bool) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             walk: Walk::new(),
             shown: Places::default(),
             looked: Vec::new(),
-            step: if by_key { Step::Key(None, false) } else { Step::Page(1) },
+            step: Step::Page(1),
             fruitless: 0,
             rows: 0,
             total: None,
@@ -53,13 +55,6 @@ impl Pass {
     pub(super) fn look(&mut self, seen: &Seen, memory: &Memory) -> Judged {
         let Self { walk, shown, .. } = self;
         walk.look(&as_page(seen), |row| is_new(shown, row, memory))
-    }
-
-    /// Shows the rows of a page, which are remembered, without a walk.
-    pub(super) fn show(&mut self, seen: &Seen, memory: &Memory) {
-        for row in &*seen.rows {
-            is_new(&mut self.shown, row, memory);
-        }
     }
 }
 
@@ -85,5 +80,7 @@ fn as_page(seen: &Seen) -> Page<Row> {
             Total::Told(Pagination { current_page: u64::from(seen.number), total_pages: 0, total_count })
         }),
         cut: Cut { sent: at(seen.sent), answered: at(seen.answered), date: seen.date.map(at), age: None },
+        base: seen.base,
+        widest: seen.widest,
     }
 }

@@ -16,6 +16,8 @@ pub struct Verdict {
     pub passes: i32,
     /// Rows asked for per page in the last pass.
     pub page_size: i32,
+    /// The number that the provider gives the first page; `None` where that is not known, because the list is empty.
+    pub page_base: Option<i32>,
     /// Pages read in all passes.
     pub pages: i64,
     /// Rows read in all passes.
@@ -47,12 +49,13 @@ impl Verdict {
     pub fn fill(&self, certificate: &mut Certificate) {
         let Self { certified, method, reason, passes, page_size, pages, rows, listed, .. } = self;
         let Self { distinct, gone, found, missing_at_most, reported_total, .. } = self;
-        let Self { failed_page, cut_after, cut_before, anomalies, .. } = self;
+        let Self { failed_page, cut_after, cut_before, anomalies, page_base, .. } = self;
         certificate.certified = *certified;
         certificate.method = *method;
         certificate.reason.clone_from(reason);
         certificate.passes = *passes;
         certificate.page_size = *page_size;
+        certificate.page_base = *page_base;
         certificate.pages = *pages;
         certificate.rows = *rows;
         certificate.listed = *listed;
@@ -69,7 +72,7 @@ impl Verdict {
 }
 
 /// As a certificate counts; what is beyond it is as far as it counts.
-pub(super) fn count(number: impl TryInto<i64>) -> i64 {
+fn count(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
 
@@ -77,21 +80,13 @@ impl Reading {
     /// It stays unproved.
     pub(super) fn conclude(&mut self, reason: Option<String>) {
         let best = self.counts.iter().filter(|count| count.missing().is_some()).min_by_key(|c| c.missing());
-        let reason = reason.unwrap_or_else(|| {
-            let mut reasons: Vec<String> = self.anomaly.iter().cloned().collect();
-            match (&self.void, best) {
-                (Some((page, why)), _) => reasons.push(format!("page {page}: {why}")),
-                (None, Some(best)) => {
-                    let (missing, passes) = (best.missing().unwrap_or_default(), self.pass);
-                    reasons.push(format!(
-                        "after {passes} passes {missing} listed records may not have been seen"
-                    ));
-                }
-                (None, None) => {
-                    reasons.push("more records were listed than there were places: ids come back".to_owned());
-                }
+        let reason = reason.unwrap_or_else(|| match (&self.void, best) {
+            (Some((page, why)), _) => format!("page {page}: {why}"),
+            (None, Some(best)) => {
+                let (missing, passes) = (best.missing().unwrap_or_default(), self.pass);
+                format!("after {passes} passes {missing} listed records may not have been seen")
             }
-            reasons.join("; ")
+            (None, None) => "more records were listed than there were places: ids come back".to_owned(),
         });
         let verdict = Verdict {
             failed_page: self.void.as_ref().map(|(page, _)| i64::from(*page)),
@@ -113,7 +108,9 @@ impl Reading {
             method: Method::None,
             reason: None,
             passes: i32::try_from(self.pass).unwrap_or(i32::MAX),
-            page_size: i32::try_from(self.size).unwrap_or(i32::MAX),
+            page_size: i32::try_from(self.limit.map_or(self.size, |limit| limit.min(self.size)))
+                .unwrap_or(i32::MAX),
+            page_base: self.base.and_then(|base| i32::try_from(base).ok()),
             pages: count(self.pages),
             rows: count(self.rows),
             listed: best.map(|best| count(best.listed)),

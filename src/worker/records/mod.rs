@@ -30,10 +30,10 @@ mod taking;
 mod turns;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     pin::pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -105,6 +105,7 @@ struct Shared {
     dead_letters: DeadLetters,
     accounting: Accounting,
     answers: Answers,
+    failures: Failures,
     directory: Directory,
     decoder: avro::Decoder,
     in_hand: InHand,
@@ -150,6 +151,25 @@ impl Answers {
 
     fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why the last read by id of each resource failed, for those who wait for it.
+#[derive(Debug, Default)]
+struct Failures(Mutex<BTreeMap<AccountingResource, String>>);
+
+impl Failures {
+    /// A record of a resource was read, or not.
+    fn note<T>(&self, resource: AccountingResource, read: &Result<T, api::Error>) {
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(_) => drop(failures.remove(&resource)),
+            Err(error) => drop(failures.insert(resource, Chain(error).to_string())),
+        }
+    }
+
+    fn all(&self) -> BTreeMap<AccountingResource, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -305,6 +325,7 @@ async fn begin(
             tools.recorder.clone(),
         ),
         answers: Answers::default(),
+        failures: Failures::default(),
         decoder: avro::Decoder::new(store.ids.registry().clone()),
         in_hand: InHand::of(&own),
         slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),

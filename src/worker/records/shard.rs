@@ -333,6 +333,7 @@ impl Shard {
             tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %Chain(error), "a record was not read");
         }
         self.shared.answers.note(&reading);
+        self.shared.failures.note(subject.resource, &reading);
         let stored = self.stored(subject)?;
         let entries = self.shelf.entries_of(subject.topic());
         // Rows of other lists come with runs, and are told of as they are committed; this list is read all the time.

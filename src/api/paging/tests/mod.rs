@@ -5,6 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+mod drawn;
+
 use super::*;
 
 const CUT: Cut =
@@ -13,7 +15,7 @@ const CUT: Cut =
 fn page(number: u32, rows: &str, total: Total) -> Page<char> {
     let rows: Vec<char> = rows.chars().collect();
     let raw = rows.iter().map(|row| Bytes::from(row.to_string())).collect();
-    Page { number, asked: 2, rows, raw, total, cut: CUT }
+    Page { number, asked: 2, rows, raw, total, cut: CUT, base: Some(1), widest: 0 }
 }
 
 /// Remembers letters, which have ids; digits have none.

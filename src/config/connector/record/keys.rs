@@ -75,9 +75,10 @@ keys! {
             "Rows to ask for in one page. Larger ones mean fewer requests; 100 is known to work everywhere.")
             .or("100").low().rule(Rule::Range(1, 1000));
         PAYROLL_FILTER = Key::new(String, "payroll.filter",
-            "Filter for the payroll list, as in lastUpdate gt 2024-01-01.").low().rule(name::PLAIN);
+            "Filter for the payroll list, as in lastUpdate gt 2024-01-01. What it lets through is read; if it lets nothing through, the list is \
+             not certified.").low().rule(name::PLAIN);
         PAYROLL_ORDER = Key::new(String, "payroll.order.by",
-            "Order of the payroll list. Completeness is proved with companyCode.")
+            "Order of the payroll list. No proof depends on it; it is left out where the provider refuses it.")
             .or("companyCode").low().rule(name::SEGMENT);
     }
     "Budget" {

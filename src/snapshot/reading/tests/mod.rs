@@ -8,7 +8,7 @@ mod traps;
 
 use std::collections::BTreeMap;
 
-use super::*;
+use super::{counting::interval, *};
 
 const SECOND: i64 = 1_000_000;
 
@@ -57,6 +57,8 @@ struct World {
     totals: bool,
     /// Gives no more rows than this, whatever is asked for; places are counted by what was asked for.
     clamp: usize,
+    /// Rows of the longest page so far.
+    widest: u32,
     /// What was listed at the cut of each page, by when that was sent.
     truth: BTreeMap<i64, Vec<u128>>,
 }
@@ -71,6 +73,7 @@ impl World {
             dates: true,
             totals: false,
             clamp: usize::MAX,
+            widest: 0,
             truth: BTreeMap::new(),
         };
         for _ in 0..rows {
@@ -112,6 +115,7 @@ impl World {
         before.iter().for_each(|change| self.apply(*change));
         let (from, size_wanted) = ((number as usize - 1) * size as usize, size as usize);
         let rows: Vec<Row> = self.list.iter().skip(from).take(size_wanted.min(self.clamp)).copied().collect();
+        self.widest = self.widest.max(rows.len() as u32);
         self.truth.insert(sent, self.list.iter().map(|row| row.id).collect());
         let total = self.totals.then_some(self.list.len() as u64);
         self.now += SECOND / 3;
@@ -128,7 +132,8 @@ impl World {
             asked: size,
             rows: rows.into(),
             problem: None,
-            keys: None,
+            base: Some(1),
+            widest: self.widest,
             total,
             content,
             sent,
@@ -155,7 +160,7 @@ impl World {
 }
 
 fn settings(page_size: u32, most_passes: u32) -> Settings {
-    Settings { page_size, most_passes, method: Wish::Counting, clock_skew: 300 * SECOND }
+    Settings { page_size, most_passes, filter: None, clock_skew: 300 * SECOND }
 }
 
 /// Reads a list until there is a verdict. `changes` happen between pages, and before and behind the cut of each; between

@@ -47,17 +47,8 @@ fn any_case() -> impl Strategy<Value = Case> {
 
 fn run(case: Case, history: Vec<[Vec<Change>; 3]>) -> (World, Reading, Vec<Seen>) {
     let Case { mut world, settings, pause } = case;
-    // A clamped size is found out unless the list shrinks just then, which nothing can tell from a list of one page.
-    let clamped = world.clamp < settings.page_size as usize;
-    let allowed = |change| match change {
-        Change::Delete(place) if clamped => Change::Update(place),
-        other => other,
-    };
     let mut history = history.into_iter();
-    let next = || {
-        let changes = history.next().unwrap_or_default();
-        changes.map(|changes| changes.into_iter().map(allowed).collect())
-    };
+    let next = || history.next().unwrap_or_default();
     let (reading, marks) = read(&mut world, settings, pause, next);
     (world, reading, marks)
 }

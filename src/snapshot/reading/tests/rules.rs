@@ -43,12 +43,41 @@ fn a_short_first_page_is_the_whole_list_once_the_page_behind_its_rows_is_empty()
     let mut reading = Reading::new(settings(10, 4));
     show(&mut reading, &[rows(1, 3)]);
     assert_eq!(number_and_size(&reading), (2, 3));
+    let mut wide = reading.clone();
+    let behind = Seen { widest: 4, ..wanted(&wide, vec![]) };
+    wide.look(&behind).unwrap();
     show(&mut reading, &[vec![]]);
+    assert_eq!(number_and_size(&reading), (1, 10), "the provider may give no more than three rows at once");
+    show(&mut reading, &[rows(1, 3)]);
+
+    for (reading, pages, rows) in [(&reading, 3, 6), (&wide, 2, 3)] {
+        let verdict = reading.verdict().unwrap();
+        assert_eq!((verdict.certified, verdict.method, verdict.listed), (true, Method::Single, Some(3)));
+        assert_eq!((verdict.passes, verdict.pages, verdict.rows), (1, pages, rows));
+        assert_eq!(reading.want(), Want::Over);
+    }
+}
+
+#[test]
+fn a_short_page_that_changed_while_it_was_checked_proves_nothing() {
+    // The provider gives two rows at once. The list has four, and loses the first two.
+    let mut reading = Reading::new(settings(10, 1));
+    show(&mut reading, &[rows(1, 2), vec![], rows(3, 4)]);
+
+    assert!(!reading.verdict().unwrap().certified);
+}
+
+#[test]
+fn the_number_of_the_first_page_does_not_change() {
+    let mut reading = Reading::new(settings(2, 1));
+    let first = Seen { base: Some(0), ..wanted(&reading, rows(1, 2)) };
+    reading.look(&first).unwrap();
+    let second = Seen { base: Some(1), ..wanted(&reading, rows(3, 4)) };
+    reading.look(&second).unwrap();
 
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.method, verdict.listed), (true, Method::Single, Some(3)));
-    assert_eq!((verdict.passes, verdict.pages, verdict.rows), (1, 2, 3));
-    assert_eq!(reading.want(), Want::Over);
+    assert_eq!((verdict.certified, verdict.page_base), (false, Some(0)));
+    assert!(reason(&reading).contains("the first page has the number 1"), "{}", reason(&reading));
 }
 
 #[test]
@@ -56,7 +85,7 @@ fn an_end_behind_the_verdict_changes_nothing() {
     let mut reading = Reading::new(settings(10, 4));
     let first = wanted(&reading, rows(1, 3));
     reading.look(&first).unwrap();
-    let second = wanted(&reading, vec![]);
+    let second = Seen { widest: 4, ..wanted(&reading, vec![]) };
     reading.look(&second).unwrap();
     let end = Seen::end("the provider went back", second.answered);
 
@@ -89,7 +118,7 @@ fn an_empty_list_is_asked_twice() {
     let mut filled = reading.clone();
     show(&mut filled, &[rows(1, 2)]);
     assert_eq!(number_and_size(&filled), (2, 2));
-    show(&mut filled, &[vec![]]);
+    show(&mut filled, &[vec![], rows(1, 2)]);
     assert_eq!(filled.verdict().unwrap().listed, Some(2));
 
     show(&mut reading, &[vec![]]);
@@ -100,13 +129,28 @@ fn an_empty_list_is_asked_twice() {
 #[test]
 fn a_clamped_size_restarts_the_list_with_what_the_provider_gives() {
     let mut reading = Reading::new(settings(10, 2));
-    show(&mut reading, &[rows(1, 4), rows(5, 8)]);
+    show(&mut reading, &[rows(1, 4), rows(5, 6)]);
+    assert_eq!(number_and_size(&reading), (1, 10), "once is not believed");
+    show(&mut reading, &[rows(1, 4), rows(5, 6)]);
     assert_eq!(number_and_size(&reading), (1, 4));
-    show(&mut reading, &[rows(1, 4), rows(5, 6), vec![], rows(1, 4)]);
+    show(&mut reading, &[rows(1, 4), rows(5, 6), vec![]]);
+    assert_eq!(number_and_size(&reading), (1, 10), "each pass asks for full pages first");
+    show(&mut reading, &[rows(1, 4)]);
 
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.page_size, verdict.listed), (true, 4, Some(6)));
+    assert_eq!((verdict.certified, verdict.listed), (true, Some(6)));
     assert_eq!(verdict.passes, 3, "the one that found it out is counted, and takes none away");
+}
+
+#[test]
+fn a_row_that_comes_between_two_pages_sets_no_page_size() {
+    let mut reading = Reading::new(settings(100, 4));
+    show(&mut reading, &[rows(1, 1), rows(2, 2)]);
+    assert_eq!(number_and_size(&reading), (1, 100));
+    show(&mut reading, &[rows(1, 100), rows(101, 150), vec![], rows(1, 100)]);
+
+    let verdict = reading.verdict().unwrap();
+    assert_eq!((verdict.certified, verdict.listed, verdict.page_size), (true, Some(150), 100));
 }
 
 #[test]
@@ -118,7 +162,7 @@ fn a_provider_that_always_gives_less_is_given_up() {
         show(&mut reading, &[rows(u128::from(number) * 1_000, u128::from(number) * 1_000 + given - 1)]);
         pages += 1;
     }
-    assert!(pages <= 2 * (2 + MOST_RESTARTS), "{pages}");
+    assert!(pages <= 4 * (2 + MOST_RESTARTS), "{pages}");
     assert!(reason(&reading).contains("gives"), "{}", reason(&reading));
 }
 
@@ -304,105 +348,89 @@ fn more_than_there_were_places_for_proves_nothing() {
     assert!(!verdict.certified && verdict.missing_at_most > Some(0), "{verdict:?}");
 }
 
-fn by_key(keys: &[&str], reading: &Reading) -> Seen {
-    let Want::Page { size, .. } = reading.want() else { panic!("nothing is wanted") };
-    let rows: Vec<Row> = keys.iter().map(|key| row(crate::api::row_hash(key))).collect();
-    let described = keys.first().zip(keys.last()).map(|(first, last)| Keys {
-        first: (*first).to_owned(),
-        last: (*last).to_owned(),
-        ascending: keys.is_sorted_by(|one, other| one < other),
-    });
-    Seen { keys: described, asked: size, ..wanted(reading, rows) }
+/// A reading of rows that changed after moment 5, with pages of two rows.
+fn changed() -> Reading {
+    Reading::new(Settings { filter: Some(Filter::Changed { after: 5, margin: 2 }), ..settings(2, 2) })
 }
 
-fn keyset() -> Reading {
-    Reading::new(Settings { method: Wish::Keyset, ..settings(2, 1) })
+fn at(id: u128, changed_at: i64) -> Row {
+    Row { changed_at: Some(changed_at), ..row(id) }
+}
+
+fn is_filtered(reading: &Reading) -> bool {
+    matches!(reading.want(), Want::Page { filtered: true, .. })
 }
 
 #[test]
-fn a_list_is_read_by_key_until_a_page_is_empty() {
-    let mut reading = keyset();
-    for (keys, after) in
-        [(&["a", "b"][..], None), (&["c"][..], Some("b")), (&["d"][..], Some("c")), (&[][..], Some("d"))]
-    {
-        let Want::Page { number, after: wanted, .. } = reading.want() else { panic!() };
-        assert_eq!((number, wanted.as_deref()), (1, after));
-        let seen = by_key(keys, &reading);
-        reading.look(&seen).unwrap();
-    }
+fn a_filter_that_agrees_with_the_plain_page_is_believed() {
+    let mut reading = changed();
+    assert!(!is_filtered(&reading), "page 1 is read without it first");
+    show(&mut reading, &[vec![at(1, 9), at(2, 1)]]);
+    assert!(is_filtered(&reading));
+    show(&mut reading, &[vec![at(1, 9)], vec![], vec![at(1, 9)]]);
+
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.method, verdict.distinct), (true, Method::Keyset, Some(4)));
-    assert!(verdict.cut_after < verdict.cut_before);
+    assert_eq!((verdict.certified, verdict.listed, reading.is_filtered()), (true, Some(1), true));
 }
 
 #[test]
-fn keys_that_are_numbers_ascend_as_numbers() {
-    let mut reading = keyset();
-    for keys in [&["9"][..], &["10"], &["100"], &["1000"], &[]] {
-        let seen = by_key(keys, &reading);
-        reading.look(&seen).unwrap();
-    }
-    assert_eq!(reading.verdict().unwrap().method, Method::Keyset);
-}
+fn a_filter_in_doubt_leads_to_the_whole_list() {
+    let plain = vec![at(1, 9), at(2, 1)];
+    for (filtered, why) in [
+        (vec![vec![], vec![]], "it lets nothing through"),
+        (vec![vec![at(3, 4)], vec![], vec![at(3, 4)]], "changed later"),
+        (vec![vec![at(3, 2)], vec![], vec![at(3, 2)]], "changed earlier"),
+        (vec![vec![at(3, 9)], vec![], vec![at(3, 9)]], "leaves out 1 rows"),
+    ] {
+        let mut reading = changed();
+        show(&mut reading, &[plain.clone()]);
+        show(&mut reading, &filtered);
 
-#[test]
-fn where_keys_cannot_be_asked_for_the_list_is_read_by_page() {
-    let mut reading = Reading::new(Settings { method: Wish::Keyset, ..settings(2, 2) });
-    let first = by_key(&["1", "2"], &reading);
-    reading.look(&first).unwrap();
-    let Want::Page { number, size, after, sent_after } = reading.want() else { panic!() };
-    assert_eq!(after.as_deref(), Some("2"));
-    reading.look(&Seen::unreadable(number, size, "answered 400", sent_after + 1)).unwrap();
-
-    assert!(matches!(reading.want(), Want::Page { number: 1, after: None, .. }));
-    show(&mut reading, &[rows(1, 2), rows(3, 3), vec![], rows(1, 2)]);
-    let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.method), (true, Method::Counting));
-}
-
-#[test]
-fn a_list_with_fewer_keys_than_the_provider_counts_is_not_proved_by_key() {
-    for (total, certified) in [(None, true), (Some(4), true), (Some(3), true), (Some(5), false)] {
-        let mut reading = keyset();
-        for (place, keys) in [&["1", "2"][..], &["3", "4"], &[]].iter().enumerate() {
-            let total = total.filter(|_| place == 0);
-            let seen = Seen { total, ..by_key(keys, &reading) };
-            reading.look(&seen).unwrap();
-        }
-        assert_eq!(reading.verdict().unwrap().certified, certified, "{total:?}");
-    }
-}
-
-#[test]
-fn an_empty_list_is_asked_twice_by_key_too() {
-    let mut reading = keyset();
-    let seen = by_key(&[], &reading);
-    reading.look(&seen).unwrap();
-    assert_eq!(reading.verdict(), None);
-    let seen = by_key(&[], &reading);
-    reading.look(&seen).unwrap();
-    assert!(reading.verdict().unwrap().certified);
-}
-
-#[test]
-fn keys_that_do_not_ascend_or_a_filter_that_is_not_heeded_lead_to_counting() {
-    for second in [&["d", "c"][..], &["b", "c"][..], &["a", "b"][..]] {
-        let mut reading = keyset();
-        for keys in [&["a", "b"][..], second] {
-            let seen = by_key(keys, &reading);
-            reading.look(&seen).unwrap();
-        }
+        assert!(!is_filtered(&reading) && reading.verdict().is_none(), "{why}");
         assert_eq!(number_and_size(&reading), (1, 2));
+        for rows in [plain.clone(), vec![at(3, 9)], vec![], plain.clone(), vec![at(3, 9)]] {
+            if reading.verdict().is_none() {
+                show(&mut reading, &[rows]);
+            }
+        }
+        let verdict = reading.verdict().unwrap();
+        assert_eq!((verdict.certified, verdict.listed, reading.is_filtered()), (true, Some(3), false));
+        assert!(verdict.anomalies[0].contains(why), "{:?}", verdict.anomalies);
+    }
+}
 
-        let mut proved = reading.clone();
-        show(&mut proved, &[rows(1, 1), vec![]]);
-        let verdict = proved.verdict().unwrap();
-        assert_eq!((verdict.certified, &verdict.reason), (true, &None), "what is proved needs no excuse");
+#[test]
+fn a_filter_that_is_refused_is_left_out() {
+    let mut reading = changed();
+    show(&mut reading, &[rows(1, 2)]);
+    let refused = Seen::unreadable(1, 2, "answered 400", i64::MAX - 1_000_000);
+    reading.look(&refused).unwrap();
 
-        let seen = Seen { problem: Some("500".to_owned()), ..wanted(&reading, vec![]) };
-        reading.look(&seen).unwrap();
-        assert!(reason(&reading).starts_with("by key, page 2: "), "{}", reason(&reading));
-        assert!(reason(&reading).ends_with("page 1: 500"), "{}", reason(&reading));
+    assert!(!is_filtered(&reading) && reading.verdict().is_none());
+}
+
+#[test]
+fn a_list_of_one_page_is_read_without_a_filter() {
+    let mut reading = changed();
+    show(&mut reading, &[rows(1, 1), vec![], rows(1, 1)]);
+
+    let verdict = reading.verdict().unwrap();
+    assert_eq!((verdict.certified, reading.is_filtered(), verdict.listed), (true, false, Some(1)));
+}
+
+#[test]
+fn a_configured_filter_proves_nothing_by_an_empty_answer() {
+    for (row, certified) in [(None, false), (Some(row(1)), true)] {
+        let rows: Vec<Row> = row.into_iter().collect();
+        let mut reading = Reading::new(Settings { filter: Some(Filter::Configured), ..settings(2, 1) });
+        assert!(is_filtered(&reading));
+        show(&mut reading, &[rows.clone(), vec![]]);
+        if certified {
+            show(&mut reading, &[rows]);
+        }
+
+        assert_eq!(reading.verdict().unwrap().certified, certified);
+        assert!(reading.is_filtered());
     }
 }
 
@@ -447,9 +475,9 @@ fn no_list_is_read_for_ever() {
     });
     assert!(pages <= 4 * 2 * 1_000, "{pages}");
 
-    let (pages, _) =
-        length(Reading { most_pages: 1_000, ..keyset() }, |turn, _, _| rows(turn * 2, turn * 2 + 1));
-    assert!(pages <= 2_000, "{pages}");
+    let filtered = Reading { most_pages: 1_000, ..changed() };
+    let (pages, _) = length(filtered, |turn, _, _| rows(turn * 2, turn * 2 + 1));
+    assert!(pages <= 2_003, "{pages}");
 }
 
 #[test]
@@ -457,9 +485,10 @@ fn a_verdict_fills_a_certificate() {
     use crate::model::{Certificate, CompanyId, RunId};
 
     let mut reading = Reading::new(settings(10, 4));
-    let page = Seen { total: Some(3), ..wanted(&reading, rows(1, 3)) };
+    let page = Seen { total: Some(3), base: Some(1), ..wanted(&reading, rows(1, 3)) };
     reading.look(&page).unwrap();
-    show(&mut reading, &[vec![]]);
+    let behind = Seen { widest: 4, ..wanted(&reading, vec![]) };
+    reading.look(&behind).unwrap();
     let (run, company) = (RunId::new("run").unwrap(), CompanyId::new("c").unwrap());
     let mut certificate = Certificate::of_company("connector", run, "customers", company, 5);
     let open = certificate.clone();
@@ -471,6 +500,7 @@ fn a_verdict_fills_a_certificate() {
         method: Method::Single,
         passes: 1,
         page_size: 10,
+        page_base: Some(1),
         pages: 2,
         rows: 3,
         listed: Some(3),

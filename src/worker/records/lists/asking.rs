@@ -8,9 +8,13 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 
 use super::{
-    super::state, Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, LOOK, Lists, MISSING_AT_ONCE,
-    MOST_ASKED, MOST_GROWING, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES,
-    Part, Probe, READ_LIMIT, Shared, Stage, What, Written, comparing::Comparing, job::Job, pages, probe,
+    super::{runs, state},
+    Came, Failed, Found, Getting, Got, KNOWN_AT_ONCE, LEAST_JOBS, LOOK, Lists, MISSING_AT_ONCE, MOST_ASKED,
+    MOST_GROWING, MOST_HELD, MOST_IDLE, MOST_JOBS, MOST_LISTS, MOST_WAITING, Missing, PASSES, Part, Probe,
+    READ_LIMIT, Shared, Stage, What, Written,
+    comparing::Comparing,
+    job::Job,
+    pages, probe,
     sample::Sample,
 };
 use crate::{
@@ -19,7 +23,7 @@ use crate::{
     enrich::{Companies as _, Desk, Standing, Subject},
     fence::Shelf,
     model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted},
-    snapshot::{Reading, Seen, Settings, Wish},
+    snapshot::{Reading, Seen, Settings},
 };
 
 impl Lists {
@@ -32,6 +36,7 @@ impl Lists {
         now: i64,
     ) {
         self.begin_jobs(desk, now);
+        self.tell_waiting(now);
         let (_, parked) = desk.counts();
         let has_asked_for_too_much = asks_for_too_much(&mut self.jobs, parked, |subject| desk.owes(subject));
         let is_full = self.waiting_bytes >= MOST_WAITING || has_asked_for_too_much;
@@ -154,12 +159,10 @@ impl Lists {
         if is_payroll {
             job.filter = self.runs.get(&job.run.id).and_then(|active| active.filter.clone());
         }
-        // Codes are asked for above the last one: there is one filter, and it must not be taken.
-        let is_keyset = is_payroll && job.filter.is_none() && snapshot.payroll_order_by == "companyCode";
         let settings = Settings {
             page_size: snapshot.page_size,
             most_passes: PASSES,
-            method: if is_keyset { Wish::Keyset } else { Wish::Counting },
+            filter: job.filter.as_deref().map(runs::checked_filter),
             clock_skew: self.shared.clock_skew,
         };
         let mut kept = self.pages.remove(collection).unwrap_or_default();
@@ -216,7 +219,7 @@ impl Lists {
         let is_proved = |reading: &Reading| reading.verdict().is_some_and(|verdict| verdict.certified);
         match job.reading.take() {
             // Of what is not proved complete, nothing can be said that is missing; of part of a list neither.
-            Some(reading) if !is_proved(&reading) || job.filter.is_some() => {
+            Some(reading) if !is_proved(&reading) || reading.is_filtered() => {
                 job.reading = Some(reading);
                 job.stage = Stage::Missing(Missing::default());
                 self.end(number, now);

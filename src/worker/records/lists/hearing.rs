@@ -127,6 +127,7 @@ impl Lists {
         metrics::page_read(list, "failed");
         let status = error.status.map(|status| format!(" answered {status}")).unwrap_or_default();
         let why = format!("{}{status}: {}", error.endpoint, Chain(&error.cause));
+        job.problem = Some(format!("page {page} of {list}: {why}"));
         let named = error.retry().named_micros();
         let reach = if *is_alone { api::Reach::Record } else { error.reach() };
         match (reach, error.retry()) {
@@ -171,6 +172,7 @@ impl Lists {
                     why,
                     "lists wait"
                 );
+                self.held_why = Some(why);
                 self.hold(named, now);
             }
         }
@@ -243,6 +245,7 @@ impl Lists {
                 _ => {
                     missing.open = missing.open.saturating_sub(1);
                     missing.waiting.push_back((subject.company, subject.id, tries));
+                    self.held_why = Some(error.to_string());
                     self.hold(error.retry().named_micros(), now);
                     return;
                 }

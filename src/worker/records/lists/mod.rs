@@ -30,6 +30,7 @@ mod probe;
 mod rows;
 mod sample;
 mod topic;
+mod waiting;
 mod writing;
 
 use std::{
@@ -181,6 +182,9 @@ pub(super) struct Lists {
     views: HashMap<(RunId, List), View>,
     held_until: i64,
     holds: u32,
+    /// Why nothing is read until then.
+    held_why: Option<String>,
+    told: waiting::Told,
 }
 
 /// A run that is under way here.
@@ -270,6 +274,8 @@ impl Lists {
             views: HashMap::new(),
             held_until: i64::MIN,
             holds: 0,
+            held_why: None,
+            told: waiting::Told::default(),
         }
     }
 

@@ -21,19 +21,24 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use crate::{
     api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash},
     enrich::{Content, Subject},
     model::{AccountingResource, CompanyId, Error, Key, List, RecordId, Value, Version},
-    snapshot::{Keys, Row, Seen},
+    snapshot::{Row, Seen},
 };
 
 /// The longest one page may take.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Pages of a list that are remembered: neighbours are at most one apart.
 const REMEMBERED: usize = 3;
+/// For how long a filter that was refused is not asked for again.
+const REFUSED_FOR: Duration = Duration::from_secs(600);
 /// What a task may hold of pages, in KiB of their JSON. Compared, encoded and in the producer's queue they are several times as much.
 const ROOM: u32 = 4 << 10;
 /// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 100 bytes.
@@ -209,6 +214,8 @@ pub(in crate::worker::records) struct Pages {
     room: Room,
     /// What readings of lists of companies remember.
     pub(super) load: Load,
+    /// The filter that payroll has refused last, and when: the other shards of a run do not ask for it.
+    refused: Mutex<Option<(String, Instant)>>,
 }
 
 type Remembered = VecDeque<(Asked, Arc<Fetched>)>;
@@ -230,6 +237,7 @@ impl Pages {
             slots,
             room: Room::new(ROOM),
             load: Load::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -256,7 +264,20 @@ impl Pages {
         if let Some(page) = known {
             return Ok((page, false));
         }
-        let page = self.fetch(asked).await?;
+        if self.is_refused(asked).await {
+            let why = "the provider has refused the filter";
+            let seen = Seen::unreadable(asked.number, asked.size, why, asked.sent_after);
+            return Ok((Arc::new(Fetched::without_rows(seen)), false));
+        }
+        let page = match self.fetch(asked).await {
+            Ok(page) => page,
+            Err(error) => {
+                if let Some(filter) = asked.filter.clone().filter(|_| is_refusal(&error)) {
+                    *self.refused.lock().await = Some((filter, Instant::now()));
+                }
+                return Err(error);
+            }
+        };
         let is_early = page.seen.sent < asked.sent_after;
         let page = Arc::new(fit(page, asked.sent_after));
         if is_early {
@@ -268,6 +289,14 @@ impl Pages {
         }
         remembered.push_back((asked.clone(), Arc::clone(&page)));
         Ok((page, true))
+    }
+
+    /// Whether the provider has just refused the filter of a page.
+    async fn is_refused(&self, asked: &Asked) -> bool {
+        let refused = self.refused.lock().await;
+        refused
+            .as_ref()
+            .is_some_and(|(filter, at)| Some(filter) == asked.filter.as_ref() && at.elapsed() < REFUSED_FOR)
     }
 
     /// Whether the provider answers, if not to this: the shortest page of the same list, or of another, can be read.
@@ -323,16 +352,22 @@ fn fit(mut page: Fetched, sent_after: i64) -> Fetched {
     page
 }
 
+/// Whether the provider may have refused a page for its filter.
+pub(super) fn is_refusal(error: &api::Error) -> bool {
+    !error.is_rate() && matches!(error.status, Some(400 | 404 | 405 | 406 | 410..=428 | 500 | 501))
+}
+
 /// What a reading has to know of a page, and its rows.
 fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
-    let Page { number, asked, rows, raw, total, cut } = page;
+    let Page { number, asked, rows, raw, total, cut, base, widest } = page;
     let content = api::page_hash(&raw);
     let mut seen = Seen {
         number,
         asked,
         rows: Arc::default(),
         problem: None,
-        keys: None,
+        base,
+        widest,
         total: match total {
             Total::Told(told) => Some(told.total_count),
             Total::Absent | Total::Unreadable => None,
@@ -345,15 +380,11 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
         ends: false,
     };
     let (mut fresh, mut kept) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
-    let mut codes: Vec<i64> = Vec::new();
     for (place, (row, raw)) in rows.into_iter().zip(raw).enumerate() {
         let value: Value = row.into();
         let changed_at = changed_at(&value);
         let hash = |version: Option<&Version>| version.map_or(0, |one| row_hash(&one.to_string()) as u64);
         if let Some(row) = Fresh::new(&value, raw.clone()) {
-            if let Value::PayrollCompany(company) = &value {
-                codes.extend(company.company_code);
-            }
             kept.push(Row { id: row.hash, version: hash(row.version.as_ref()), changed_at });
             fresh.push(row);
         } else if is_template(&value) {
@@ -367,12 +398,6 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
         }
     }
     seen.rows = kept.into();
-    // As numbers: whatever order the provider has, one that does not ascend so proves nothing.
-    seen.keys = codes.first().zip(codes.last()).map(|(first, last)| Keys {
-        first: first.to_string(),
-        last: last.to_string(),
-        ascending: codes.windows(2).all(|pair| pair[0] < pair[1]),
-    });
     Fetched { rows: fresh, seen, room: None }
 }
 
@@ -412,7 +437,16 @@ mod tests {
         let raw = Bytes::from_static(json.as_bytes());
         let cut = api::Cut { sent: UNIX_EPOCH, answered: UNIX_EPOCH, date: None, age: None };
         let rows = vec![read(&raw).unwrap()];
-        Page { number: 1, asked: 10, rows, raw: vec![raw], total: Total::Absent, cut }
+        Page {
+            number: 1,
+            asked: 10,
+            rows,
+            raw: vec![raw],
+            total: Total::Absent,
+            cut,
+            base: Some(1),
+            widest: 0,
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::{
         RunId, RunKind, Target,
     },
     retry::Chain,
-    snapshot::{self, Runs, State},
+    snapshot::{self, Filter, Runs, State},
     webhooks::subscriptions::Ledger,
     worker::{
         ledger::{self, Handle},
@@ -264,7 +264,7 @@ fn orders(runs: &Runs, shards: i32, source: &RecordSource) -> Vec<Ordered> {
 /// How the filter of an incremental run begins.
 const CHANGED: &str = "lastUpdate gt ";
 
-/// What of payroll a run reads: all, what is configured, or what has changed since the last run that was certified.
+/// What of payroll a run reads: all, what is configured, or what has changed since the last certified run of the whole list.
 fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) -> Option<String> {
     if let Some(filter) = &source.snapshot.payroll_filter {
         return Some(filter.clone());
@@ -286,14 +286,18 @@ fn payroll_filter(runs: &Runs, run: &Run, shards: i32, source: &RecordSource) ->
         let progress = (0..shards).filter_map(|shard| runs.progress.get(&(one.id.clone(), shard)));
         progress.filter_map(|progress| progress.filter.clone()).collect::<BTreeSet<String>>()
     };
-    // Once all was read, and since then all that had changed: what a filter of somebody's left out has not been.
-    let (all, changed): (Vec<&Run>, Vec<&Run>) = before.partition(|one| !one.incremental);
-    let whole = all.into_iter().filter(|one| filters(one).is_empty()).filter_map(begun).max()?;
-    let is_ours = |one: &&Run| filters(one).iter().all(|filter| filter.starts_with(CHANGED));
-    let later = changed.into_iter().filter(is_ours).filter_map(begun).max().unwrap_or(whole);
-    let since = Moment::from_micros(whole.max(later).saturating_sub(OVERLAP)).to_string();
+    // Only a run that read the whole list counts: what the filter of an incremental run left out by mistake is let through again.
+    let whole = before.filter(|one| !one.incremental && filters(one).is_empty()).filter_map(begun).max()?;
+    let since = Moment::from_micros(whole.saturating_sub(OVERLAP)).to_string();
     // A date alone is what is known to be understood.
     since.get(..10).map(|date| format!("{CHANGED}{date}"))
+}
+
+/// What a filter has to let through, as far as that can be known.
+pub(super) fn checked_filter(filter: &str) -> Filter {
+    let date = filter.strip_prefix(CHANGED).map(|date| format!("{date}T00:00:00Z"));
+    let moment = date.and_then(|date| Moment::parse(&date));
+    moment.map_or(Filter::Configured, |at| Filter::Changed { after: at.micros(), margin: OVERLAP })
 }
 
 /// Gaps that somebody has to care about, whoever has them.

@@ -60,6 +60,8 @@ pub(super) struct Job {
     pub(super) has_counted: bool,
     pub(super) stage: Stage,
     pub(super) tries: u32,
+    /// Why its page could not be read, the last time.
+    pub(super) problem: Option<String>,
     /// Nothing of it is asked for before.
     pub(super) due: i64,
     /// Parts of it that are not committed.
@@ -119,6 +121,7 @@ impl Job {
             has_counted: false,
             stage: Stage::Compare,
             tries: 0,
+            problem: None,
             due: i64::MIN,
             unwritten: 0,
             filter: None,

@@ -63,7 +63,7 @@ impl Job {
         };
         reading.verdict()?.fill(&mut certificate);
         certificate.ended_at = now;
-        certificate.filter.clone_from(&self.filter);
+        certificate.filter = self.filter.clone().filter(|_| reading.is_filtered());
         let Counts { published, unusable } = self.counts;
         if unusable > 0 && certificate.certified {
             (certificate.certified, certificate.method) = (false, Method::None);

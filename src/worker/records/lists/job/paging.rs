@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    super::pages::{Asked, Fetched, Fresh},
+    super::pages::{self, Asked, Fetched, Fresh},
     Job, Stage, TRIES, WENT_BACK,
 };
 use crate::{
@@ -26,12 +26,12 @@ impl Job {
         let want = match &self.sample {
             Some(sample) => {
                 let (number, size) = sample.want()?;
-                Want::Page { number, size, after: None, sent_after: i64::MIN }
+                Want::Page { number, size, filtered: self.filter.is_some(), sent_after: i64::MIN }
             }
             None => self.reading.as_ref()?.want(),
         };
-        let Want::Page { number, size, after, sent_after } = want else { return None };
-        let filter = after.map(|after| format!("companyCode gt {after}")).or_else(|| self.filter.clone());
+        let Want::Page { number, size, filtered, sent_after } = want else { return None };
+        let filter = self.filter.clone().filter(|_| filtered);
         Some(Asked {
             list: *list,
             company: company.clone(),
@@ -71,6 +71,7 @@ impl Job {
         };
         if is_taken {
             (self.tries, self.unwritten) = (0, self.unwritten + 1);
+            self.problem = None;
             self.answered = page.seen.answered;
         }
         self.goes_on();
@@ -118,7 +119,13 @@ impl Job {
             matches!(error.status, Some(401 | 403)) && !matches!(error.cause, api::Cause::Quota { .. });
         // What has answered before is not refused for good: whoever stands between may be changed just now.
         let is_final = self.marks == 0 && (is_refused || !error.retry().is_retriable());
-        let most = if is_final { REFUSED } else { TRIES };
+        let most = if self.is_filter_refused(error) {
+            1
+        } else if is_final {
+            REFUSED
+        } else {
+            TRIES
+        };
         if self.tries < most {
             self.due = now.saturating_add(wait);
             return None;
@@ -150,6 +157,12 @@ impl Job {
         }
         self.goes_on();
         kept
+    }
+
+    /// Whether the provider may have refused a page for its filter, without which the list is read next.
+    fn is_filter_refused(&self, error: &api::Error) -> bool {
+        let is_filtered = self.reading.as_ref().is_some_and(Reading::is_filtered);
+        is_filtered && pages::is_refusal(error)
     }
 
     /// Whether a record was on a page.
