@@ -8,6 +8,7 @@ mod fault;
 mod identity;
 mod invoicing;
 mod latency;
+mod records;
 mod status;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ pub use self::{
     identity::{BadClient, Endpoint, IdentityFault, IdentityKnobs, Pkce, RefreshLife},
     invoicing::{EchoTime, InvoicingBody, InvoicingKnobs, ReceiverPaths},
     latency::Latency,
+    records::{CompanyContext, LeftOut, MissingBody, RecordKnobs},
     status::Status,
 };
 use super::catalog::Resource;
@@ -157,6 +159,8 @@ pub struct ReadKnobs {
     pub unknown_company: Status,
     /// Whether a full timestamp is understood in a payroll filter, or a date alone.
     pub filter_timestamps: bool,
+    /// Records by id, and what records may leave out.
+    pub records: RecordKnobs,
 }
 
 impl Default for ReadKnobs {
@@ -179,6 +183,7 @@ impl Default for ReadKnobs {
             replica_share: 1.0,
             unknown_company: Status::FORBIDDEN,
             filter_timestamps: true,
+            records: RecordKnobs::default(),
         }
     }
 }
