@@ -34,7 +34,7 @@ impl Desk {
         around: Around<'_>,
         now: i64,
     ) -> Result<(), Stop> {
-        let Around { stored, entries, answers, row } = around;
+        let Around { stored, entries, answers, row, path_answers } = around;
         self.line.ended(&subject.company, now);
         let Some(work) = self.works.get_mut(subject) else { return Ok(()) };
         if row.is_some_and(|row| work.is_contradicted(row, stored)) {
@@ -42,7 +42,7 @@ impl Desk {
             (work.below_since, work.below_reads) = (None, 0);
         }
         let is_found = reading.is_ok();
-        let path_answers = self.paths.contains(&subject.resource);
+        let path_answers = path_answers || self.paths.contains(&subject.resource);
         let verdict = judge::judge(subject, work, reading, stored, path_answers, &self.rules, now);
         if is_found {
             work.gone_since = None;
