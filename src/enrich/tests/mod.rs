@@ -6,6 +6,7 @@ mod companies;
 mod deleting;
 mod lives;
 mod rows;
+mod untold;
 
 use std::{
     cell::Cell,

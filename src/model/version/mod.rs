@@ -101,6 +101,15 @@ impl TryFrom<u8> for Rank {
 }
 
 /// The version of a reading.
+///
+/// A record may tell its version in one reading and not in the next. No older reading wins all the same:
+///
+/// - A number decides first, whether the record or its event told it. No number is below every number.
+/// - At one number a reading with its own number replaces one without ([`Comparison::HigherRank`]), never the reverse.
+/// - Of two readings without a number of their own, at one number, other content counts as later and the same content as a
+///   duplicate. Over a delete content decides nothing: only a higher number does.
+/// - A reading that nothing tells a number of takes the number, or the time, of the stored version ([`Stamp::reading`]). So
+///   published numbers never decrease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Version {
     /// Of an accounting record.
@@ -114,6 +123,13 @@ pub enum Version {
         /// The first 128 bits of the content's SHA-256.
         content: [u8; 16],
     },
+    /// Of a record that does not tell its version.
+    Content {
+        /// The `SequenceVersion` of the event behind the reading, where there is one.
+        told: Option<SequenceVersion>,
+        /// The first 128 bits of the content's SHA-256.
+        content: [u8; 16],
+    },
 }
 
 impl Version {
@@ -122,16 +138,34 @@ impl Version {
     /// # Errors
     /// `last_update` is not a time.
     pub fn payroll(last_update: &str, content: &[u8]) -> Result<Self, Error> {
-        let digest = Sha256::digest(content);
-        let mut hash = [0; 16];
-        hash.copy_from_slice(&digest[..16]);
-        Self::payroll_of(last_update, hash)
+        Self::payroll_of(last_update, hash(content))
+    }
+
+    /// Of a record that does not tell its version.
+    #[must_use]
+    pub fn content(told: Option<SequenceVersion>, content: &[u8]) -> Self {
+        Self::Content { told, content: hash(content) }
+    }
+
+    /// The number it compares by first, where it has one.
+    #[must_use]
+    pub const fn number(&self) -> Option<&SequenceVersion> {
+        match self {
+            Self::Sequence(number) | Self::Content { told: Some(number), .. } => Some(number),
+            Self::Payroll { .. } | Self::Content { told: None, .. } => None,
+        }
+    }
+
+    /// Whether both are of readings without a version of their own, with the same content.
+    #[must_use]
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Content { content, .. }, Self::Content { content: others, .. }) if content == others)
     }
 
     /// Whether who has read this version has read no less than what is stored, in whichever epoch that stands.
     #[must_use]
     pub fn reaches(&self, stored: &Stamp) -> bool {
-        match self.order(&stored.version) {
+        match self.order(stored) {
             Some(Ordering::Greater) => true,
             Some(Ordering::Equal) => !stored.deleted,
             Some(Ordering::Less) | None => false,
@@ -144,13 +178,18 @@ impl Version {
     }
 }
 
-/// The form of the `tributary.version` header: digits, or `lastUpdate#hash`.
+/// The form of the `tributary.version` header: digits, `lastUpdate#hash`, or for a record that does not tell its version
+/// `digits#hash` with those of its event, or `#hash`.
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sequence(sequence) => f.write_str(sequence.as_str()),
             Self::Payroll { last_update, content, .. } => {
                 write!(f, "{last_update}#{:032x}", u128::from_be_bytes(*content))
+            }
+            Self::Content { told, content } => {
+                let told = told.as_ref().map_or("", SequenceVersion::as_str);
+                write!(f, "{told}#{:032x}", u128::from_be_bytes(*content))
             }
         }
     }
@@ -160,7 +199,7 @@ impl FromStr for Version {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let Some((last_update, content)) = text.split_once('#') else {
+        let Some((told, content)) = text.split_once('#') else {
             return SequenceVersion::parse(text).map(Self::Sequence);
         };
         let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -169,7 +208,12 @@ impl FromStr for Version {
         }
         let hash =
             u128::from_str_radix(content, 16).map_err(|_| Error::NotAVersion { given: excerpt(text) })?;
-        Self::payroll_of(last_update, hash.to_be_bytes())
+        let content = hash.to_be_bytes();
+        match SequenceVersion::parse(told) {
+            Ok(number) => Ok(Self::Content { told: Some(number), content }),
+            Err(_) if told.is_empty() => Ok(Self::Content { told: None, content }),
+            Err(_) => Self::payroll_of(told, content),
+        }
     }
 }
 
@@ -242,11 +286,28 @@ impl Comparison {
 }
 
 impl Stamp {
+    /// Of a record that was just read, in the epoch of the stored version. A version without number and time takes those of the
+    /// stored one.
+    #[must_use]
+    pub fn reading(version: Version, rank: Rank, stored: Option<&Self>) -> Self {
+        let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
+        let version = match (version, stored.map(|stored| &stored.version)) {
+            (Version::Content { told: None, content }, Some(Version::Payroll { last_update, at, .. })) => {
+                Version::Payroll { last_update: last_update.clone(), at: *at, content }
+            }
+            (Version::Content { told: None, content }, Some(stored)) => {
+                Version::Content { told: stored.number().cloned(), content }
+            }
+            (version, _) => version,
+        };
+        Self { epoch, version, rank, deleted: false }
+    }
+
     /// Compares a candidate with what is stored for its key.
     #[must_use]
     pub fn against(&self, stored: Option<&Self>) -> Comparison {
         let Some(stored) = stored else { return Comparison::First };
-        let Some(order) = self.version.order(&stored.version) else { return Comparison::Incomparable };
+        let Some(order) = self.version.order(stored) else { return Comparison::Incomparable };
         match self.epoch.cmp(&stored.epoch).then(order) {
             Ordering::Greater => Comparison::Newer,
             Ordering::Less | Ordering::Equal if stored.deleted && !self.deleted => Comparison::BehindDelete,
@@ -263,28 +324,52 @@ impl Stamp {
         matches!(self.against(stored), Comparison::Same | Comparison::HigherRank)
     }
 
-    /// Payroll has no read by id, hence no rank to win by.
+    /// Payroll has no read by id, hence no rank to win by. See [`Version`] for records that tell no version.
     fn ranks_above(&self, stored: &Self) -> bool {
-        matches!(self.version, Version::Sequence(_)) && !stored.deleted && self.rank > stored.rank
+        use Version::{Content, Sequence};
+        match (&self.version, &stored.version) {
+            _ if stored.deleted => false,
+            (Sequence(_), Sequence(_)) => self.rank > stored.rank,
+            (Sequence(_), Content { .. }) => true,
+            _ => false,
+        }
     }
 }
 
 impl Version {
-    /// `None` for two kinds of version. A payroll reading of the same time with other content counts as
-    /// later: which of the two is, nobody can tell, and publishing both loses neither.
-    fn order(&self, stored: &Self) -> Option<Ordering> {
-        match (self, stored) {
-            (Self::Sequence(mine), Self::Sequence(stored)) => Some(mine.cmp(stored)),
-            (
-                Self::Payroll { at, content, .. },
-                Self::Payroll { at: stored_at, content: stored_content, .. },
-            ) => {
-                let by_content = if content == stored_content { Ordering::Equal } else { Ordering::Greater };
-                Some(at.cmp(stored_at).then(by_content))
+    /// `None` for two kinds of record. See [`Version`]. A payroll reading of the same time with other content counts as later, too:
+    /// nothing tells which of the two is, and publishing both loses neither.
+    fn order(&self, stored: &Stamp) -> Option<Ordering> {
+        use Version::{Content, Payroll};
+        let by_content = |content: &[u8; 16], other: &[u8; 16]| {
+            if stored.deleted || content == other { Ordering::Equal } else { Ordering::Greater }
+        };
+        match (self, &stored.version) {
+            (Payroll { at, content, .. }, Payroll { at: stored_at, content: stored_content, .. }) => {
+                Some(at.cmp(stored_at).then_with(|| by_content(content, stored_content)))
             }
-            _ => None,
+            (Payroll { .. }, Content { told: None, .. }) => Some(Ordering::Greater),
+            (Content { told: None, .. }, Payroll { .. }) => Some(Ordering::Less),
+            (Payroll { .. }, _) | (_, Payroll { .. }) => None,
+            (own, other) => {
+                let by_content = || match (own, other) {
+                    (Content { content, .. }, Content { content: stored_content, .. }) => {
+                        by_content(content, stored_content)
+                    }
+                    _ => Ordering::Equal,
+                };
+                Some(own.number().cmp(&other.number()).then_with(by_content))
+            }
         }
     }
+}
+
+/// The first 128 bits of a SHA-256.
+fn hash(content: &[u8]) -> [u8; 16] {
+    let digest = Sha256::digest(content);
+    let mut hash = [0; 16];
+    hash.copy_from_slice(&digest[..16]);
+    hash
 }
 
 #[cfg(test)]

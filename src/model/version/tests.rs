@@ -90,6 +90,69 @@ fn the_rule_decides_as_its_table_says() {
 }
 
 #[test]
+fn untold_versions_never_let_an_older_one_win() {
+    use Comparison as C;
+    let untold = |told: &str, content: &str| {
+        let told = SequenceVersion::parse(told).ok();
+        Stamp { version: Version::content(told, content.as_bytes()), ..stamp(1, "1", Rank::ById, false) }
+    };
+    let tells = |version: &str, rank| stamp(1, version, rank, false);
+    let dead = |stamp: Stamp| Stamp { deleted: true, ..stamp };
+    for (candidate, stored, expected) in [
+        // A number decides, whoever told it.
+        (untold("6", "a"), untold("5", "a"), C::Newer),
+        (untold("4", "b"), untold("5", "a"), C::Older),
+        (untold("10", "a"), tells("9", Rank::ById), C::Newer),
+        (untold("9", "a"), tells("10", Rank::ById), C::Older),
+        (tells("10", Rank::ById), untold("9", "a"), C::Newer),
+        (tells("9", Rank::ById), untold("10", "a"), C::Older),
+        // At one number content decides between readings without their own.
+        (untold("5", "a"), untold("5", "a"), C::Same),
+        (untold("5", "b"), untold("5", "a"), C::Newer),
+        // One with its own replaces one without, never the reverse.
+        (tells("5", Rank::ById), untold("5", "a"), C::HigherRank),
+        (untold("5", "a"), tells("5", Rank::ById), C::Same),
+        (untold("5", "a"), tells("5", Rank::List), C::Same),
+        // No number is below every number.
+        (untold("", "a"), untold("0", "b"), C::Older),
+        (untold("0", "a"), untold("", "b"), C::Newer),
+        (untold("", "a"), untold("", "a"), C::Same),
+        (untold("", "a"), untold("", "b"), C::Newer),
+        (tells("0", Rank::List), untold("", "a"), C::Newer),
+        // Over a delete only a higher number decides.
+        (untold("5", "b"), dead(untold("5", "a")), C::BehindDelete),
+        (untold("5", "b"), dead(tells("5", Rank::ById)), C::BehindDelete),
+        (untold("6", "a"), dead(untold("5", "a")), C::Newer),
+        (dead(tells("5", Rank::ById)), untold("5", "a"), C::Newer),
+        (dead(untold("5", "a")), untold("5", "a"), C::Newer),
+        (dead(untold("5", "a")), dead(untold("5", "a")), C::Same),
+        (untold("5", "a"), payroll("2024-05-06T07:08:09Z", "a"), C::Incomparable),
+    ] {
+        assert_eq!(candidate.against(Some(&stored)), expected, "{candidate:?} against {stored:?}");
+    }
+}
+
+#[test]
+fn a_reading_that_tells_nothing_takes_the_stored_number() {
+    let untold = || Version::content(None, b"new");
+    for (stored, version, expected) in [
+        (None, "#", Comparison::First),
+        (Some(stamp(3, "9", Rank::List, false)), "9#", Comparison::Same),
+        (Some(stamp(3, "9", Rank::ById, true)), "9#", Comparison::BehindDelete),
+        (Some(payroll("2024-05-06T07:08:09Z", "a")), "2024-05-06T07:08:09Z#", Comparison::Newer),
+        (Some(payroll("2024-05-06T07:08:09Z", "new")), "2024-05-06T07:08:09Z#", Comparison::Same),
+    ] {
+        let read = Stamp::reading(untold(), Rank::List, stored.as_ref());
+
+        assert!(read.version.to_string().starts_with(version), "{read:?}");
+        assert_eq!(read.epoch, stored.as_ref().map_or(Epoch(0), |stored| stored.epoch));
+        assert_eq!(read.against(stored.as_ref()), expected, "{stored:?}");
+    }
+    let stored = Stamp::reading(untold(), Rank::List, None);
+    assert_eq!(payroll("2024-05-06T07:08:09Z", "a").against(Some(&stored)), Comparison::Newer);
+}
+
+#[test]
 fn payroll_compares_by_time_then_content_and_never_by_rank() {
     let stored = payroll("2024-05-06T07:08:09.123Z", "a");
     let by_id = Stamp { rank: Rank::ById, ..stored.clone() };
@@ -108,7 +171,12 @@ fn payroll_compares_by_time_then_content_and_never_by_rank() {
 
 #[test]
 fn a_version_comes_back_from_its_header() {
-    for version in [Version::Sequence(sequence("0042")), payroll("2024-05-06T07:08:09.123Z", "a").version] {
+    for version in [
+        Version::Sequence(sequence("0042")),
+        payroll("2024-05-06T07:08:09.123Z", "a").version,
+        Version::content(None, b"a"),
+        Version::content(SequenceVersion::parse("0042").ok(), b"a"),
+    ] {
         assert_eq!(version.to_string().parse(), Ok(version));
     }
     for text in ["", "x", "2024-05-06T07:08:09Z#12", "yesterday#00000000000000000000000000000000"] {
@@ -160,5 +228,36 @@ proptest! {
         let padded = format!("{}{left}", "0".repeat(zeros));
 
         prop_assert_eq!(sequence(&padded).cmp(&sequence(&right.to_string())), left.cmp(&right));
+    }
+}
+
+fn any_version() -> impl Strategy<Value = Version> {
+    let number = || proptest::option::of(0_u8..4);
+    (number(), any::<bool>(), 0_u8..3).prop_map(|(number, tells, content)| {
+        let number = number.map(|number| sequence(&number.to_string()));
+        match number {
+            Some(number) if tells => Version::Sequence(number),
+            told => Version::content(told, &[content]),
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn published_numbers_of_a_key_never_decrease(readings in proptest::collection::vec((any_version(), any::<bool>()), 1..40)) {
+        let mut stored: Option<Stamp> = None;
+        for (version, deleted) in readings {
+            let read = Stamp::reading(version, Rank::ById, stored.as_ref());
+            let read = Stamp { deleted, ..read };
+            if !read.against(stored.as_ref()).publishes() {
+                continue;
+            }
+            if let Some(stored) = &stored {
+                prop_assert!(read.version.number() >= stored.version.number(), "{read:?} over {stored:?}");
+                let revives = stored.deleted && !read.deleted;
+                prop_assert!(!revives || read.version.number() > stored.version.number(), "{read:?} over {stored:?}");
+            }
+            stored = Some(read);
+        }
     }
 }

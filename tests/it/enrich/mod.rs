@@ -23,6 +23,7 @@ mod refusals;
 mod restored;
 mod scene;
 mod state;
+mod untold;
 
 use crate::support::harness::Test;
 
@@ -35,6 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
         refusals::tests(),
         restored::tests(),
         state::tests(),
+        untold::tests(),
         offsets::tests(),
         input::tests(),
         lists::tests(),
