@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use reqwest::Method;
+use tokio::time::Instant;
 
 use super::{
     Ask, Cut, Error, Page, PageAsk,
-    address::{self, Context},
+    address::{self, CompanyContext, Context},
     body,
     call::{Answer, Authority, Call},
-    error::{Acted, Cause},
+    error::{Acted, By, Cause},
     paging,
     request::Core,
 };
@@ -103,10 +104,12 @@ impl Accounting {
             .await
     }
 
-    /// A record by its id; of no company where it belongs to none.
+    /// A record by its id; of no company where it belongs to none. A company's own record is read with the form of `context` that
+    /// the provider takes, so `company` does not count for it.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// See [`Error`]. A 404 or 410 on a path that has answered with a record before is the API's own, whatever its body says, unless
+    /// that is the gateway's.
     pub async fn record(
         &self,
         resource: AccountingResource,
@@ -114,7 +117,70 @@ impl Accounting {
         id: &RecordId,
         ask: &Ask,
     ) -> Result<Document, Error> {
-        let context = company.map_or(Context::None, |company| Context::Company(company.as_str()));
+        let read = if resource == AccountingResource::Companies {
+            self.company(id, ask).await
+        } else {
+            let context = company.map_or(Context::None, |company| Context::Company(company.as_str()));
+            self.record_with(resource, context, id, ask).await
+        };
+        match read {
+            Ok(record) => {
+                self.core.learnt().path_answered(resource);
+                Ok(record)
+            }
+            Err(error) if error.missing() == Some(By::Unknown) && self.answered_at(resource).is_some() => {
+                Err(error.by_api())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// When the by-id path of a resource last answered with a record, since this worker started.
+    #[must_use]
+    pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
+        self.core.learnt().path_answered_at(resource)
+    }
+
+    /// A company by its id, with the form of `context` that has worked before. A refusal that may be about it leads to the other
+    /// forms, once.
+    async fn company(&self, id: &RecordId, ask: &Ask) -> Result<Document, Error> {
+        let resource = AccountingResource::Companies;
+        let known = self.core.learnt().company_context();
+        let first = known.unwrap_or(CompanyContext::Company);
+        let mut refused = match self.record_with(resource, first.of(id.as_str()), id, ask).await {
+            Err(error) if may_be_about_context(&error, known.is_some()) => error,
+            read => {
+                if read.is_ok() {
+                    self.core.learnt().company_wants(first);
+                }
+                return read;
+            }
+        };
+        for form in CompanyContext::ALL.into_iter().filter(|form| *form != first) {
+            match self.record_with(resource, form.of(id.as_str()), id, ask).await {
+                Ok(record) => {
+                    self.core.learnt().company_wants(form);
+                    return Ok(record);
+                }
+                Err(error) if !may_be_about_context(&error, false) => return Err(error),
+                // The first refusal counts, unless it is about the request and this one is about the record.
+                Err(error) => {
+                    if known.is_none() && refused.status == Some(400) && error.missing().is_some() {
+                        refused = error;
+                    }
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    async fn record_with(
+        &self,
+        resource: AccountingResource,
+        context: Context<'_>,
+        id: &RecordId,
+        ask: &Ask,
+    ) -> Result<Document, Error> {
         let call = self.by_id(Method::GET, resource, "", id.as_str()).map(|call| Call { context, ..call })?;
         self.core
             .call(&call, ask, |answer| {
@@ -177,8 +243,8 @@ impl Accounting {
     }
 }
 
-/// Whether the company list may have been refused for its `context`. How the provider says so nobody documents, so until
-/// one way has worked it may be any answer that is not certainly about something else.
+/// Whether the company list, or a company, may have been refused for its `context`. How the provider says so is not documented, so
+/// until one form has worked it may be any answer that is not certainly about something else.
 fn may_be_about_context(error: &Error, known: bool) -> bool {
     let elsewhere = matches!(
         error.cause,

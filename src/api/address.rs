@@ -18,6 +18,32 @@ pub(super) enum Context<'a> {
     Company(&'a str),
 }
 
+/// The forms that `context` may have on a read of a company by its id. The document names the first for reads after an event; other
+/// material names `none` for what belongs to no company.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CompanyContext {
+    /// The company itself.
+    Company,
+    /// `none`.
+    None,
+    /// It is not sent.
+    Absent,
+}
+
+impl CompanyContext {
+    /// Every form, in the order they are tried.
+    pub(super) const ALL: [Self; 3] = [Self::Company, Self::None, Self::Absent];
+
+    /// For this company.
+    pub(super) const fn of(self, company: &str) -> Context<'_> {
+        match self {
+            Self::Company => Context::Company(company),
+            Self::None => Context::None,
+            Self::Absent => Context::Absent,
+        }
+    }
+}
+
 impl Context<'_> {
     /// The header's value.
     pub(super) fn header(self) -> Result<Option<HeaderValue>, Cause> {

@@ -252,6 +252,24 @@ impl Error {
         matches!(self.cause, Cause::Throttled { .. } | Cause::Waited { .. })
     }
 
+    /// Who says that there is no such record, if somebody does: 404 and 410.
+    #[must_use]
+    pub const fn missing(&self) -> Option<By> {
+        match self.cause {
+            Cause::NotFound { by } | Cause::Gone { by } => Some(by),
+            _ => None,
+        }
+    }
+
+    /// The same, where the API itself is known to say that there is no such record.
+    #[must_use]
+    pub fn by_api(mut self) -> Self {
+        if let Cause::NotFound { by } | Cause::Gone { by } = &mut self.cause {
+            *by = By::Api;
+        }
+        self
+    }
+
     /// Whether it says nothing of who is to blame: what was asked for, or all that is behind it. Where others are answered
     /// meanwhile it is the former; what is only too early is neither.
     #[must_use]

@@ -1,13 +1,15 @@
 //! What a client has learnt about the provider by trying, where documents are silent or disagree.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     hash::{BuildHasher, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::call::Call;
-use crate::auth::Access;
+use tokio::time::Instant;
+
+use super::{address::CompanyContext, call::Call};
+use crate::{auth::Access, model::AccountingResource};
 
 /// Endpoints and tokens that are remembered; beyond that it begins anew.
 const MOST_REMEMBERED: usize = 1_024;
@@ -29,6 +31,10 @@ struct Inner {
     widest: HashMap<String, u32>,
     /// Whether the payroll list refuses `OrderBy`.
     refuses_order: bool,
+    /// The form of `context` that a read of a company by its id was answered with.
+    company_context: Option<CompanyContext>,
+    /// When the by-id path of a resource last answered with a record.
+    paths: BTreeMap<AccountingResource, Instant>,
     /// Tokens that something was answered with.
     good: HashSet<u64>,
     /// Endpoints, and companies at them, that answered 401 to a token and to its successor.
@@ -72,6 +78,26 @@ impl Learnt {
     /// The payroll list was answered without `OrderBy`, which it refuses.
     pub(super) fn order_is_refused(&self) {
         self.lock().refuses_order = true;
+    }
+
+    /// The form of `context` that a read of a company by its id wants, if that is known.
+    pub(super) fn company_context(&self) -> Option<CompanyContext> {
+        self.lock().company_context
+    }
+
+    /// A read of a company by its id was answered with this form.
+    pub(super) fn company_wants(&self, context: CompanyContext) {
+        self.lock().company_context = Some(context);
+    }
+
+    /// When the by-id path of a resource last answered with a record; `None` where it never did.
+    pub(super) fn path_answered_at(&self, resource: AccountingResource) -> Option<Instant> {
+        self.lock().paths.get(&resource).copied()
+    }
+
+    /// The by-id path of a resource has answered with a record.
+    pub(super) fn path_answered(&self, resource: AccountingResource) {
+        self.lock().paths.insert(resource, Instant::now());
     }
 
     /// A call was answered.

@@ -2,7 +2,7 @@
 
 use super::Subject;
 use crate::model::{
-    AccountingEvent, AccountingResource, CompanyId, EventKind, RecordId, SequenceVersion, Value, Version,
+    AccountingEvent, AccountingResource, CompanyId, EventKind, RecordId, SequenceVersion, Value,
 };
 
 /// What an event asks for.
@@ -50,9 +50,7 @@ pub fn asked(event: AccountingEvent) -> Asked {
     // A company's own record belongs to no company: so it can be asked for once it is deleted.
     let in_company = in_company && resource != AccountingResource::Companies;
     let floor = match Value::from(event).version() {
-        Ok(None) => None,
-        Ok(Some(Version::Sequence(version))) => Some(version),
-        Ok(Some(Version::Payroll { .. })) => None,
+        Ok(version) => version.and_then(|version| version.number().cloned()),
         Err(error) => return Asked::Unusable("model::Error::Unversioned", error.to_string()),
     };
     Asked::Wanted(Wanted { subject: Subject { resource, company, id, in_company }, floor, is_delete })

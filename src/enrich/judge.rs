@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Cause, Outcome, Rules, Subject, work::Work};
+use super::{Cause, Change, Content, Outcome, Rules, Subject, work::Work};
 use crate::{
     api::{self, By, Reach},
     model::{Comparison, Ending, Epoch, Rank, SequenceVersion, Stamp, Value, Version},
@@ -21,6 +21,8 @@ const BELOW: u32 = 3;
 pub(super) enum Verdict {
     /// It is newer than what was published; whether the events are settled by it as well.
     Publish { value: Arc<Value>, stamp: Stamp, is_met: bool, size: usize, over: Option<Box<Stamp>> },
+    /// It does not tell its version: it is published if it is newer, and read once more then.
+    Confirm { change: Option<Box<Change>>, at: i64 },
     /// Nothing is published, and the events are settled.
     Settled(Outcome),
     /// It is to be read again, for this reason.
@@ -44,7 +46,8 @@ pub(super) enum Verdict {
 /// What becomes of an event that tells of nothing newer than the fence has; `None` for one that has to be followed by a read. A
 /// stale one may be the first sign that the provider went back.
 pub(super) fn known(stored: &Stamp, floor: Option<&SequenceVersion>, is_delete: bool) -> Option<Outcome> {
-    let (Version::Sequence(version), Some(floor)) = (&stored.version, floor) else { return None };
+    let (Some(version), Some(floor)) = (stored.version.number(), floor) else { return None };
+    let tells_version = matches!(stored.version, Version::Sequence(_));
     match floor.cmp(version) {
         std::cmp::Ordering::Greater => None,
         std::cmp::Ordering::Less => Some(Outcome::Stale),
@@ -52,17 +55,17 @@ pub(super) fn known(stored: &Stamp, floor: Option<&SequenceVersion>, is_delete: 
         std::cmp::Ordering::Equal if stored.deleted => {
             Some(if is_delete { Outcome::Duplicate } else { Outcome::Stale })
         }
-        std::cmp::Ordering::Equal if is_delete || stored.rank < Rank::ById => None,
+        // A record that does not tell its version may not have been read once more.
+        std::cmp::Ordering::Equal if is_delete || stored.rank < Rank::ById || !tells_version => None,
         std::cmp::Ordering::Equal => Some(Outcome::Duplicate),
     }
 }
 
 /// Whether an event tells of more than was published.
 pub(super) fn is_above(floor: Option<&SequenceVersion>, stored: Option<&Stamp>) -> bool {
-    match (floor, stored.map(|stored| &stored.version)) {
-        (Some(floor), Some(Version::Sequence(version))) => floor > version,
-        _ => false,
-    }
+    floor
+        .zip(stored.and_then(|stored| stored.version.number()))
+        .is_some_and(|(floor, version)| floor > version)
 }
 
 /// What a read means.
@@ -89,45 +92,49 @@ fn found(
     rules: &Rules,
     now: i64,
 ) -> Verdict {
-    let value = match Value::from_resource_json(json, subject.resource, &subject.company) {
-        Ok(value) => value,
-        Err(error) => return Verdict::Unusable("model::Error", error.to_string()),
-    };
-    match value.key() {
-        Ok(key) if key == subject.key() => {}
-        Ok(_) => {
+    let value = match subject.record(json) {
+        Ok(Some(value)) => value,
+        Ok(None) => {
             let what = "the provider answered with another record than was asked for";
             return Verdict::Again(Cause::Unreadable, what.to_owned());
         }
-        Err(error) => return Verdict::Unusable("model::Error::Unplaceable", error.to_string()),
-    }
-    let version = match value.version() {
-        Ok(Some(version)) => version,
-        Ok(None) => {
-            let what = "the record has no sequenceVersion, so that nobody can tell whether it is the newest";
-            return Verdict::Unusable("model::Error::Unversioned", what.to_owned());
-        }
-        Err(error) => return Verdict::Unusable("model::Error::Unversioned", error.to_string()),
+        Err(error) => return Verdict::Unusable("model::Error", error.to_string()),
     };
+    let mut stamp = Stamp::reading(value.version_or(work.floor.as_ref()), Rank::ById, stored);
+    let tells_version = matches!(stamp.version, Version::Sequence(_));
     // It was told that it is gone, and this may be from before that: for as long as a tombstone is confirmed, it is read again.
-    let is_from_before = work.deleted.as_ref().is_some_and(|deleted| match (deleted, &version) {
-        (Some(deleted), Version::Sequence(version)) => version <= deleted,
-        _ => true,
+    let is_from_before = work.deleted.as_ref().is_some_and(|deleted| match deleted {
+        Some(deleted) => stamp.version.number().is_none_or(|version| version <= deleted),
+        None => true,
     });
     let is_doubtful = is_from_before && now.saturating_sub(work.since) < rules.tombstone_confirm;
-    let is_met = work.is_met(&version) && !is_doubtful;
-    let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
-    let mut stamp = Stamp { epoch, version, rank: Rank::ById, deleted: false };
+    if !tells_version {
+        if is_doubtful {
+            // At the version of the delete stands no record.
+            return Verdict::Again(Cause::Floor, LATE.to_owned());
+        }
+        match untold(work, &stamp, stored, rules, now) {
+            Untold::Settled(outcome) => return Verdict::Settled(outcome),
+            Untold::Unsure { publishes, at } => {
+                let (value, size) = (Content::Value(Arc::new(value)), json.len());
+                let change = publishes.then(|| Change::Publish { value, stamp, size, over: None });
+                return Verdict::Confirm { change: change.map(Box::new), at };
+            }
+            Untold::Compared => {}
+        }
+    }
+    let is_met = (!tells_version || work.is_met(&stamp.version)) && !is_doubtful;
     match stamp.against(stored) {
         Comparison::First | Comparison::Newer | Comparison::HigherRank => {
             Verdict::Publish { value: Arc::new(value), stamp, is_met, size: json.len(), over: None }
         }
+        Comparison::Same if is_met && work.is_published => Verdict::Settled(Outcome::Published),
         Comparison::Same if is_met => Verdict::Settled(Outcome::Duplicate),
         Comparison::Same => Verdict::Again(Cause::Floor, LATE.to_owned()),
         // The events are below the fence as well, so that no lag explains what is read.
         Comparison::Older | Comparison::BehindDelete if is_met => match work.below_since {
             Some(since) if now.saturating_sub(since) >= rules.epoch_confirm && work.below_reads >= BELOW => {
-                stamp.epoch = Epoch(epoch.0.saturating_add(1));
+                stamp.epoch = Epoch(stamp.epoch.0.saturating_add(1));
                 let over = stored.cloned().map(Box::new);
                 Verdict::Publish { value: Arc::new(value), stamp, is_met, size: json.len(), over }
             }
@@ -138,6 +145,33 @@ fn found(
             let what = "the fence has a version of another kind under the same key";
             Verdict::Unusable("model::Error::Unversioned", what.to_owned())
         }
+    }
+}
+
+/// What a record that does not tell its version comes to.
+enum Untold {
+    /// Nothing is published.
+    Settled(Outcome),
+    /// It is read once more then, and published before where it is newer and differs.
+    Unsure { publishes: bool, at: i64 },
+    /// As any other.
+    Compared,
+}
+
+/// The read may have come from a replica that is behind, and nothing in the record says so. So it is believed once a wait has passed
+/// since the event.
+fn untold(work: &Work, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules, now: i64) -> Untold {
+    let tells_version = stored.is_some_and(|stored| matches!(stored.version, Version::Sequence(_)));
+    let is_same = stored.is_some_and(|stored| stamp.version.has_content_of(&stored.version));
+    let at = work.since.saturating_add(rules.retry_longest);
+    match stamp.against(stored) {
+        // The published record tells its own version, and nothing tells whether this one is newer.
+        Comparison::Same if tells_version => Untold::Settled(Outcome::Duplicate),
+        Comparison::Older if tells_version || is_same => Untold::Settled(Outcome::Stale),
+        comparison if now < at && (comparison.publishes() || comparison == Comparison::Same) => {
+            Untold::Unsure { publishes: comparison.publishes() && !is_same, at }
+        }
+        _ => Untold::Compared,
     }
 }
 

@@ -18,6 +18,8 @@
 //! - A version below the fence is never published, except under the next epoch, once reads over a whole
 //!   [`Rules::epoch_confirm`] have shown nothing else, nor has a list that was read meanwhile. Nobody waits for a list: where none is
 //!   read, reads by id decide alone.
+//! - A record that does not tell its version is published at the version of its event, and read once more after
+//!   [`Rules::retry_longest`]: the first read may have come from a replica that is behind. See [`Version`](crate::model::Version).
 //! - A tombstone follows from a delete event and two answers of the API, [`Rules::tombstone_confirm`] apart, that the record is gone;
 //!   from nothing else.
 //!
@@ -48,7 +50,7 @@ pub use self::{
     parked::{Cause, Parked},
 };
 use crate::{
-    model::{AccountingResource, CompanyId, Key, Origin, RecordId, Topic, Traceparent},
+    model::{AccountingResource, CompanyId, Error, Key, Origin, RecordId, Topic, Traceparent, Value},
     pipeline::Original,
 };
 
@@ -82,6 +84,16 @@ impl Subject {
     #[must_use]
     pub fn fence_key(&self) -> Key {
         Key::fence(self.topic(), &self.key())
+    }
+
+    /// The record that a read by its id shows; `None` where that is another one. A record without an id has the one that was asked
+    /// for.
+    ///
+    /// # Errors
+    /// The text is not a JSON object.
+    pub fn record(&self, json: &[u8]) -> Result<Option<Value>, Error> {
+        let value = Value::from_resource_json(json, self.resource, &self.company)?.with_id(&self.id);
+        Ok((value.key()? == self.key()).then_some(value))
     }
 
     /// The company it is read for.

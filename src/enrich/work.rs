@@ -48,6 +48,8 @@ pub(super) struct Work {
     parked_floor: Option<SequenceVersion>,
     pub(super) gone_since: Option<i64>,
     pub(super) below_since: Option<i64>,
+    /// It was published at the version of its event, and is read once more.
+    pub(super) is_published: bool,
     /// Reads below the fence since this desk has it.
     pub(super) below_reads: u32,
     /// It only looks whether the provider went back.
@@ -89,6 +91,7 @@ impl Work {
             parked_floor: None,
             gone_since: None,
             below_since: None,
+            is_published: false,
             below_reads: 0,
             looks_back,
             failed_at: None,
@@ -117,6 +120,7 @@ impl Work {
             is_counted: false,
             gone_since,
             below_since,
+            is_published: false,
             below_reads: 0,
             looks_back: false,
             failed_at: None,

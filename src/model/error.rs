@@ -49,7 +49,7 @@ pub enum Error {
         given: String,
     },
     /// A version text as our headers carry it, but broken.
-    #[error("version `{given}` is neither digits nor a time and a content hash joined by `#`")]
+    #[error("version `{given}` is neither digits, nor digits or a time and a content hash joined by `#`")]
     NotAVersion {
         /// The text, cut to a bearable length.
         given: String,

@@ -28,7 +28,7 @@ pub struct Meta {
     pub id: String,
     /// What made us publish it.
     pub origin: Origin,
-    /// The value's version; filled in from the value.
+    /// The value's version; `None` takes the one that the value tells itself.
     pub version: Option<String>,
     /// Epoch of the version, for records.
     pub epoch: Option<Epoch>,
@@ -88,22 +88,32 @@ impl Outgoing {
     /// # Errors
     /// As [`Self::new`].
     pub fn shared(value: Arc<Value>, meta: Meta) -> Result<Self, Error> {
+        let key = value.key()?;
+        Self::under(key, value, meta)
+    }
+
+    /// As [`Self::new`], under a key that the value need not tell itself.
+    ///
+    /// # Errors
+    /// As [`Self::new`], but for the key.
+    pub fn under(key: Key, value: Arc<Value>, meta: Meta) -> Result<Self, Error> {
         let topic = value.topic();
         if topic.schema() != Some(value.schema()) {
             return Err(Error::Unplaceable { schema: value.schema(), member: "a resource of this schema" });
         }
-        let key = value.key()?;
         let (version, received_at) = match &*value {
             // An event is published whatever its version looks like: whoever reads it decides what to make of
             // it.
             Value::AccountingEvent(event) => (value.version().ok().flatten(), Some(event.received_at)),
             Value::InvoicingEvent(event) => (None, Some(event.received_at)),
+            _ if meta.version.is_some() => (None, None),
             _ => (value.version()?, None),
         };
+        let version = version.map(|version| version.to_string());
         Ok(Self {
             topic,
             key,
-            meta: Meta { version: version.map(|version| version.to_string()), ..meta },
+            meta: Meta { version: version.or(meta.version), ..meta },
             value: Some(value),
             timestamp_ms: received_at.map(|micros| micros.div_euclid(1_000)),
         })

@@ -289,6 +289,12 @@ impl Record {
         self.json.clone()
     }
 
+    /// The provider's object with its members in the order of their names.
+    pub(super) fn canonical(&self) -> String {
+        let members = Members::parse(SchemaKind::Record, self.json.as_bytes());
+        members.map_or_else(|_| self.json.clone(), |members| Object::with(&members.rest()).finish())
+    }
+
     /// Whether the provider sent a value under this name.
     pub(super) fn has_value(&self, name: &str) -> bool {
         Members::parse(SchemaKind::Record, self.json.as_bytes()).is_ok_and(|members| members.has_value(name))

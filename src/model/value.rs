@@ -133,12 +133,11 @@ impl Value {
         id.filter(|id| !id.is_empty())
     }
 
-    /// Version it is fenced by and that its header shows; `None` where the provider sent none or the kind has
-    /// none.
+    /// Version that it tells itself; `None` where the provider sent none or the kind has none. A payroll company without a
+    /// readable `lastUpdate` is known by its content.
     ///
     /// # Errors
-    /// It has one that cannot be compared: a sequence that is not digits, a time that is not one, a value of
-    /// another type.
+    /// It has one that cannot be compared: a sequence that is not digits, or a value of another type.
     pub fn version(&self) -> Result<Option<Version>, Error> {
         const SEQUENCE: &str = "sequenceVersion";
         let sent = |extra: &Extra, name: &str| extra.get(name).is_some_and(|json| json != "null");
@@ -155,13 +154,10 @@ impl Value {
                 (read, read.is_none() && record.has_value(SEQUENCE))
             }
             Self::PayrollCompany(company) => {
-                return match &company.last_update {
-                    // Members are written in the order of their names, so equal content has one hash however
-                    // it was sent.
-                    Some(time) => Version::payroll(time, company.to_json().as_bytes()).map(Some),
-                    None if sent(&company.extra, "lastUpdate") => Err(self.unversioned("lastUpdate")),
-                    None => Ok(None),
-                };
+                let json = self.canonical();
+                let told = company.last_update.as_deref();
+                let told = told.and_then(|time| Version::payroll(time, json.as_bytes()).ok());
+                return Ok(Some(told.unwrap_or_else(|| Version::content(None, json.as_bytes()))));
             }
             Self::InvoicingEvent(_) | Self::Certificate(_) => return Ok(None),
         };
@@ -169,6 +165,39 @@ impl Value {
             Some(text) => SequenceVersion::parse(text).map(|version| Some(Version::Sequence(version))),
             None if unusable => Err(self.unversioned(SEQUENCE)),
             None => Ok(None),
+        }
+    }
+
+    /// Version of a record that was read by its id because of an event of this version: the one that it tells itself, or the
+    /// event's with the content. A version that cannot be compared counts as none.
+    #[must_use]
+    pub fn version_or(&self, told: Option<&SequenceVersion>) -> Version {
+        let own = self.version().ok().flatten();
+        own.unwrap_or_else(|| Version::content(told.cloned(), self.canonical().as_bytes()))
+    }
+
+    /// The same record with this id, where the provider left it out or sent it empty: what is read by its id has that id.
+    #[must_use]
+    pub fn with_id(mut self, id: &RecordId) -> Self {
+        let own = match &mut self {
+            Self::Company(company) => &mut company.correlation_id,
+            Self::Customer(customer) => &mut customer.correlation_id,
+            Self::Account(account) => &mut account.correlation_id,
+            Self::Record(record) => &mut record.correlation_id,
+            _ => return self,
+        };
+        if own.as_deref().is_none_or(str::is_empty) {
+            *own = Some(id.as_str().to_owned());
+        }
+        self
+    }
+
+    /// Its content, the same however the provider orders its members.
+    fn canonical(&self) -> String {
+        match self {
+            Self::Record(record) => record.canonical(),
+            // Members are written in the order of their names.
+            other => other.to_json(),
         }
     }
 

@@ -47,6 +47,13 @@ pub fn html_answer(status: u16) -> Response {
         .into_response()
 }
 
+/// Plain text.
+#[must_use]
+pub fn text_answer(status: u16, text: &'static str) -> Response {
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    (status_code(status), [(header::CONTENT_TYPE, plain)], text).into_response()
+}
+
 /// A body of so many bytes, at least two: an empty list padded with spaces where the status says that all went well, else a
 /// page.
 #[must_use]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     kafka::Received,
-    model::{SequenceVersion, Topic},
+    model::{SequenceVersion, Topic, Version},
 };
 
 /// What was told of records, and what is published of them.
@@ -82,7 +82,8 @@ impl Enriched {
 fn told(record: &Received) -> Option<Told> {
     let key = std::str::from_utf8(record.key.as_deref()?).ok()?.to_owned();
     let (_, version) = record.headers.iter().find(|(name, _)| name == "tributary.version")?;
-    Some((key, SequenceVersion::parse(std::str::from_utf8(version).ok()?).ok()?))
+    let version: Version = std::str::from_utf8(version).ok()?.parse().ok()?;
+    Some((key, version.number()?.clone()))
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ impl Desk {
             let later = std::mem::take(&mut work.later);
             match after {
                 After::Due(at) if !refused.contains(&subject) => {
+                    // What was published without its own version is read again in its time, unless more was told of it.
+                    let is_unsure = work.is_published && later.is_empty();
                     for (wanted, event, settle) in later {
                         if judge::is_above(wanted.floor.as_ref(), stored(&subject).as_ref()) {
                             // The provider goes on beyond what was published: it did not go back.
@@ -66,7 +68,9 @@ impl Desk {
                     match cause.filter(|_| work.below_since.is_some() && is_held && at > soon) {
                         // Whether the provider went back takes its time: the offset does not wait for it.
                         Some(cause) => self.park(&subject, cause, at, Vec::new()),
-                        None => self.wait_until(&subject, if is_held { at.min(soon) } else { at }),
+                        None => {
+                            self.wait_until(&subject, if is_held && !is_unsure { at.min(soon) } else { at });
+                        }
                     }
                 }
                 After::Due(_) | After::End => {

@@ -29,6 +29,8 @@ pub struct Ask {
     pub lane: api::Lane,
     /// The trace of the event behind it.
     pub trace: Option<Traceparent>,
+    /// Whether an event says that it is deleted: then who says that it is gone matters.
+    pub is_delete: bool,
 }
 
 /// What is known around a read that has ended.
@@ -42,6 +44,8 @@ pub struct Around<'a> {
     pub answers: u64,
     /// The last row of a list that shows the record, where one is known.
     pub row: Option<&'a Row>,
+    /// Whether the by-id path of its resource is known to be served, beside what this desk remembers.
+    pub path_answers: bool,
 }
 
 /// What a list shows of a record.
@@ -258,6 +262,12 @@ impl Desk {
         self.paths.insert(resource);
     }
 
+    /// Whether the by-id path of a resource has answered before.
+    #[must_use]
+    pub fn knows_path(&self, resource: AccountingResource) -> bool {
+        self.paths.contains(&resource)
+    }
+
     /// What has been deleted of a resource since then.
     pub fn adopt_brake(&mut self, resource: AccountingResource, since: i64, count: u64) {
         self.brakes.insert(resource, (since, count));
@@ -433,9 +443,9 @@ impl Desk {
                     Origin::Repair => api::Lane::Repair,
                     Origin::Webhook | Origin::Enrichment => api::Lane::Webhook,
                 };
-                let trace = work.event.trace;
+                let (trace, is_delete) = (work.event.trace, work.deleted.is_some());
                 self.recent.note(&subject, now, self.rules.window);
-                return Some(Ask { subject, lane, trace });
+                return Some(Ask { subject, lane, trace, is_delete });
             }
             self.line.ended(&subject.company, now);
             self.without_company(&subject, standing, companies, now);

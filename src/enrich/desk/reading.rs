@@ -34,7 +34,7 @@ impl Desk {
         around: Around<'_>,
         now: i64,
     ) -> Result<(), Stop> {
-        let Around { stored, entries, answers, row } = around;
+        let Around { stored, entries, answers, row, path_answers } = around;
         self.line.ended(&subject.company, now);
         let Some(work) = self.works.get_mut(subject) else { return Ok(()) };
         if row.is_some_and(|row| work.is_contradicted(row, stored)) {
@@ -42,7 +42,7 @@ impl Desk {
             (work.below_since, work.below_reads) = (None, 0);
         }
         let is_found = reading.is_ok();
-        let path_answers = self.paths.contains(&subject.resource);
+        let path_answers = path_answers || self.paths.contains(&subject.resource);
         let verdict = judge::judge(subject, work, reading, stored, path_answers, &self.rules, now);
         if is_found {
             work.gone_since = None;
@@ -68,6 +68,7 @@ impl Desk {
                     self.again(subject, Cause::Floor, judge::LATE, changes, now);
                 }
             }
+            Verdict::Confirm { change, at } => self.confirm(subject, change.map(|change| *change), at, now),
             Verdict::Settled(outcome) => self.settle(subject, Vec::new(), outcome),
             Verdict::Again(cause, why) => {
                 self.told.stale_reads += u64::from(cause == Cause::Floor);
@@ -221,13 +222,29 @@ impl Desk {
             // An event holds back its offset, also one of a record that was parked before.
             _ => grown(rules.retry_first, rules.retry_longest, work.tries),
         };
-        let at = now.saturating_add(wait.max(1));
+        self.write_and_wait(subject, changes, now.saturating_add(wait.max(1)));
+    }
+
+    /// A record that does not tell its version is published, if `change` says so, and read once more at `at`.
+    fn confirm(&mut self, subject: &Subject, change: Option<Change>, at: i64, now: i64) {
+        let Some(work) = self.works.get_mut(subject) else { return };
+        work.is_published |= change.is_some();
+        let changes = Vec::from_iter(change);
+        if work.is_late(now, self.rules.park_after) {
+            return self.park(subject, Cause::Busy, at, changes);
+        }
+        self.write_and_wait(subject, changes, at);
+    }
+
+    /// Writes what a read has come to, and has the record read again then.
+    fn write_and_wait(&mut self, subject: &Subject, changes: Vec<Change>, at: i64) {
         if changes.is_empty() {
             return self.wait_until(subject, at);
         }
+        let Some(work) = self.works.get_mut(subject) else { return };
         work.state = State::Settling;
-        let event = Event::clone(&work.event);
-        let entry = Entry::new(Some(subject.clone()), event, changes, Vec::new());
+        let mut entry = Entry::new(Some(subject.clone()), Event::clone(&work.event), changes, Vec::new());
+        entry.first_at = work.first_at.filter(|_| work.is_published);
         self.ready.push_back((entry, Vec::new(), Some(After::Due(at))));
     }
 

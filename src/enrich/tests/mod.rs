@@ -6,6 +6,7 @@ mod companies;
 mod deleting;
 mod lives;
 mod rows;
+mod untold;
 
 use std::{
     cell::Cell,
@@ -167,7 +168,7 @@ impl Life {
     fn read(&mut self, subject: &Subject, reading: Result<Bytes, api::Error>) -> Result<(), Stop> {
         let (entries, answers) = (self.fences.len() as u64, self.elsewhere);
         let (stored, row) = (self.fences.get(subject), self.row.as_ref());
-        let around = Around { stored, entries, answers, row };
+        let around = Around { stored, entries, answers, row, path_answers: false };
         self.desk.read(subject, reading, around, self.now)
     }
 

@@ -158,7 +158,7 @@ async fn record_lines(
     let found: Vec<(Place, Row)> = world.records(resource).filter(|(place, _)| belongs(*place)).collect();
     let naming = world.naming();
     drop(world);
-    let shape = whole(&provider);
+    let shape = Shape::record(&provider.knobs().reads, resource);
     // The rows are copied so that the list shows one moment; their texts are made while they are sent.
     Ok(lines(found.into_iter().map(move |(place, row)| {
         let record = filter.full.then(|| reads::record_json(&naming, place, &row, shape));
@@ -171,16 +171,11 @@ async fn payroll_lines(
     Query(filter): Query<PayrollFilter>,
 ) -> Response {
     let (rows, seed) = payroll_rows(&provider);
-    let shape = whole(&provider);
+    let shape = Shape::row(&provider.knobs().reads);
     lines(rows.into_iter().map(move |row| {
         let record = filter.full.then(|| reads::payroll_json(seed, &row, shape));
         Line::new(payroll_truth(seed, &row), record)
     }))
-}
-
-/// How a record is written where nothing is left out.
-fn whole(provider: &Provider) -> Shape {
-    Shape { thin: false, extra: provider.knobs().reads.extra_fields }
 }
 
 #[derive(Deserialize)]

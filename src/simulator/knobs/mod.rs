@@ -9,6 +9,7 @@ mod identity;
 mod invoicing;
 mod latency;
 mod profile;
+mod records;
 mod status;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ pub use self::{
     identity::{BadClient, Endpoint, IdentityFault, IdentityKnobs, Pkce, RefreshLife},
     invoicing::{EchoTime, InvoicingBody, InvoicingKnobs, ReceiverPaths},
     latency::Latency,
+    records::{CompanyContext, LeftOut, MissingBody, RecordKnobs},
     status::Status,
 };
 use super::catalog::Resource;
@@ -166,6 +168,8 @@ pub struct ReadKnobs {
     pub payroll_total: PayrollTotal,
     /// The number of the first page, and what page 0 is otherwise.
     pub first_page: FirstPage,
+    /// Records by id, and what records may leave out.
+    pub records: RecordKnobs,
 }
 
 impl Default for ReadKnobs {
@@ -192,6 +196,7 @@ impl Default for ReadKnobs {
             payroll_order: Parameter::Heeded,
             payroll_total: PayrollTotal::Right,
             first_page: FirstPage::One,
+            records: RecordKnobs::default(),
         }
     }
 }

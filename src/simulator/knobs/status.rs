@@ -12,6 +12,10 @@ impl Status {
     pub const OK: Self = Self(200);
     /// 403.
     pub const FORBIDDEN: Self = Self(403);
+    /// 404.
+    pub const NOT_FOUND: Self = Self(404);
+    /// 410.
+    pub const GONE: Self = Self(410);
     /// 422.
     pub const UNPROCESSABLE: Self = Self(422);
     /// 500.

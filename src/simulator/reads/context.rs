@@ -5,7 +5,7 @@ use crate::simulator::{
     catalog::Resource,
     clock::Ticks,
     gateway::Context,
-    knobs::CompaniesContext,
+    knobs::{CompaniesContext, CompanyContext, ReadKnobs},
     world::{CompanyNumber, World},
 };
 
@@ -45,29 +45,51 @@ pub(super) fn record(
     resource: Resource,
     id: &str,
     as_of: Option<Ticks>,
-    unknown: u16,
+    knobs: &ReadKnobs,
 ) -> Result<Option<CompanyNumber>, Refusal> {
-    match (resource, context) {
-        (Resource::Companies, Context::None) => Ok(None),
-        (Resource::Companies, Context::Company(client)) => {
-            company(world, context, as_of, unknown)?;
-            // Another company's record is as unknown as one that never was.
-            if client == id { Ok(None) } else { Err(unknown_record(resource, id)) }
-        }
-        (Resource::Companies, context) => {
-            Err(refuse(context, "expected none, or a JSON object with the company's own clientId"))
-        }
-        (resource, context) if world.is_tenant_wide(resource) => match context {
+    let unknown = knobs.unknown_company.get();
+    if resource == Resource::Companies {
+        let wanted = knobs.records.company_context;
+        company_record(context, wanted)?;
+        return match context {
+            // Whether the company is there is what the read asks.
+            Context::Company(client) if client != id => {
+                company(world, context, as_of, unknown)?;
+                // Another company's record is as unknown as one that never was.
+                Err(unknown_record(resource, id))
+            }
+            _ => Ok(None),
+        };
+    }
+    if world.is_tenant_wide(resource) {
+        return match context {
             Context::None => Ok(None),
             context => Err(refuse(context, "expected none, because these records belong to no company")),
-        },
-        (_, context) => company(world, context, as_of, unknown).map(Some),
+        };
     }
+    company(world, context, as_of, unknown).map(Some)
+}
+
+/// For a company's own record.
+fn company_record(context: &Context, wanted: CompanyContext) -> Result<(), Refusal> {
+    use CompanyContext::{Absent, Any, Company, None};
+    let fits = matches!(
+        (context, wanted),
+        (Context::Company(_), Company | Any) | (Context::None, None | Any) | (Context::Absent, Absent | Any)
+    );
+    let expected = match wanted {
+        Company => WANTS_COMPANY,
+        None => "expected none",
+        Absent => "expected no such header",
+        Any => "expected none, no such header, or a JSON object with the company's own clientId",
+    };
+    if fits { Ok(()) } else { Err(refuse(context, expected)) }
 }
 
 /// The answer for an id that leads to nothing the caller may see.
 pub(super) fn unknown_record(resource: Resource, id: &str) -> Refusal {
-    Refusal::new(404, format!("there is no {} with correlationId {id:?}", resource.singular()))
+    let message = format!("there is no {} with correlationId {id:?}", resource.singular());
+    Refusal { is_missing: true, ..Refusal::new(404, message) }
 }
 
 fn client_id(context: &Context) -> Result<&str, Refusal> {

@@ -39,7 +39,7 @@ pub(super) fn read(
         churn(provider, list, &reads.churn);
     }
 
-    let shape = Shape { thin: reads.thin_rows, extra: reads.extra_fields };
+    let shape = Shape::row(reads);
     let mut body = Body::new(slice.rows.len(), ROW);
     for (place, row) in &slice.rows {
         body.row(|out| render::write_record(out, &naming, *place, row, shape));

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! - Lists: ACC/companies, ACC/customers, ACC/accounts and PAY/companies. By id: all nineteen resources.
-//! - `context` is checked for each endpoint: a company's data needs that company, data of no company needs `none`, payroll
-//!   needs nothing. One company never sees another's record; it is as unknown as an id that never was.
+//! - `context` is checked for each endpoint: a company's data needs that company, a company's own record needs what
+//!   `reads.records.companyContext` says, data of no company needs `none`, payroll needs nothing. One company never sees another's record; it is as unknown as an id that never was.
 //! - Pages count from 1 and a page past the end is empty. Names of query parameters count without case, the first of
 //!   several with one name counts, unknown ones are ignored.
 //! - The world is held only while rows are copied out of it, never while they are written.
@@ -80,11 +80,13 @@ pub fn router() -> Router<Arc<Provider>> {
 struct Refusal {
     status: u16,
     message: String,
+    /// There is no such record.
+    is_missing: bool,
 }
 
 impl Refusal {
     fn new(status: u16, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), is_missing: false }
     }
 }
 

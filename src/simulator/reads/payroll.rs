@@ -85,7 +85,7 @@ pub(super) fn read(provider: &Provider, query: Option<&str>) -> Result<Response,
         });
     }
 
-    let shape = Shape { thin: false, extra: reads.extra_fields };
+    let shape = Shape::row(reads);
     let mut body = Body::new(rows.len(), ROW);
     for row in &rows {
         body.row(|out| render::write_payroll(out, seed, row, shape));

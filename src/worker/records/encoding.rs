@@ -12,8 +12,8 @@ use crate::{
     enrich::{Batch, Change, Entry, GapFound, Parked, Subject},
     fence, kafka,
     model::{
-        AccountingResource, Certificate, EncodedRecord, Epoch, Gap, GapState, Key, Meta, Origin, Outgoing,
-        Repair, Stamp, Target, Topic,
+        AccountingResource, Certificate, EncodedRecord, Gap, GapState, Key, Meta, Origin, Outgoing, Repair,
+        Stamp, Target, Topic,
     },
     pipeline::{self, Failure, ShardBatch, Stage},
 };
@@ -131,7 +131,13 @@ impl Shared {
                         Failure::new(Stage::Convert, "model::Error::Unplaceable", &error)
                     };
                     let value = value.value(entry.subject.as_ref()).map_err(refused)?;
-                    (Outgoing::shared(value, meta(entry, stamp.epoch)).map_err(refused)?, stamp)
+                    let meta = meta(entry, stamp);
+                    let outgoing = match &entry.subject {
+                        // A record has the id that it was read by, also where it does not tell it.
+                        Some(subject) => Outgoing::under(subject.key(), value, meta),
+                        None => Outgoing::shared(value, meta),
+                    };
+                    (outgoing.map_err(refused)?, stamp)
                 }
                 Change::Tombstone { stamp } => {
                     let Some(subject) = &entry.subject else { continue };
@@ -230,13 +236,14 @@ impl Shared {
     }
 }
 
-fn meta(entry: &Entry, epoch: Epoch) -> Meta {
+fn meta(entry: &Entry, stamp: &Stamp) -> Meta {
     let event = &entry.event;
-    Meta { epoch: Some(epoch), traceparent: event.trace, ..Meta::new(event.id.clone(), event.origin) }
+    let (version, epoch) = (Some(stamp.version.to_string()), Some(stamp.epoch));
+    Meta { version, epoch, traceparent: event.trace, ..Meta::new(event.id.clone(), event.origin) }
 }
 
 fn tombstone(subject: &Subject, entry: &Entry, stamp: &Stamp) -> Result<Outgoing, Failure> {
-    let meta = Meta { version: Some(stamp.version.to_string()), ..meta(entry, stamp.epoch) };
+    let meta = meta(entry, stamp);
     let made = Outgoing::tombstone(subject.resource, &subject.company, &subject.id, meta);
     made.map_err(|error| Failure::new(Stage::Convert, "model::Error", &error))
 }

@@ -22,6 +22,7 @@ mod directory;
 mod encoding;
 mod gauges;
 mod lists;
+mod proof;
 mod reader;
 mod runs;
 mod shard;
@@ -49,6 +50,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     directory::Directory,
     lists::{Orders, Pages},
+    proof::Proofs,
     reader::{InHand, Reader},
     runs::Follower,
     shard::Shard,
@@ -106,6 +108,7 @@ struct Shared {
     accounting: Accounting,
     answers: Answers,
     failures: Failures,
+    proofs: Proofs,
     directory: Directory,
     decoder: avro::Decoder,
     in_hand: InHand,
@@ -326,6 +329,7 @@ async fn begin(
         ),
         answers: Answers::default(),
         failures: Failures::default(),
+        proofs: Proofs::default(),
         decoder: avro::Decoder::new(store.ids.registry().clone()),
         in_hand: InHand::of(&own),
         slots: Arc::new(Semaphore::new(source.requests_in_flight.max(1))),

@@ -34,7 +34,7 @@ use super::{
     encoding::Moments,
     gauges::Gauges,
     lists::{Getting, Lists},
-    now,
+    now, proof,
     reader::Input,
     refused,
     taking::unreadable,
@@ -79,8 +79,8 @@ pub(super) struct Shard {
     gauges: Gauges,
 }
 
-/// A read that has ended, and the slot that it had.
-type Read = (Subject, Result<Bytes, api::Error>, OwnedSemaphorePermit);
+/// A read that has ended, whether its path is known to be served, and the slot that it had.
+type Read = (Subject, Result<Bytes, api::Error>, bool, OwnedSemaphorePermit);
 
 impl Shard {
     /// Takes it over: once this returns nobody who had it before can write.
@@ -265,12 +265,22 @@ impl Shard {
     }
 
     fn begin_read(&self, ask: enrich::Ask, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
-        let accounting = self.shared.accounting.clone();
+        let shared = Arc::clone(&self.shared);
+        let enrich::Ask { subject, lane, trace, is_delete } = ask;
+        let known = is_delete.then(|| proof::neighbors(&self.shelf, &subject));
         async move {
-            let enrich::Ask { subject, lane, trace } = ask;
-            let ask = Ask { trace, ..Ask::within(lane, READ_LIMIT) };
+            let (asked_at, ask) = (Instant::now(), Ask { trace, ..Ask::within(lane, READ_LIMIT) });
+            let accounting = &shared.accounting;
             let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
-            (subject, read.map(|document| document.json), slot)
+            let (read, is_proved) = match (read, known) {
+                (Err(error), Some(known)) if error.missing().is_some() => {
+                    let (error, is_proved) = shared.attribute(&subject, error, asked_at, known, &ask).await;
+                    (Err(error), is_proved)
+                }
+                (read, _) => (read, false),
+            };
+            let path_answers = is_proved || accounting.answered_at(subject.resource).is_some();
+            (subject, read.map(|document| document.json), path_answers, slot)
         }
         .boxed()
     }
@@ -316,21 +326,28 @@ impl Shard {
         // A slot that goes from shard to shard lies idle until the next one has its turn: each keeps those that are its share.
         let share = self.shared.source.requests_in_flight / self.shared.shards.len().max(1);
         let (mut next, mut taken) = (Some(first), 0);
-        while let Some((subject, reading, slot)) = next {
+        while let Some((subject, reading, path_answers, slot)) = next {
             let is_kept = self.shared.starving.load(Ordering::Relaxed) == 0;
             if is_kept && reads.len() + held.len() < share {
                 held.push(slot);
             }
-            self.read(&subject, reading)?;
+            self.read(&subject, reading, path_answers)?;
             taken += 1;
             next = if taken < AT_ONCE { reads.next().now_or_never().flatten() } else { None };
         }
         Ok(())
     }
 
-    fn read(&mut self, subject: &Subject, reading: Result<Bytes, api::Error>) -> Result<(), Failure> {
+    fn read(
+        &mut self,
+        subject: &Subject,
+        reading: Result<Bytes, api::Error>,
+        path_answers: bool,
+    ) -> Result<(), Failure> {
         if let Err(error) = &reading {
             tracing::debug!(record = %subject.key(), resource = %subject.resource, error = %Chain(error), "a record was not read");
+            let path_answers = path_answers || self.desk.knows_path(subject.resource);
+            self.shared.warn_unproved(subject, error, path_answers);
         }
         self.shared.answers.note(&reading);
         self.shared.failures.note(subject.resource, &reading);
@@ -341,7 +358,7 @@ impl Shard {
         let is_company = subject.resource == AccountingResource::Companies;
         let row = if is_company { directory.shown(&subject.company) } else { None };
         let answers = self.shared.answers.count();
-        let around = Around { stored: stored.as_ref(), entries, answers, row: row.as_ref() };
+        let around = Around { stored: stored.as_ref(), entries, answers, row: row.as_ref(), path_answers };
         let read = self.desk.read(subject, reading, around, now());
         if is_company && self.desk.is_suspected(subject) {
             directory.ask();

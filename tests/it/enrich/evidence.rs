@@ -188,7 +188,7 @@ async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received
         key: text(record.key.as_deref()),
         partition: record.partition,
         offset: record.offset,
-        version: header(record, "tributary.version").and_then(|text| text.parse().ok()),
+        version: header(record, "tributary.version").and_then(numeric),
         epoch: header(record, "tributary.epoch").and_then(|text| text.parse().ok()),
         origin: header(record, "tributary.origin").unwrap_or_default().to_owned(),
         batch: header(record, "tributary.batch").map(ToOwned::to_owned),
@@ -301,7 +301,12 @@ fn told_deleted(evidence: &Evidence) -> BTreeSet<Name> {
 
 /// A number, bare or as text.
 fn number(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+    value.as_u64().or_else(|| numeric(value.as_str()?))
+}
+
+/// The number in a version: all of it, or what stands before the hash of a record that does not tell its own.
+fn numeric(version: &str) -> Option<u64> {
+    version.split_once('#').map_or(version, |(number, _)| number).parse().ok()
 }
 
 fn text(bytes: Option<&[u8]>) -> String {

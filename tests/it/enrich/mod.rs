@@ -24,6 +24,7 @@ mod refusals;
 mod restored;
 mod scene;
 mod state;
+mod untold;
 
 use crate::support::harness::Test;
 
@@ -36,6 +37,7 @@ pub(crate) fn tests() -> Vec<Test> {
         refusals::tests(),
         restored::tests(),
         state::tests(),
+        untold::tests(),
         offsets::tests(),
         input::tests(),
         lists::tests(),

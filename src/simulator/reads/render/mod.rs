@@ -22,6 +22,7 @@ use crate::simulator::{
     catalog::Resource,
     clock::Ticks,
     json,
+    knobs::{LeftOut, ReadKnobs, RecordKnobs},
     random::mix,
     world::{CompanyNumber, Naming, Place, RecordState, Row},
 };
@@ -33,6 +34,32 @@ pub struct Shape {
     pub thin: bool,
     /// Fields of several kinds that the document does not show, after all others.
     pub extra: bool,
+    /// `sequenceVersion` is left out.
+    pub without_sequence: bool,
+    /// `correlationId` is left out.
+    pub without_id: bool,
+    /// Payroll's `lastUpdate` is left out.
+    pub without_last_update: bool,
+    /// What stands in the place of what is left out.
+    pub left_out: LeftOut,
+}
+
+impl Shape {
+    /// Of a row of a list.
+    #[must_use]
+    pub fn row(reads: &ReadKnobs) -> Self {
+        let RecordKnobs { without_last_update, left_out, .. } = reads.records;
+        let (thin, extra) = (reads.thin_rows, reads.extra_fields);
+        Self { thin, extra, without_last_update, left_out, ..Self::default() }
+    }
+
+    /// Of a record that is read by its id.
+    #[must_use]
+    pub fn record(reads: &ReadKnobs, resource: Resource) -> Self {
+        let without_sequence = reads.records.without_sequence.contains(&resource);
+        let without_id = reads.records.without_id.contains(&resource);
+        Self { thin: false, without_sequence, without_id, ..Self::row(reads) }
+    }
 }
 
 /// A record alone; the default shape is a read by id, without fields that only a knob adds.
@@ -98,12 +125,23 @@ impl Written<'_> {
             if shape.thin && !value.identifies() && std::mem::replace(&mut named, true) {
                 continue;
             }
-            if self.place.is_none() && matches!(value, Value::Id) {
-                continue;
-            }
+            let is_left_out = match value {
+                Value::Id => self.place.is_none() || shape.without_id,
+                Value::Sequence => shape.without_sequence,
+                _ => false,
+            };
+            let stands = match (is_left_out, shape.left_out, value) {
+                (false, ..) => None,
+                (true, LeftOut::Absent, _) => continue,
+                (true, LeftOut::Unreadable, Value::Id) => Some(LeftOut::Empty),
+                (true, form, _) => Some(form),
+            };
             out.push(separator);
             separator = b',';
-            self.field(out, name, value, self.source.at(position));
+            match stands {
+                Some(form) => left_out(out, name, form),
+                None => self.field(out, name, value, self.source.at(position)),
+            }
         }
         if shape.extra {
             extra_fields(out, self.source);
@@ -208,6 +246,17 @@ const fn state(state: RecordState) -> &'static str {
         RecordState::Disabled => "Disabled",
         // Never read through the API; the truth about a deleted record has it.
         RecordState::Deleted => "Deleted",
+    }
+}
+
+/// Appends a member that says nothing.
+fn left_out(out: &mut Vec<u8>, name: &str, form: LeftOut) {
+    json::text(out, name);
+    out.push(b':');
+    match form {
+        LeftOut::Absent | LeftOut::Null => out.extend_from_slice(b"null"),
+        LeftOut::Empty => json::text(out, ""),
+        LeftOut::Unreadable => json::text(out, "unknown"),
     }
 }
 

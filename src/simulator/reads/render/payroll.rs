@@ -2,8 +2,8 @@
 //!
 //! Code and identifier stay for the life of a company; the name changes with each state.
 
-use super::{Shape, content, content::Source, extra_fields, json, quoted};
-use crate::simulator::{random::mix, world::PayrollRow};
+use super::{Shape, content, content::Source, extra_fields, json, left_out, quoted};
+use crate::simulator::{knobs::LeftOut, random::mix, world::PayrollRow};
 
 /// A payroll company alone; the default shape is without fields that only a knob adds.
 #[must_use]
@@ -21,8 +21,17 @@ pub fn write_payroll(out: &mut Vec<u8>, seed: u64, row: &PayrollRow, shape: Shap
     json::text(out, &payroll_name(seed, row));
     out.extend_from_slice(b",\"identifierNumber\":");
     json::text(out, &payroll_identifier(seed, row.index));
-    out.extend_from_slice(b",\"lastUpdate\":");
-    quoted(out, row.updated.iso_milliseconds().as_bytes());
+    match (shape.without_last_update, shape.left_out) {
+        (false, _) => {
+            out.extend_from_slice(b",\"lastUpdate\":");
+            quoted(out, row.updated.iso_milliseconds().as_bytes());
+        }
+        (true, LeftOut::Absent) => {}
+        (true, form) => {
+            out.push(b',');
+            left_out(out, "lastUpdate", form);
+        }
+    }
     if shape.extra {
         extra_fields(out, source(seed, row.index, row.revision));
     }

@@ -180,7 +180,7 @@ fn a_revision_reached_again_after_going_back_has_other_content() {
 
 #[test]
 fn a_thin_row_is_part_of_the_full_record() {
-    let thin_shape = Shape { thin: true, extra: false };
+    let thin_shape = Shape { thin: true, ..Shape::default() };
     for resource in Resource::ALL {
         let full = written(place(resource, 6), &row(3), Shape::default());
 
@@ -199,7 +199,7 @@ fn a_thin_row_is_part_of_the_full_record() {
 fn extra_fields_come_on_top_and_are_of_every_kind() {
     let full = written(place(Resource::Accounts, 6), &row(3), Shape::default());
 
-    let extra = written(place(Resource::Accounts, 6), &row(3), Shape { thin: false, extra: true });
+    let extra = written(place(Resource::Accounts, 6), &row(3), Shape { extra: true, ..Shape::default() });
 
     assert!(full.as_object().unwrap().iter().all(|(name, value)| &extra[name] == value));
     assert!(extra["riskScore"].is_number() && extra["counter"].is_u64() && extra["blocked"].is_boolean());

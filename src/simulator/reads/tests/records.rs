@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::simulator::{
     catalog::Kind,
-    knobs::{DisabledShows, Status},
+    knobs::{CompanyContext, DisabledShows, LeftOut, MissingBody, Status},
     world::Change,
 };
 
@@ -61,16 +61,23 @@ async fn an_id_of_another_resource_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_companys_record_is_read_with_its_own_context_or_none_alone() {
+async fn a_company_is_read_with_the_context_that_the_knob_says() {
     let rig = Rig::new();
     let target = path(Resource::Companies, &rig.company(1));
 
-    for context in [rig.context(1), Context::None] {
-        assert_eq!(rig.get(&target, context).await.json()["correlationId"], rig.company(1));
+    for (wanted, statuses) in [
+        (CompanyContext::Company, [200, 400, 400]),
+        (CompanyContext::None, [400, 200, 400]),
+        (CompanyContext::Absent, [400, 400, 200]),
+        (CompanyContext::Any, [200, 200, 200]),
+    ] {
+        rig.turn(|knobs| knobs.records.company_context = wanted);
+        for (context, status) in [rig.context(1), Context::None, Context::Absent].into_iter().zip(statuses) {
+            assert_eq!(rig.get(&target, context).await.status, status, "{wanted:?}");
+        }
+        rig.get(&target, Context::Invalid("no JSON".to_owned())).await.refusal(400);
     }
-    for context in [Context::Absent, Context::Invalid("no JSON".to_owned())] {
-        assert!(rig.get(&target, context).await.refusal(400).contains("expected none, or a JSON object"));
-    }
+    rig.turn(|knobs| knobs.records.company_context = CompanyContext::Company);
     rig.get(&target, rig.context(2)).await.refusal(404);
     rig.get(&target, Context::Company("nobody".to_owned())).await.refusal(403);
 }
@@ -117,12 +124,71 @@ async fn a_deleted_company_is_unknown_and_so_is_its_data() {
         rig.turn(|knobs| knobs.unknown_company = Status::new(status).unwrap());
 
         let message = rig.get(&customer, rig.context(1)).await.refusal(status);
-        rig.get(&company, rig.context(1)).await.refusal(status);
+        // Whether it is there is what this read asks.
+        rig.get(&company, rig.context(1)).await.refusal(404);
         rig.get("/accounting/api/customers", rig.context(1)).await.refusal(status);
 
         assert!(message.contains("is not known"), "{message}");
     }
-    rig.get(&company, Context::None).await.refusal(404);
+}
+
+#[tokio::test]
+async fn a_missing_record_is_answered_as_the_knobs_say() {
+    let rig = Rig::new();
+    let journal = path(Resource::Journals, "00000000-0000-0000-0000-000000000000");
+    for status in [Status::NOT_FOUND, Status::GONE] {
+        for (body, content_type, begins) in [
+            (MissingBody::Api, "application/json; charset=utf-8", "{\"ok\":false,\"httpCode\":4"),
+            (MissingBody::Json, "application/json; charset=utf-8", "{\"error\":{"),
+            (MissingBody::Gateway, "application/json; charset=utf-8", "{\"statusCode\":4"),
+            (MissingBody::Empty, "", ""),
+            (MissingBody::Text, "text/plain; charset=utf-8", "Not here"),
+            (MissingBody::Html, "text/html; charset=utf-8", "<!DOCTYPE html>"),
+        ] {
+            rig.turn(|knobs| {
+                (knobs.records.missing_status, knobs.records.missing_body) = (status, body);
+            });
+
+            let answer = rig.get(&journal, rig.context(1)).await;
+
+            assert_eq!((answer.status, &*answer.content_type), (status.get(), content_type), "{body:?}");
+            assert!(String::from_utf8_lossy(&answer.body).starts_with(begins), "{body:?}");
+            assert_eq!(body == MissingBody::Empty, answer.body.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn records_leave_out_what_the_knobs_say() {
+    let rig = Rig::new();
+    let resource = Resource::Journals;
+    let target = path(resource, &rig.id(resource, Some(1), 0));
+    let account = path(Resource::Accounts, &rig.id(Resource::Accounts, Some(1), 0));
+    rig.turn(|knobs| {
+        knobs.records.without_id = BTreeSet::from([resource]);
+        knobs.records.without_sequence = BTreeSet::from([resource]);
+        (knobs.records.without_last_update, knobs.template_accounts) = (true, 1);
+    });
+    for (left_out, id, version) in [
+        (LeftOut::Absent, None, None),
+        (LeftOut::Null, Some(Value::Null), Some(Value::Null)),
+        (LeftOut::Empty, Some("".into()), Some("".into())),
+        (LeftOut::Unreadable, Some("".into()), Some("unknown".into())),
+    ] {
+        rig.turn(|knobs| knobs.records.left_out = left_out);
+
+        let record = rig.get(&target, rig.context(1)).await.json();
+        let whole = rig.get(&account, rig.context(1)).await.json();
+        let payroll = rig.get("/payroll/api/companies?pageNumber=1&pageSize=1", Context::Absent).await.rows();
+        let rows = rig.get("/accounting/api/accounts?pageSize=1000", rig.context(1)).await.rows();
+        let template = rows.last().unwrap();
+
+        assert_eq!(record.get("correlationId"), id.as_ref(), "{left_out:?}");
+        assert_eq!(record.get("sequenceVersion"), version.as_ref(), "{left_out:?}");
+        assert!(whole["correlationId"].is_string() && whole["sequenceVersion"].is_string());
+        assert_eq!(payroll[0].get("lastUpdate"), version.as_ref(), "{left_out:?}");
+        assert_eq!((template.get("correlationId"), &template["state"]), (id.as_ref(), &"Template".into()));
+    }
 }
 
 #[tokio::test]

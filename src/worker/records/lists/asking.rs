@@ -85,6 +85,11 @@ impl Lists {
                     getting.push(ask_record(&self.shared, number, subject, lane, tries));
                 }
                 if missing.is_over() && job.unwritten == 0 {
+                    job.asked_for.retain(|subject| desk.owes(subject));
+                    if !job.asked_for.is_empty() {
+                        job.due = now.saturating_add(LOOK);
+                        continue;
+                    }
                     self.goes_on_or_ends(number, now);
                 }
             }

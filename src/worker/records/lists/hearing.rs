@@ -261,7 +261,7 @@ impl Lists {
         }
         missing.count(subject.company.clone(), subject.id.clone(), tries, &answer);
         if let job::Answer::There(json) = answer
-            && let Some(entry) = rows::entry_of_record(&job.run, &subject, &json)
+            && let Some(entry) = rows::entry_of_record(&job.run, &subject, &json, None)
         {
             job.unwritten += 1;
             let (run, bytes) = (job.run.id.clone(), json.len() + 512);

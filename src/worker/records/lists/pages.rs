@@ -402,8 +402,9 @@ fn fetched<T: Into<Value>>(page: Page<T>) -> Fetched {
 }
 
 fn is_template(value: &Value) -> bool {
+    // An empty id counts as none.
     matches!(value, Value::Account(account)
-        if account.correlation_id.is_none() && account.state.as_deref() == Some(TEMPLATE))
+        if value.record_id().is_none() && account.state.as_deref() == Some(TEMPLATE))
 }
 
 fn changed_at(value: &Value) -> Option<i64> {

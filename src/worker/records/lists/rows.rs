@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{
     enrich::{Batch, Cause, Change, Content, Desk, Entry, Event, Parked, Source, Subject, Wanted},
-    model::{
-        Comparison, Difference, Epoch, Key, List, Origin, Rank, Run, RunKind, SequenceVersion, Stamp, Value,
-        Version,
-    },
+    model::{Comparison, Difference, Key, List, Origin, Rank, Run, RunKind, SequenceVersion, Stamp, Version},
     pipeline::{Failure, Original, Stage},
     worker::plugins,
 };
@@ -99,7 +96,7 @@ impl Compared {
         let before = self.stored(&key, stored)?;
         for change in &mut entry.changes {
             if let Change::Publish { stamp, .. } = change {
-                stamp.epoch = before.as_ref().map_or(Epoch::default(), |before| before.epoch);
+                *stamp = Stamp::reading(stamp.version.clone(), stamp.rank, before.as_ref());
             }
         }
         entry.compare_again(before.as_ref());
@@ -108,6 +105,35 @@ impl Compared {
             batch.entries.push(entry);
         }
         Ok(())
+    }
+
+    /// Asks the desk to read a record that does not tell its version, where it is not what was published. What a list has read may be
+    /// older than what an event has led to since, and nothing would say so; the desk reads one thing of a record at a time.
+    pub(super) fn ask_for(
+        &self,
+        entry: &Entry,
+        stored: &Stored<'_>,
+        now: i64,
+    ) -> Result<Option<Parked>, plugins::Failure> {
+        let (Some(subject), Some(stamp)) = (&entry.subject, entry.stamp()) else { return Ok(None) };
+        let before = self.stored(&subject.fence_key(), stored)?;
+        // Of one that tells its own version, or is deleted, nothing can be told.
+        let is_news = before.is_none_or(|before| {
+            let is_untold = matches!(before.version, Version::Content { .. }) && !before.deleted;
+            is_untold && !stamp.version.has_content_of(&before.version)
+        });
+        let event = Event::clone(&entry.event);
+        Ok(is_news.then(|| Parked {
+            subject: subject.clone(),
+            floor: None,
+            deleted: None,
+            cause: Cause::Listed,
+            since: now,
+            due: now,
+            gone_since: None,
+            below_since: None,
+            event,
+        }))
     }
 
     /// Whether a record was read by id as far as it was published at least.
@@ -153,8 +179,7 @@ impl Compared {
         };
         let key = Key::fence(context.list.topic(), &row.key);
         let before = self.stored(&key, stored)?;
-        let epoch = before.as_ref().map_or(Epoch::default(), |before| before.epoch);
-        let stamp = Stamp { epoch, version, rank: Rank::List, deleted: false };
+        let stamp = Stamp::reading(version, Rank::List, before.as_ref());
         let comparison = stamp.against(before.as_ref());
         // Whatever it was read for: who compares writes nothing, and has seen it all the same.
         if before.as_ref().is_some_and(|before| stamp.version.reaches(before))
@@ -168,9 +193,7 @@ impl Compared {
         match comparison {
             comparison if comparison.publishes() && context.is_thin => {
                 if let Some(parked) = parked(context, row, &stamp).map(|parked| context.desk.merged(parked)) {
-                    let (subject, event) = (parked.subject.clone(), Event::clone(&parked.event));
-                    let changes = vec![Change::Park(Box::new(parked.clone()))];
-                    batch.entries.push(Entry::new(Some(subject), event, changes, Vec::new()));
+                    batch.entries.push(entry_of_parked(parked.clone()));
                     tally.parked.push(parked);
                     // A second row of it asks for no less.
                     self.0.insert(key, stamp);
@@ -186,7 +209,7 @@ impl Compared {
                 if tally.below.len() < MOST_BELOW
                     && let Some(subject) = row.subject.clone()
                 {
-                    let floor = sequence(&stamp.version);
+                    let floor = stamp.version.number().cloned();
                     let wanted = Wanted { subject, floor, is_delete: false };
                     tally.below.push((wanted, Arc::new(source(context, &alone(row)))));
                 }
@@ -235,14 +258,16 @@ pub(super) fn entry_of_row(context: Context<'_>, row: &Fresh, stamp: Stamp) -> E
     Entry::new(row.subject.clone(), event, vec![change], Vec::new())
 }
 
-/// What an entry of a record that was read by id writes, if it can be used.
-pub(super) fn entry_of_record(run: &Run, subject: &Subject, json: &Bytes) -> Option<Entry> {
-    let value = Value::from_resource_json(json, subject.resource, &subject.company).ok()?;
-    let version = value.version().ok()??;
-    if value.key().ok()? != subject.key() {
-        return None;
-    }
-    let stamp = Stamp { epoch: Epoch::default(), version, rank: Rank::ById, deleted: false };
+/// What an entry of a record that was read by id writes, if it can be used. `told` is the version that its row tells, where there
+/// is one: that counts for a record that does not tell its own.
+pub(super) fn entry_of_record(
+    run: &Run,
+    subject: &Subject,
+    json: &Bytes,
+    told: Option<&SequenceVersion>,
+) -> Option<Entry> {
+    let value = subject.record(json).ok()??;
+    let stamp = Stamp::reading(value.version_or(told), Rank::ById, None);
     let key = Bytes::copy_from_slice(subject.key().as_str().as_bytes());
     let event = Arc::new(Source {
         original: Original { key, value: json.clone(), place: None },
@@ -255,6 +280,12 @@ pub(super) fn entry_of_record(run: &Run, subject: &Subject, json: &Bytes) -> Opt
     let value = Content::Value(Arc::new(value));
     let change = Change::Publish { value, stamp, size: json.len(), over: None };
     Some(Entry::new(Some(subject.clone()), event, vec![change], Vec::new()))
+}
+
+/// What an entry writes of a record that is to be read by id.
+pub(super) fn entry_of_parked(parked: Parked) -> Entry {
+    let (subject, event) = (parked.subject.clone(), Event::clone(&parked.event));
+    Entry::new(Some(subject), event, vec![Change::Park(Box::new(parked))], Vec::new())
 }
 
 fn origin(run: &Run) -> Origin {
@@ -289,7 +320,7 @@ fn alone(row: &Fresh) -> Fresh {
 fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
     Some(Parked {
         subject: row.subject.clone()?,
-        floor: sequence(&stamp.version),
+        floor: stamp.version.number().cloned(),
         deleted: None,
         cause: Cause::Listed,
         since: context.now,
@@ -298,13 +329,6 @@ fn parked(context: Context<'_>, row: &Fresh, stamp: &Stamp) -> Option<Parked> {
         below_since: None,
         event: Arc::new(source(context, &alone(row))),
     })
-}
-
-fn sequence(version: &Version) -> Option<SequenceVersion> {
-    match version {
-        Version::Sequence(sequence) => Some(sequence.clone()),
-        Version::Payroll { .. } => None,
-    }
 }
 
 /// A row whose version cannot be compared is kept, and told of.
@@ -321,7 +345,7 @@ fn unversioned(context: Context<'_>, row: &Fresh) -> Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CompanyId, Customer};
+    use crate::model::{CompanyId, Customer, Epoch, Value};
 
     fn run(kind: RunKind) -> Run {
         serde_json::from_value(serde_json::json!({
@@ -400,7 +424,7 @@ mod tests {
         let (run, mut batch) = (run(RunKind::Snapshot), Batch::default());
         let subject = row("a", r#""9""#).subject.unwrap();
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
-        batch.entries.push(entry_of_record(&run, &subject, &json).unwrap());
+        batch.entries.push(entry_of_record(&run, &subject, &json, None).unwrap());
         let desk = desk();
         let context = context(&run, false, &desk);
         let none = |_: &Key| Ok(None);
@@ -470,7 +494,7 @@ mod tests {
         let run = run(RunKind::Repair);
         let subject = row("a", r#""9""#).subject.unwrap();
         let json = Bytes::from_static(br#"{"correlationId":"a","sequenceVersion":"9"}"#);
-        let entry = entry_of_record(&run, &subject, &json).unwrap();
+        let entry = entry_of_record(&run, &subject, &json, None).unwrap();
         let compared = Compared::new(&Batch::default());
 
         for (stored, reaches) in [("8", true), ("9", true), ("10", false)] {

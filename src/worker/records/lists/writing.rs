@@ -16,7 +16,7 @@ use crate::{
     enrich::{Batch, Desk},
     fence::Shelf,
     metrics,
-    model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp},
+    model::{Difference, Key, List, Progress, RunId, RunKind, ShardState, Stamp, Version},
     worker::{
         plugins::Failure,
         records::{
@@ -95,6 +95,18 @@ impl Lists {
                 batch.state.push((state::probe(self.shard, *list), Some(state::json(probe))));
             }
             Written::Record(entry) => {
+                let tells_version =
+                    !entry.stamp().is_some_and(|stamp| matches!(stamp.version, Version::Content { .. }));
+                if !tells_version {
+                    let parked = compared.ask_for(entry, &stored, now)?.map(|parked| desk.merged(parked));
+                    if let Some(parked) = parked {
+                        batch.entries.push(rows::entry_of_parked(parked.clone()));
+                        let job = part.job.and_then(|number| self.jobs.get_mut(&number));
+                        job.into_iter().for_each(|job| job.asked_for.push(parked.subject.clone()));
+                        self.adopting.push(parked);
+                    }
+                    return Ok(());
+                }
                 let suspected = entry.subject.as_ref().filter(|subject| desk.is_suspected(subject));
                 if let Some(subject) = suspected
                     && compared.reaches(entry, &stored)?
@@ -145,7 +157,7 @@ impl Lists {
                 let (subject, answer) = &**looked;
                 if let Answer::There(json) = answer
                     && desk.is_suspected(subject)
-                    && let Some(entry) = rows::entry_of_record(&run, subject, json)
+                    && let Some(entry) = rows::entry_of_record(&run, subject, json, None)
                     && compared.reaches(&entry, &stored)?
                 {
                     self.not_below.push(subject.clone());

@@ -17,12 +17,13 @@ mod refused;
 mod thin;
 mod verify;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tributary::kafka::partition_of;
 use tributary::model::{
-    Certificate, Key, List, Moment, Order, Partitioning, Run, RunId, RunKind, SchemaKind, Topic,
+    AccountingResource, Certificate, Key, List, Moment, Order, Partitioning, Run, RunId, RunKind, SchemaKind,
+    Topic,
 };
 use tributary::simulator::catalog::Resource;
 use tributary::simulator::gateway::Request;
@@ -102,13 +103,24 @@ impl Scene {
 
     /// Asks for a run.
     pub(super) async fn ask_for(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<()> {
+        self.ask_for_all(id, kind, lists, &[]).await
+    }
+
+    /// A run that reads these lists, and every known record of these resources by its id.
+    pub(super) async fn ask_for_all(
+        &self,
+        id: &str,
+        kind: RunKind,
+        lists: &[List],
+        known: &[AccountingResource],
+    ) -> Result<()> {
         let run = Run {
             connector: RECORDS.to_owned(),
             id: RunId::new(id).unwrap(),
             kind,
             lists: lists.iter().copied().collect(),
             companies: None,
-            known: BTreeSet::new(),
+            known: known.iter().copied().collect(),
             incremental: false,
             sample: None,
             repair: false,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tributary::model::{List, Method, RunKind, SchemaKind, Topic};
 use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::knobs::{Effect, ListOrder, Status, Target};
+use tributary::simulator::knobs::{Effect, LeftOut, ListOrder, Status, Target};
 use tributary::simulator::reads::payroll_json;
 
 use super::super::evidence;
@@ -15,6 +15,7 @@ use crate::support::{Error, Result, Shared};
 
 crate::tests! {
     real payroll_companies_are_certified_and_only_changes_are_written_again within 240;
+    real payroll_without_a_readable_time_arrives_and_only_changes_again within 240;
 }
 
 const COMPANIES: usize = 80;
@@ -124,6 +125,47 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     Ok(())
 }
 
+async fn payroll_without_a_readable_time_arrives_and_only_changes_again(
+    shared: &'static Shared,
+) -> Result<()> {
+    let options = Options { resources: &[Resource::Customers], ..Options::default() };
+    let scene = Scene::start(shared.into(), "lists-payroll-untold", options, |settings| {
+        (settings.world.companies, settings.world.payroll_companies) = (OTHERS, 20);
+        settings.knobs.reads.records.without_last_update = true;
+    })
+    .await?;
+    scene.stage.login_for("payroll", RECORDS).await?;
+    scene.stop().await?;
+    scene.stage.configure(RECORDS, &scene.fetching(&[("snapshot.lists", "payroll")])).await?;
+    scene.resume().await?;
+
+    let mut count = 0;
+    for left_out in LeftOut::ALL {
+        scene.provider().turn(|knobs| knobs.reads.records.left_out = left_out);
+        scene.run(&format!("{left_out:?}"), RunKind::Snapshot, &[List::Payroll]).await?;
+        let published = published(&scene).await?;
+
+        // Another form of the member is another content; so each is there once more.
+        count += 20;
+        assert_eq!((published.len(), last(&published)), (count, truth(&scene)), "{left_out:?}");
+    }
+    scene.run("again", RunKind::Snapshot, &[List::Payroll]).await?;
+    assert_eq!(published(&scene).await?.len(), count, "nothing has changed");
+    scene.provider().change(|world, clock| {
+        assert!(world.act_payroll(Some(3), Kind::Updated, clock).is_some());
+        ((), Vec::new())
+    });
+    scene.run("changed", RunKind::Snapshot, &[List::Payroll]).await?;
+    assert_eq!(published(&scene).await?.len(), count + 1);
+    // The time is told again: it is newer than no time.
+    scene.provider().turn(|knobs| knobs.reads.records.without_last_update = false);
+    scene.run("told", RunKind::Snapshot, &[List::Payroll]).await?;
+    let published = published(&scene).await?;
+    assert_eq!((published.len(), last(&published)), (count + 21, truth(&scene)));
+    assert_eq!(evidence::letters(&scene).await?, []);
+    Ok(())
+}
+
 /// Every record of the topic.
 async fn published(scene: &Scene) -> Result<Vec<Value>> {
     let decoder = evidence::decoder(scene);
@@ -151,7 +193,7 @@ fn truth(scene: &Scene) -> BTreeMap<u64, Value> {
             serde_json::from_slice(&payroll_json(
                 world.seed(),
                 &row,
-                tributary::simulator::reads::Shape::default(),
+                tributary::simulator::reads::Shape::row(&scene.provider().knobs().reads),
             ))
             .unwrap()
         })

@@ -65,7 +65,10 @@ impl Compared {
     ) -> Result<Finding, Failure> {
         let Looked { suspect, subject, answer, .. } = looked;
         let entry = match answer {
-            Answer::There(json) => rows::entry_of_record(run, subject, json),
+            Answer::There(json) => {
+                let told = suspect.and_then(|suspect| suspect.stamp.version.number());
+                rows::entry_of_record(run, subject, json, told)
+            }
             _ => None,
         };
         let key = subject.fence_key();
@@ -83,7 +86,8 @@ impl Compared {
             Finding::Differs(kind) if kind.can_be_mended() => run.repair,
             // It is there, if in no list: what is newer of it is right all the same.
             Finding::Differs(Difference::Unlisted) => {
-                run.repair && stamp.against(before.as_ref()).publishes()
+                let tells_version = !matches!(stamp.version, Version::Content { .. });
+                run.repair && tells_version && stamp.against(before.as_ref()).publishes()
             }
             _ => false,
         };
@@ -132,11 +136,12 @@ impl Compared {
     }
 }
 
-/// Whether both are payroll of one moment: of two such with other contents each counts as newer, so that nobody can tell a row from
-/// what another run has written since.
+/// Whether both are of one moment, or of none: of two such with other contents each counts as newer, so that nothing tells a row
+/// from what another run has written since.
 fn is_tied(stamp: &Stamp, before: Option<&Stamp>) -> bool {
     match (&stamp.version, before.map(|before| &before.version)) {
         (Version::Payroll { at, .. }, Some(Version::Payroll { at: before, .. })) => at == before,
+        (Version::Content { told, .. }, Some(Version::Content { told: before, .. })) => told == before,
         _ => false,
     }
 }
@@ -210,8 +215,7 @@ fn published(entry: &mut Entry, before: Option<&Stamp>) -> Option<(Arc<Value>, S
     let subject = entry.subject.as_ref();
     entry.changes.iter_mut().find_map(|change| match change {
         Change::Publish { value, stamp, .. } => {
-            stamp.epoch = before.map_or(Epoch::default(), |before| before.epoch);
-            debug_assert_eq!(stamp.rank, Rank::ById);
+            *stamp = Stamp::reading(stamp.version.clone(), Rank::ById, before);
             Some((value.value(subject).ok()?, stamp.clone()))
         }
         _ => None,

@@ -1,0 +1,376 @@
+//! Which of two readings of a record is the newer one.
+//!
+//! The provider's own version decides, never a clock of ours: a stale read would get the newest stamp and
+//! then block the truly newer one. [`Stamp::against`] is the whole rule, pure, so that every writer asks the
+//! same question.
+
+use std::{cmp::Ordering, fmt, hash, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Error, Moment, error::excerpt};
+
+/// A record's revision: numeric text of any length, compared as a number. Keeps the text as the provider sent
+/// it.
+#[derive(Debug, Clone)]
+pub struct SequenceVersion(String);
+
+impl SequenceVersion {
+    /// Takes digits.
+    ///
+    /// # Errors
+    /// The text is empty or has anything but ASCII digits.
+    pub fn parse(text: impl Into<String>) -> Result<Self, Error> {
+        let text = text.into();
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(Error::NotANumber { given: excerpt(&text) });
+        }
+        Ok(Self(text))
+    }
+
+    /// The text as sent.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The number, where it fits.
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
+        self.significant().parse().ok().or_else(|| self.significant().is_empty().then_some(0))
+    }
+
+    fn significant(&self) -> &str {
+        self.0.trim_start_matches('0')
+    }
+}
+
+impl Ord for SequenceVersion {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (mine, others) = (self.significant(), other.significant());
+        mine.len().cmp(&others.len()).then_with(|| mine.cmp(others))
+    }
+}
+
+impl PartialOrd for SequenceVersion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for SequenceVersion {
+    fn eq(&self, other: &Self) -> bool {
+        self.significant() == other.significant()
+    }
+}
+
+impl Eq for SequenceVersion {}
+
+impl hash::Hash for SequenceVersion {
+    fn hash<H: hash::Hasher>(&self, state: &mut H) {
+        self.significant().hash(state);
+    }
+}
+
+/// How often the provider itself went back (a restored backup, a re-created id); versions compare within one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Epoch(pub u64);
+
+/// How much of a record a reading shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rank {
+    /// A row of a list, which may be thin.
+    List = 1,
+    /// A read by id.
+    ById = 2,
+}
+
+impl TryFrom<u8> for Rank {
+    type Error = Error;
+
+    fn try_from(number: u8) -> Result<Self, Error> {
+        match number {
+            1 => Ok(Self::List),
+            2 => Ok(Self::ById),
+            other => {
+                Err(Error::UnknownName { what: "rank", given: other.to_string(), valid: "1, 2".to_owned() })
+            }
+        }
+    }
+}
+
+/// The version of a reading.
+///
+/// A record may tell its version in one reading and not in the next. No older reading wins all the same:
+///
+/// - A number decides first, whether the record or its event told it. No number is below every number.
+/// - At one number a reading with its own number replaces one without ([`Comparison::HigherRank`]), never the reverse.
+/// - Of two readings without a number of their own, at one number, other content counts as later and the same content as a
+///   duplicate. Over a delete content decides nothing: only a higher number does.
+/// - A reading that nothing tells a number of takes the number, or the time, of the stored version ([`Stamp::reading`]). So
+///   published numbers never decrease.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// Of an accounting record.
+    Sequence(SequenceVersion),
+    /// Of a payroll company, which has no sequence.
+    Payroll {
+        /// `lastUpdate`, as sent.
+        last_update: String,
+        /// `lastUpdate`, read.
+        at: Moment,
+        /// The first 128 bits of the content's SHA-256.
+        content: [u8; 16],
+    },
+    /// Of a record that does not tell its version.
+    Content {
+        /// The `SequenceVersion` of the event behind the reading, where there is one.
+        told: Option<SequenceVersion>,
+        /// The first 128 bits of the content's SHA-256.
+        content: [u8; 16],
+    },
+}
+
+impl Version {
+    /// Of a payroll company.
+    ///
+    /// # Errors
+    /// `last_update` is not a time.
+    pub fn payroll(last_update: &str, content: &[u8]) -> Result<Self, Error> {
+        Self::payroll_of(last_update, hash(content))
+    }
+
+    /// Of a record that does not tell its version.
+    #[must_use]
+    pub fn content(told: Option<SequenceVersion>, content: &[u8]) -> Self {
+        Self::Content { told, content: hash(content) }
+    }
+
+    /// The number it compares by first, where it has one.
+    #[must_use]
+    pub const fn number(&self) -> Option<&SequenceVersion> {
+        match self {
+            Self::Sequence(number) | Self::Content { told: Some(number), .. } => Some(number),
+            Self::Payroll { .. } | Self::Content { told: None, .. } => None,
+        }
+    }
+
+    /// Whether both are of readings without a version of their own, with the same content.
+    #[must_use]
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Content { content, .. }, Self::Content { content: others, .. }) if content == others)
+    }
+
+    /// Whether who has read this version has read no less than what is stored, in whichever epoch that stands.
+    #[must_use]
+    pub fn reaches(&self, stored: &Stamp) -> bool {
+        match self.order(stored) {
+            Some(Ordering::Greater) => true,
+            Some(Ordering::Equal) => !stored.deleted,
+            Some(Ordering::Less) | None => false,
+        }
+    }
+
+    fn payroll_of(last_update: &str, content: [u8; 16]) -> Result<Self, Error> {
+        let at = Moment::parse(last_update).ok_or_else(|| Error::NotATime { given: excerpt(last_update) })?;
+        Ok(Self::Payroll { last_update: last_update.to_owned(), at, content })
+    }
+}
+
+/// The form of the `tributary.version` header: digits, `lastUpdate#hash`, or for a record that does not tell its version
+/// `digits#hash` with those of its event, or `#hash`.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sequence(sequence) => f.write_str(sequence.as_str()),
+            Self::Payroll { last_update, content, .. } => {
+                write!(f, "{last_update}#{:032x}", u128::from_be_bytes(*content))
+            }
+            Self::Content { told, content } => {
+                let told = told.as_ref().map_or("", SequenceVersion::as_str);
+                write!(f, "{told}#{:032x}", u128::from_be_bytes(*content))
+            }
+        }
+    }
+}
+
+impl FromStr for Version {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let Some((told, content)) = text.split_once('#') else {
+            return SequenceVersion::parse(text).map(Self::Sequence);
+        };
+        let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if content.len() != 32 || !content.bytes().all(lower_hex) {
+            return Err(Error::NotAVersion { given: excerpt(text) });
+        }
+        let hash =
+            u128::from_str_radix(content, 16).map_err(|_| Error::NotAVersion { given: excerpt(text) })?;
+        let content = hash.to_be_bytes();
+        match SequenceVersion::parse(told) {
+            Ok(number) => Ok(Self::Content { told: Some(number), content }),
+            Err(_) if told.is_empty() => Ok(Self::Content { told: None, content }),
+            Err(_) => Self::payroll_of(told, content),
+        }
+    }
+}
+
+/// Everything that decides whether a reading may be published over what is stored. As JSON it is
+/// `{"epoch":0,"version":"12","rank":2,"deleted":false}`, the version as its header has it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
+pub struct Stamp {
+    /// Compared first.
+    pub epoch: Epoch,
+    /// Compared within an epoch.
+    pub version: Version,
+    /// Compared at equal version.
+    pub rank: Rank,
+    /// Whether this is a delete.
+    pub deleted: bool,
+}
+
+/// A stamp as JSON has it. A member that only a later version knows is passed over; a rank or a version that is not known
+/// is refused, because nothing could be compared with it.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    epoch: u64,
+    version: String,
+    rank: u8,
+    deleted: bool,
+}
+
+impl From<Stamp> for Written {
+    fn from(stamp: Stamp) -> Self {
+        let Stamp { epoch: Epoch(epoch), version, rank, deleted } = stamp;
+        Self { epoch, version: version.to_string(), rank: rank as u8, deleted }
+    }
+}
+
+impl TryFrom<Written> for Stamp {
+    type Error = Error;
+
+    fn try_from(written: Written) -> Result<Self, Error> {
+        let Written { epoch, version, rank, deleted } = written;
+        Ok(Self { epoch: Epoch(epoch), version: version.parse()?, rank: rank.try_into()?, deleted })
+    }
+}
+
+/// What a candidate is, seen from what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    /// Nothing is stored: publish.
+    First,
+    /// A later version, a higher epoch, or the delete of the stored version: publish.
+    Newer,
+    /// The same version, more completely read: publish.
+    HigherRank,
+    /// A duplicate: drop.
+    Same,
+    /// An earlier version: drop, and count it.
+    Older,
+    /// At or below a stored delete: drop, for a page read before the delete must not bring the record back.
+    BehindDelete,
+    /// An accounting version against a payroll version: two kinds of record under one key. Never publish.
+    Incomparable,
+}
+
+impl Comparison {
+    /// Whether the candidate is published and stored.
+    #[must_use]
+    pub const fn publishes(self) -> bool {
+        matches!(self, Self::First | Self::Newer | Self::HigherRank)
+    }
+}
+
+impl Stamp {
+    /// Of a record that was just read, in the epoch of the stored version. A version without number and time takes those of the
+    /// stored one.
+    #[must_use]
+    pub fn reading(version: Version, rank: Rank, stored: Option<&Self>) -> Self {
+        let epoch = stored.map_or(Epoch::default(), |stored| stored.epoch);
+        let version = match (version, stored.map(|stored| &stored.version)) {
+            (Version::Content { told: None, content }, Some(Version::Payroll { last_update, at, .. })) => {
+                Version::Payroll { last_update: last_update.clone(), at: *at, content }
+            }
+            (Version::Content { told: None, content }, Some(stored)) => {
+                Version::Content { told: stored.number().cloned(), content }
+            }
+            (version, _) => version,
+        };
+        Self { epoch, version, rank, deleted: false }
+    }
+
+    /// Compares a candidate with what is stored for its key.
+    #[must_use]
+    pub fn against(&self, stored: Option<&Self>) -> Comparison {
+        let Some(stored) = stored else { return Comparison::First };
+        let Some(order) = self.version.order(stored) else { return Comparison::Incomparable };
+        match self.epoch.cmp(&stored.epoch).then(order) {
+            Ordering::Greater => Comparison::Newer,
+            Ordering::Less | Ordering::Equal if stored.deleted && !self.deleted => Comparison::BehindDelete,
+            Ordering::Less => Comparison::Older,
+            Ordering::Equal if self.deleted && !stored.deleted => Comparison::Newer,
+            Ordering::Equal if self.ranks_above(stored) => Comparison::HigherRank,
+            Ordering::Equal => Comparison::Same,
+        }
+    }
+
+    /// Whether what is stored is of the same version, whoever has read it.
+    #[must_use]
+    pub fn is_of(&self, stored: Option<&Self>) -> bool {
+        matches!(self.against(stored), Comparison::Same | Comparison::HigherRank)
+    }
+
+    /// Payroll has no read by id, hence no rank to win by. See [`Version`] for records that tell no version.
+    fn ranks_above(&self, stored: &Self) -> bool {
+        use Version::{Content, Sequence};
+        match (&self.version, &stored.version) {
+            _ if stored.deleted => false,
+            (Sequence(_), Sequence(_)) => self.rank > stored.rank,
+            (Sequence(_), Content { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Version {
+    /// `None` for two kinds of record. See [`Version`]. A payroll reading of the same time with other content counts as later, too:
+    /// nothing tells which of the two is, and publishing both loses neither.
+    fn order(&self, stored: &Stamp) -> Option<Ordering> {
+        use Version::{Content, Payroll};
+        let by_content = |content: &[u8; 16], other: &[u8; 16]| {
+            if stored.deleted || content == other { Ordering::Equal } else { Ordering::Greater }
+        };
+        match (self, &stored.version) {
+            (Payroll { at, content, .. }, Payroll { at: stored_at, content: stored_content, .. }) => {
+                Some(at.cmp(stored_at).then_with(|| by_content(content, stored_content)))
+            }
+            (Payroll { .. }, Content { told: None, .. }) => Some(Ordering::Greater),
+            (Content { told: None, .. }, Payroll { .. }) => Some(Ordering::Less),
+            (Payroll { .. }, _) | (_, Payroll { .. }) => None,
+            (own, other) => {
+                let by_content = || match (own, other) {
+                    (Content { content, .. }, Content { content: stored_content, .. }) => {
+                        by_content(content, stored_content)
+                    }
+                    _ => Ordering::Equal,
+                };
+                Some(own.number().cmp(&other.number()).then_with(by_content))
+            }
+        }
+    }
+}
+
+/// The first 128 bits of a SHA-256.
+fn hash(content: &[u8]) -> [u8; 16] {
+    let digest = Sha256::digest(content);
+    let mut hash = [0; 16];
+    hash.copy_from_slice(&digest[..16]);
+    hash
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Records that tell neither their version nor their id: each is published under what its event tells, and no stale read stays.
+
+use std::collections::BTreeMap;
+
+use tributary::model::{AccountingResource, RunKind, SchemaKind};
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::knobs::LeftOut;
+use tributary::simulator::world::Place;
+
+use super::evidence::{letters, lines, parked};
+use super::scene::{Options, Scene, ours};
+use crate::support::{Result, Shared};
+
+crate::tests! {
+    real records_that_tell_less_all_arrive_and_none_stays_stale within 300;
+    real a_known_record_without_version_is_published_again_only_if_it_changed within 240;
+}
+
+/// Resources whose members the document does not show.
+fn undocumented() -> Vec<Resource> {
+    Resource::ALL.into_iter().filter(|one| ours(*one).schema() == SchemaKind::Record).collect()
+}
+
+async fn records_that_tell_less_all_arrive_and_none_stays_stale(shared: &'static Shared) -> Result<()> {
+    let resources = undocumented();
+    assert_eq!(resources.len(), 16);
+    let options = Options { resources: &resources, ..Options::default() };
+    let scene = Scene::start(shared.into(), "enrich-untold", options, |settings| {
+        settings.world.others = 2;
+        let records = &mut settings.knobs.reads.records;
+        records.without_id = resources.iter().copied().collect();
+        records.without_sequence = resources.iter().copied().collect();
+    })
+    .await?;
+    let living = scene.living();
+
+    for (round, left_out) in LeftOut::ALL.into_iter().enumerate() {
+        scene.provider().turn(|knobs| {
+            knobs.reads.records.left_out = left_out;
+            // Half of the reads come from a replica that is behind, for less time than a record is read once more after.
+            (knobs.reads.replica_lag, knobs.reads.replica_share) = (if round == 0 { 0 } else { 300 }, 0.5);
+        });
+        scene.update(&living);
+        scene.quiesce().await?;
+        scene.calm();
+        let published = published(&scene).await?;
+
+        assert_eq!(letters(&scene).await?, [], "{left_out:?}");
+        for place in &living {
+            let (versions, last) = &published[&scene.name(*place)];
+            let truth = scene.provider().world().find(place.resource, &scene.id(*place)).unwrap().1;
+            assert!(versions.is_sorted(), "{place:?}: {versions:?}");
+            assert_eq!(versions.last(), Some(&truth.sequence), "{place:?} {left_out:?}");
+            assert_eq!(Some(last), shown(&scene, *place).as_ref(), "{place:?} {left_out:?}");
+        }
+        println!("enrich, untold: {left_out:?}, {} records of {} keys", total(&published), published.len());
+    }
+
+    // Events that came before say nothing new.
+    let before = total(&published(&scene).await?);
+    scene.repeat_events().await?;
+    scene.quiesce().await?;
+    assert_eq!(total(&published(&scene).await?), before, "an older event was published");
+    Ok(())
+}
+
+async fn a_known_record_without_version_is_published_again_only_if_it_changed(
+    shared: &'static Shared,
+) -> Result<()> {
+    let resources = [Resource::Journals];
+    let options = Options { resources: &resources, ..Options::default() };
+    let scene = Scene::start(shared.into(), "enrich-untold-known", options, |settings| {
+        settings.world.others = 3;
+        settings.knobs.reads.records.without_sequence = resources.into();
+    })
+    .await?;
+    let living = scene.living();
+    scene.update(&living);
+    scene.quiesce().await?;
+    let first = published(&scene).await?;
+
+    // Read again without an event: the same content is a duplicate.
+    let known = [AccountingResource::Journals];
+    scene.ask_for_all("same", RunKind::Repair, &[], &known).await?;
+    scene.until_over("same").await?;
+    assert_eq!(published(&scene).await?, first);
+
+    // Nothing is told of this change.
+    scene.provider().turn(|knobs| knobs.delivery.lose = 1.0);
+    scene.update(&living[..1]);
+    scene.settle().await?;
+    scene.calm();
+    scene.ask_for_all("changed", RunKind::Repair, &[], &known).await?;
+    scene.until_over("changed").await?;
+    scene.until("nothing parked", async || Ok(parked(&scene).await?.is_empty())).await?;
+    let second = published(&scene).await?;
+
+    assert_eq!(total(&second), total(&first) + 1);
+    let (versions, last) = &second[&scene.name(living[0])];
+    assert_eq!(versions.len(), 2);
+    assert_eq!(versions[0], versions[1], "a version was invented");
+    assert_eq!(Some(last), shown(&scene, living[0]).as_ref());
+    assert_eq!(letters(&scene).await?, []);
+    Ok(())
+}
+
+type Published = BTreeMap<super::checker::Name, (Vec<u64>, serde_json::Value)>;
+
+/// The versions of each key, in their order, and its last value.
+async fn published(scene: &Scene) -> Result<Published> {
+    let mut found = Published::new();
+    for (resource, lines) in lines(scene).await? {
+        for line in lines {
+            let (versions, last) = found.entry((resource, line.key)).or_default();
+            versions.extend(line.version);
+            *last = line.value.unwrap_or_default();
+        }
+    }
+    Ok(found)
+}
+
+fn total(published: &Published) -> usize {
+    published.values().map(|(versions, _)| versions.len()).sum()
+}
+
+/// A record as a read by id shows it now.
+fn shown(scene: &Scene, place: Place) -> Option<serde_json::Value> {
+    let provider = scene.provider();
+    let shape = tributary::simulator::reads::Shape::record(&provider.knobs().reads, place.resource);
+    let world = provider.world();
+    let (place, row) = world.find(place.resource, &world.id(place))?;
+    let json = tributary::simulator::reads::record_json(&world.naming(), place, &row, shape);
+    serde_json::from_slice(&json).ok()
+}
