@@ -28,7 +28,7 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::{retry::Retry, secret::Secret};
+use crate::{config::connector::OAuth, retry::Retry, secret::Secret};
 
 const ACCOUNTING_SCOPES: &[&str] = &[
     "offline_access",
@@ -68,6 +68,28 @@ impl Area {
         match self {
             Self::Accounting => ACCOUNTING_SCOPES,
             Self::Payroll => PAYROLL_SCOPES,
+        }
+    }
+
+    /// The scopes that a login asks for: those of its settings, else the documented ones.
+    #[must_use]
+    pub fn scopes_of(self, oauth: &OAuth) -> Vec<String> {
+        let configured = match self {
+            Self::Accounting => &oauth.accounting_scopes,
+            Self::Payroll => &oauth.payroll_scopes,
+        };
+        match configured.is_empty() {
+            true => self.scopes().iter().copied().map(str::to_owned).collect(),
+            false => configured.clone(),
+        }
+    }
+
+    /// The setting for its scopes.
+    #[must_use]
+    pub const fn scopes_key(self) -> &'static str {
+        match self {
+            Self::Accounting => "accounting.oauth.scopes",
+            Self::Payroll => "payroll.oauth.scopes",
         }
     }
 }

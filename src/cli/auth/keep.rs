@@ -238,7 +238,7 @@ impl Keep {
         let mut held = self.ledger.hold(name, Arc::new(|| true));
         let decide = |before: Option<&Grant>| {
             let made = Grant::log_in(before, name, area, login.clone(), issued.clone());
-            made.map(Some).ok_or(Error::NoRefreshToken)
+            made.map(Some).ok_or(Error::NoRefreshToken { area })
         };
         let standing = held.write_over(Instant::now() + LIMIT, decide).await.map_err(Error::from)?;
         // What was read back may already be newer than what was written, but never older.
@@ -262,8 +262,11 @@ impl Keep {
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
     /// There is nothing to keep it alive with.
-    #[error("the provider gave no refresh token: oauth.scopes must have offline_access")]
-    NoRefreshToken,
+    #[error("the provider gave no refresh token: {} must have offline_access", area.scopes_key())]
+    NoRefreshToken {
+        /// What was logged in for.
+        area: Area,
+    },
     /// Somebody else has logged in at the same moment.
     #[error("somebody else has logged in for the same grant at the same moment; theirs stands")]
     Superseded,

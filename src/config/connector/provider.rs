@@ -58,8 +58,10 @@ pub struct OAuth {
     pub accounting_grant: String,
     /// `payroll.oauth.grant`.
     pub payroll_grant: String,
-    /// `oauth.scopes`; empty for the documented ones.
-    pub scopes: Vec<String>,
+    /// `accounting.oauth.scopes`, else `oauth.scopes`; empty for the documented ones.
+    pub accounting_scopes: Vec<String>,
+    /// `payroll.oauth.scopes`, else `oauth.scopes`; empty for the documented ones.
+    pub payroll_scopes: Vec<String>,
     /// `oauth.redirect.uri`, to the letter: the provider compares it so.
     pub redirect_uri: Option<String>,
     /// `oauth.pkce`.
@@ -105,7 +107,12 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     let client_secret = reader.secret(&keys::CLIENT_SECRET);
     let accounting_grant = reader.word(&keys::ACCOUNTING_GRANT);
     let payroll_grant = reader.word(&keys::PAYROLL_GRANT);
-    let scopes = reader.list(&keys::SCOPES);
+    let shared_scopes = reader.list(&keys::SCOPES);
+    let [accounting_scopes, payroll_scopes] =
+        [&keys::ACCOUNTING_SCOPES, &keys::PAYROLL_SCOPES].map(|key| match reader.list(key) {
+            own if own.is_empty() => shared_scopes.clone(),
+            own => own,
+        });
     let redirect_uri = reader.text(&keys::REDIRECT_URI);
     let pkce = reader.boolean(&keys::PKCE);
     let issuers = reader.list(&keys::ISSUERS);
@@ -137,7 +144,8 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             client_secret: client_secret?,
             accounting_grant,
             payroll_grant,
-            scopes,
+            accounting_scopes,
+            payroll_scopes,
             redirect_uri,
             pkce,
             issuers,
