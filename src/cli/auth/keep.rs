@@ -195,12 +195,8 @@ impl Keep {
         if is_same {
             return Ok(());
         }
-        let key = match area {
-            Area::Accounting => "accounting.oauth.grant",
-            Area::Payroll => "payroll.oauth.grant",
-        };
         Err(Failure::from(Problem {
-            key: key.to_owned(),
+            key: area.grant_key().to_owned(),
             value: Some(name.to_owned()),
             rule: format!(
                 "is the grant of the OAuth client {} at {} for {its}, good for {}, which this login would take away",
@@ -330,10 +326,8 @@ pub(super) async fn restart_failed(
 
 /// Connectors that use a grant, as far as their settings say so without a reference.
 fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
-    let (key, default) = match area {
-        Area::Accounting => ("accounting.oauth.grant", "accounting"),
-        Area::Payroll => ("payroll.oauth.grant", "payroll"),
-    };
+    // Each grant is named after its area unless it is set.
+    let (key, default) = (area.grant_key(), area.name());
     let connectors = configs.connectors().iter();
     connectors
         .filter(|(_, connector)| connector.config.get(key).map_or(default, |name| name.as_str()) == grant)

@@ -105,7 +105,8 @@ pub(super) fn differences(run: &Value, out: &mut impl Write) -> io::Result<()> {
              worker's log says why, as do the certificates of a snapshot)"
         )?;
     }
-    reason(run, out)
+    reason(run, out)?;
+    waiting(run, out)
 }
 
 /// Whether a verification has come to its end, and nothing differs of all that it was to compare.
@@ -273,7 +274,11 @@ mod tests {
             written(|out| runs(&json!({ "snapshots": [], "waiting": waiting }), out)),
             format!("none\n{told}")
         );
-        for said in [written(|out| run(&one, out)), written(|out| started("records", &one, out))] {
+        for said in [
+            written(|out| run(&one, out)),
+            written(|out| started("records", &one, out)),
+            written(|out| differences(&one, out)),
+        ] {
             assert!(said.contains(told), "{said}");
         }
     }

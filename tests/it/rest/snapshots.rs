@@ -218,7 +218,7 @@ async fn what_cannot_be_read_is_refused_with_the_reason(shared: &'static Shared)
     assert_eq!(stopped.status, 409);
     assert!(stopped.message().starts_with("Connector records is STOPPED"), "{stopped:?}");
     let listed = scene.worker.get("/connectors/records/snapshots").await;
-    assert_eq!((listed.status, listed.body), (200, json!({ "snapshots": [] })), "nothing was written");
+    assert_eq!((listed.status, &listed.body["snapshots"]), (200, &json!([])), "nothing was written");
     Ok(())
 }
 
@@ -368,7 +368,7 @@ async fn without_a_state_topic_there_are_no_runs_and_nobody_to_ask(shared: &'sta
     let proved = scene.worker.get("/connectors/records/certificates").await;
     let asked = scene.post(json!({})).await;
 
-    assert_eq!((listed.status, listed.body), (200, json!({ "snapshots": [] })));
+    assert_eq!((listed.status, &listed.body["snapshots"]), (200, &json!([])));
     assert_eq!((proved.status, proved.body), (200, json!({ "certificates": [], "truncated": false })));
     assert_eq!(asked.status, 409);
     assert!(
