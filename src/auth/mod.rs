@@ -28,7 +28,7 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::{retry::Retry, secret::Secret};
+use crate::{config::connector::OAuth, retry::Retry, secret::Secret};
 
 const ACCOUNTING_SCOPES: &[&str] = &[
     "offline_access",
@@ -47,11 +47,13 @@ pub enum Area {
     Accounting,
     /// The payroll API.
     Payroll,
+    /// The invoicing API, where it is entered with tokens of the identity service.
+    Invoicing,
 }
 
 impl Area {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Accounting, Self::Payroll];
+    /// Every area.
+    pub const ALL: [Self; 3] = [Self::Accounting, Self::Payroll, Self::Invoicing];
 
     /// Its name, as on the command line.
     #[must_use]
@@ -59,15 +61,58 @@ impl Area {
         match self {
             Self::Accounting => "accounting",
             Self::Payroll => "payroll",
+            Self::Invoicing => "invoicing",
         }
     }
 
-    /// The scopes that the provider documents for it.
+    /// Whether a connector has tokens of the identity service for it. The invoicing API is entered by mail and password unless its
+    /// scopes are set.
+    #[must_use]
+    pub fn is_used(self, oauth: &OAuth) -> bool {
+        !self.scopes_of(oauth).is_empty()
+    }
+
+    /// The scopes that the provider documents for it: none for invoicing.
     #[must_use]
     pub const fn scopes(self) -> &'static [&'static str] {
         match self {
             Self::Accounting => ACCOUNTING_SCOPES,
             Self::Payroll => PAYROLL_SCOPES,
+            Self::Invoicing => &[],
+        }
+    }
+
+    /// The scopes that a login asks for: those of its settings, else the documented ones.
+    #[must_use]
+    pub fn scopes_of(self, oauth: &OAuth) -> Vec<String> {
+        let configured = match self {
+            Self::Accounting => &oauth.accounting_scopes,
+            Self::Payroll => &oauth.payroll_scopes,
+            Self::Invoicing => &oauth.invoicing_scopes,
+        };
+        match configured.is_empty() {
+            true => self.scopes().iter().copied().map(str::to_owned).collect(),
+            false => configured.clone(),
+        }
+    }
+
+    /// The setting for its scopes.
+    #[must_use]
+    pub const fn scopes_key(self) -> &'static str {
+        match self {
+            Self::Accounting => "accounting.oauth.scopes",
+            Self::Payroll => "payroll.oauth.scopes",
+            Self::Invoicing => "invoicing.oauth.scopes",
+        }
+    }
+
+    /// The setting for the name of its grant.
+    #[must_use]
+    pub const fn grant_key(self) -> &'static str {
+        match self {
+            Self::Accounting => "accounting.oauth.grant",
+            Self::Payroll => "payroll.oauth.grant",
+            Self::Invoicing => "invoicing.oauth.grant",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What REST needs to show and ask for runs, made of this worker's ledgers.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -8,14 +8,15 @@ use tokio::time::Instant;
 
 use super::{
     certificates,
+    grants::Grants,
     herder::{self, CertificateFilter, Certificates, Error, Told},
     ledger::{self, Handle, Ledgers},
 };
 use crate::{
     avro::{Decoder, Registry},
-    config::Kafka,
+    config::{Kafka, RecordSource},
     kafka::Admin,
-    model::{Key, TopicPrefix},
+    model::{Key, List, TopicPrefix},
     retry::Chain,
 };
 
@@ -25,6 +26,7 @@ const FRESH: Duration = Duration::from_secs(3);
 /// See the module's head.
 pub struct Desk {
     ledgers: Ledgers,
+    grants: Grants,
     kafka: Kafka,
     admin: Admin,
     decoder: Decoder,
@@ -33,8 +35,14 @@ pub struct Desk {
 impl Desk {
     /// Made of these.
     #[must_use]
-    pub fn new(ledgers: Ledgers, kafka: Kafka, admin: Admin, registry: Registry) -> Arc<Self> {
-        Arc::new(Self { ledgers, kafka, admin, decoder: Decoder::new(registry) })
+    pub fn new(
+        ledgers: Ledgers,
+        grants: Grants,
+        kafka: Kafka,
+        admin: Admin,
+        registry: Registry,
+    ) -> Arc<Self> {
+        Arc::new(Self { ledgers, grants, kafka, admin, decoder: Decoder::new(registry) })
     }
 
     async fn handle(&self, prefix: &TopicPrefix) -> Result<Option<Handle>, Error> {
@@ -62,6 +70,10 @@ impl herder::Snapshots for Desk {
         };
         let doing = "write to the state topic (ask for the run to see whether it was taken)";
         handle.put(key, Some(value)).await.map_err(|error| refused(doing, error))
+    }
+
+    fn waiting(&self, source: &RecordSource) -> BTreeMap<List, String> {
+        self.grants.waiting(source)
     }
 
     async fn certificates(

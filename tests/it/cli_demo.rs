@@ -60,12 +60,25 @@ async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outag
         "provider   https://127.0.0.1:",
         " is logged in for accounting (",
         "SVC.ES.Webhooks), until 20",
+        " is logged in for payroll (",
         " s  first event after ",
         "the provider disabled accounting/",
         "a repair asked for",
-        "verified: the topics hold what the source holds, and all 12 promises hold",
+        "verified: the topics hold what the source holds, and all 15 promises hold",
     ] {
         assert!(said.contains(expected), "{expected:?} is not in:\n{said}");
+    }
+    // Each of the other areas has shown something, and all of it holds.
+    for (promise, shown) in [
+        ("every invoicing notification is published as sent", " 0 lost, "),
+        ("a deleted invoicing hook is registered again", "after "),
+        ("payroll topic = payroll source", " 0 missing or different, certified"),
+    ] {
+        let told = counted(&said, promise);
+        assert!(
+            !told.starts_with("0 ") && told.contains(shown) && told.ends_with("yes"),
+            "{promise}:\n{said}"
+        );
     }
 }
 

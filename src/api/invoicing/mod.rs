@@ -1,8 +1,8 @@
 //! The invoicing API: its login and its webhooks.
 //!
-//! Nothing here goes through the identity service. A login gives a token that lives an hour; one of the user's companies is
-//! chosen with it, which gives the token for everything else ([`Login`]). How one gets in is a [`Way`]: by mail and password
-//! ([`Password`]) today, and another may join.
+//! A login gives a token that lives an hour; one of the user's companies is chosen with it, which gives the token for everything else
+//! ([`Login`]). How one gets in is a [`Way`]: by mail and password ([`Password`]) today, and another may join. Where
+//! `invoicing.oauth.scopes` is set, tokens are those of the identity service instead, and none of this is used.
 
 mod hooks;
 mod login;

@@ -28,6 +28,7 @@ struct Written<'a> {
 enum WrittenArea {
     Accounting,
     Payroll,
+    Invoicing,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -60,6 +61,7 @@ impl Grant {
             area: match self.area {
                 Area::Accounting => WrittenArea::Accounting,
                 Area::Payroll => WrittenArea::Payroll,
+                Area::Invoicing => WrittenArea::Invoicing,
             },
             login: self.login.clone(),
             serial: self.serial,
@@ -86,6 +88,7 @@ impl Grant {
             area: match written.area {
                 WrittenArea::Accounting => Area::Accounting,
                 WrittenArea::Payroll => Area::Payroll,
+                WrittenArea::Invoicing => Area::Invoicing,
             },
             login: written.login,
             serial: written.serial,

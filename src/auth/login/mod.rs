@@ -38,6 +38,7 @@ pub struct Login {
     identity: Identity,
     check: Check,
     redirect: String,
+    area: Area,
     scopes: Vec<String>,
     state: Secret,
     nonce: Secret,
@@ -111,8 +112,10 @@ pub enum Error {
         source: check::Error,
     },
     /// Something is missing.
-    #[error("the provider gave no {what}: oauth.scopes must have {scope}")]
+    #[error("the provider gave no {what}: {} must have {scope}", area.scopes_key())]
     Incomplete {
+        /// What was logged in for.
+        area: Area,
         /// What.
         what: &'static str,
         /// The scope that brings it.
@@ -154,10 +157,7 @@ impl Login {
     ) -> Result<Self, Error> {
         let identity = Identity::new(provider, clock.clone())?;
         let check = Check::new(&identity, &provider.oauth)?;
-        let mut scopes = provider.oauth.scopes.clone();
-        if scopes.is_empty() {
-            scopes = area.scopes().iter().copied().map(str::to_owned).collect();
-        }
+        let scopes = area.scopes_of(&provider.oauth);
         let (state, nonce) = (guid()?, guid()?);
         let (challenge, verifier) = match provider.oauth.pkce {
             false => (None, None),
@@ -172,6 +172,7 @@ impl Login {
             identity,
             check,
             redirect: redirect.to_owned(),
+            area,
             scopes,
             state: state.into(),
             nonce: nonce.into(),
@@ -270,10 +271,16 @@ impl Login {
                 }
             }
             // Without it nothing ties the tokens to this login.
-            None => return Err(Error::Incomplete { what: "identity token", scope: "openid" }),
+            None => {
+                return Err(Error::Incomplete { area: self.area, what: "identity token", scope: "openid" });
+            }
         }
         if granted.refresh.is_none() {
-            return Err(Error::Incomplete { what: "refresh token", scope: "offline_access" });
+            return Err(Error::Incomplete {
+                area: self.area,
+                what: "refresh token",
+                scope: "offline_access",
+            });
         }
         let scopes = [&claims.scopes, &granted.scopes, &self.scopes];
         let scopes = scopes.into_iter().find(|scopes| !scopes.is_empty()).cloned().unwrap_or_default();

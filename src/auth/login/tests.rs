@@ -220,7 +220,8 @@ async fn tokens_that_would_not_last_or_not_tell_who_came_are_not_taken() {
         ("offline_access", enter(|_, _, answer| answer["refresh_token"] = Value::Null).await),
     ] {
         let error = entered.unwrap_err();
-        assert!(matches!(error, Error::Incomplete { .. }) && error.to_string().contains(scope), "{error}");
+        let told = format!("accounting.oauth.scopes must have {scope}");
+        assert!(matches!(error, Error::Incomplete { .. }) && error.to_string().contains(&told), "{error}");
     }
 }
 

@@ -56,6 +56,8 @@ pub(super) async fn first_company(
             let page = client.payroll(tokens).companies(wanted, &ask).await;
             page.map(|page| page.rows.into_iter().find_map(|company| company.company_name))
         }
+        // It lists no companies: that it lists its hooks is proof enough.
+        Area::Invoicing => client.invoicing(tokens).hooks(&ask).await.map(|_| None),
     };
     listed.map_or_else(Answer::Failed, Answer::Listed)
 }
@@ -89,6 +91,7 @@ impl Answer {
             Self::Listed(Some(name)) => {
                 format!("the {area} API answers: its first company is {}", harmless(name))
             }
+            Self::Listed(None) if area == Area::Invoicing => format!("the {area} API answers"),
             Self::Listed(None) => format!("the {area} API answers: it lists no company"),
             Self::Failed(error) => {
                 let words = Chain(error).to_string();

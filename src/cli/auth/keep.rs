@@ -195,12 +195,8 @@ impl Keep {
         if is_same {
             return Ok(());
         }
-        let key = match area {
-            Area::Accounting => "accounting.oauth.grant",
-            Area::Payroll => "payroll.oauth.grant",
-        };
         Err(Failure::from(Problem {
-            key: key.to_owned(),
+            key: area.grant_key().to_owned(),
             value: Some(name.to_owned()),
             rule: format!(
                 "is the grant of the OAuth client {} at {} for {its}, good for {}, which this login would take away",
@@ -238,7 +234,7 @@ impl Keep {
         let mut held = self.ledger.hold(name, Arc::new(|| true));
         let decide = |before: Option<&Grant>| {
             let made = Grant::log_in(before, name, area, login.clone(), issued.clone());
-            made.map(Some).ok_or(Error::NoRefreshToken)
+            made.map(Some).ok_or(Error::NoRefreshToken { area })
         };
         let standing = held.write_over(Instant::now() + LIMIT, decide).await.map_err(Error::from)?;
         // What was read back may already be newer than what was written, but never older.
@@ -262,8 +258,11 @@ impl Keep {
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
     /// There is nothing to keep it alive with.
-    #[error("the provider gave no refresh token: oauth.scopes must have offline_access")]
-    NoRefreshToken,
+    #[error("the provider gave no refresh token: {} must have offline_access", area.scopes_key())]
+    NoRefreshToken {
+        /// What was logged in for.
+        area: Area,
+    },
     /// Somebody else has logged in at the same moment.
     #[error("somebody else has logged in for the same grant at the same moment; theirs stands")]
     Superseded,
@@ -327,10 +326,8 @@ pub(super) async fn restart_failed(
 
 /// Connectors that use a grant, as far as their settings say so without a reference.
 fn naming(configs: &configs::Configs, area: Area, grant: &str) -> Vec<String> {
-    let (key, default) = match area {
-        Area::Accounting => ("accounting.oauth.grant", "accounting"),
-        Area::Payroll => ("payroll.oauth.grant", "payroll"),
-    };
+    // Each grant is named after its area unless it is set.
+    let (key, default) = (area.grant_key(), area.name());
     let connectors = configs.connectors().iter();
     connectors
         .filter(|(_, connector)| connector.config.get(key).map_or(default, |name| name.as_str()) == grant)

@@ -30,7 +30,7 @@ use crate::{
 
 #[derive(Args)]
 pub(in crate::cli) struct Options {
-    /// What to log in for: accounting or payroll
+    /// What to log in for: accounting, payroll, or invoicing where invoicing.oauth.scopes is set
     #[arg(value_name = "AREA", value_parser = area)]
     area: Area,
     /// Connector whose provider and client to log in with: a file (JSON), or a name that connectors.dir or the workers know
@@ -84,6 +84,16 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let connector = meant::connector(&options.connector, options.config.as_deref(), &environment).await?;
     let provider = provider(&connector)?;
+    if !options.area.is_used(&provider.oauth) {
+        return Err(Failure::from(Problem {
+            key: options.area.scopes_key().to_owned(),
+            value: None,
+            rule: format!("is not set, and the provider documents no scopes for the {} API", options.area),
+            remedy: "set it to the scopes that the provider gave your client; without it that API is entered with \
+                     invoicing.login.mail and invoicing.login.password"
+                .to_owned(),
+        }));
+    }
     let way = way(provider.oauth.redirect_uri.as_deref(), options.port, options.paste)?;
     let worker = worker(options.config.clone(), environment.clone())?;
     let keep = Keep::create(&worker, &Admin::Real(worker.kafka.clone())).await?;
@@ -231,7 +241,7 @@ fn unheard(port: u16, is_set: bool, source: std::io::Error) -> Unheard {
 
 fn area(text: &str) -> Result<Area, String> {
     let found = Area::ALL.into_iter().find(|area| area.name() == text);
-    found.ok_or_else(|| "accounting or payroll".to_owned())
+    found.ok_or_else(|| "accounting, payroll or invoicing".to_owned())
 }
 
 /// The provider of a connector.

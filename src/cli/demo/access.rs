@@ -35,10 +35,11 @@ impl Access {
         worker: &Worker,
         admin: &Admin,
         provider: &Provider,
+        area: Area,
         limit: Duration,
     ) -> Result<Self, Failure> {
         let keep = Keep::create(worker, admin).await?;
-        let desk = Desk::new(&keep, provider, Area::Accounting, worker.clock_skew_max);
+        let desk = Desk::new(&keep, provider, area, worker.clock_skew_max);
         let place = Place { port: 0, path: PATH.to_owned() };
         let listener = Listener::bind(&place).await.map_err(outside)?;
         let login = desk.begin(listener.redirect()).map_err(outside)?;

@@ -9,21 +9,25 @@
 //!
 //! - Kafka, registry and provider come up at once. The provider serves HTTPS with a certificate made for it, which connectors
 //!   trust by `provider.ssl.ca.location`.
-//! - Somebody logs in at the provider, as `tributary auth login` does, while the worker starts; it keeps the login alive. The
-//!   grant stands in the embedded Kafka, whose transactions isolate nothing: with one worker that refreshes it nobody notices.
+//! - Somebody logs in at the provider for accounting and for payroll, as `tributary auth login` does, while the worker starts; it keeps
+//!   the logins alive. The grants stand in the embedded Kafka, whose transactions isolate nothing: with one worker that refreshes it nobody notices.
 //! - The worker subscribes as its connector declares, and from then on the provider changes things. Behind every event the full
-//!   record is fetched and published, compacted by its key; beside that, lists are read in full and proved complete.
+//!   record is fetched and published, compacted by its key; beside that, lists are read in full and proved complete, that of payroll
+//!   companies among them. Hooks of the invoicing API are registered as well, and their signed notifications published.
 //! - Kafka is cut off. Deliveries go on being answered 200, from the spool, and are published when it is back.
 //! - The provider disables a subscription: it is enabled again, a gap tells of the time between, and what the gap may have cost is
-//!   read again.
+//!   read again. A hook that is deleted at the provider is registered again.
+//! - The list of payroll companies, of which no webhook tells, is read once more.
 //! - What the provider was told is compared with what is in the topics, and every list with what is published.
 //!
 //! The end is a table of promises ([`summary`]); one that does not hold is exit code 1. With `--keep` everything then stays up,
 //! and the provider goes on, until a signal ends it in order. A signal before the count is exit code 1: nothing was proved.
 
 mod access;
+mod invoicing;
 mod ledger;
 mod lists;
+mod payroll;
 mod play;
 mod records;
 mod screen;
@@ -125,12 +129,14 @@ async fn start<W: Write>(
     metrics: &Metrics,
     screen: &mut Screen<'_, W>,
 ) -> Result<Stage, Failure> {
-    // Twice as many as are expected: every delivery is compared.
-    let deliveries = 2 * options.seconds as usize * options.rate as usize;
+    // Three times as many as are expected: every delivery is compared, those of invoicing included.
+    let deliveries = 3 * options.seconds as usize * options.rate as usize;
     let ground = Ground::prepare(Duration::from_secs(options.token_life.into()), deliveries).await?;
     screen.tell("Kafka, registry and provider are up")?;
-    let (stage, access) = Stage::start(ground, logs, metrics).await?;
-    screen.tell(&access.to_string())?;
+    let (stage, logins) = Stage::start(ground, logs, metrics).await?;
+    for login in logins {
+        screen.tell(&login.to_string())?;
+    }
     screen.print(&format!("\n{}\n", places(&stage)))?;
     Ok(stage)
 }

@@ -61,6 +61,8 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         self.now("reading the topics back");
         let verdict = self.during(stage.verdict(settled.as_deref().unwrap_or_default())).await??;
         self.screen.tell(&verdict.to_string())?;
+        let notified = self.during(stage.notified(settled.as_deref().unwrap_or_default())).await??;
+        self.screen.tell(&notified.to_string())?;
         let enriched = self.during(stage.enriched(PATIENCE)).await??;
         self.screen.tell(&format!(
             "records read back: {} behind {} events, {} of them deleted",
@@ -68,6 +70,13 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         ))?;
         let standing = self.during(stage.standing(PATIENCE)).await?;
         let (enabled_after, gap) = self.through_a_gap().await?;
+        let registered_after = self.through_a_lost_hook().await?;
+        self.now("reading the list of payroll companies once more");
+        let payroll = self.during(stage.payroll(PATIENCE)).await??;
+        self.screen.tell(&format!(
+            "payroll read again and compared: {} companies, {} missing or different",
+            payroll.companies, payroll.different
+        ))?;
         self.now("verifying: every list against the topics");
         let compared = self.during(stage.compared(PATIENCE)).await?;
         self.screen.tell(&format!("verified, source against topics: {} rows compared", compared.rows))?;
@@ -77,6 +86,8 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         Ok(Counted {
             figures,
             verdict,
+            notified,
+            payroll,
             letters,
             most_spooled,
             enriched,
@@ -86,6 +97,7 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
             refreshes,
             enabled_after,
             gap,
+            registered_after,
         })
     }
 
@@ -175,6 +187,19 @@ impl<'a, 'b, W: Write> Play<'a, 'b, W> {
         let state = gap.as_deref().unwrap_or("open: nothing has mended it in time");
         self.screen.tell(&format!("what the gap may have cost was read again: it is {state}"))?;
         Ok((Some(after), gap))
+    }
+
+    /// A hook is deleted at the provider. Seconds until it was registered again.
+    async fn through_a_lost_hook(&mut self) -> Result<Option<f64>, Failure> {
+        self.now("an invoicing hook was deleted at the provider");
+        let after = self.during(self.stage.lose_a_hook(PATIENCE)).await?.map(|after| after.as_secs_f64());
+        self.screen.tell(&match after {
+            Some(after) => {
+                format!("an invoicing hook was deleted at the provider: registered again {after:.1} s later")
+            }
+            None => "an invoicing hook that was deleted at the provider was not registered again".to_owned(),
+        })?;
+        Ok(after)
     }
 
     fn now(&mut self, doing: &str) {

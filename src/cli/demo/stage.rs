@@ -1,16 +1,18 @@
 //! The demo while it runs: what can be asked of it and done to it.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::{
+    sync::watch,
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     access::Access,
+    invoicing,
     ledger::{Figures, Verdict},
     records::{Enriched, Letters},
     start::{Ground, Started},
@@ -51,7 +53,7 @@ const REFRESHED: [&str; 2] = [
 /// Pause between two looks at how something stands.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 /// The same where the time itself is measured.
-const CLOSE_LOOK: Duration = Duration::from_millis(5);
+pub(super) const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
 /// Everything, running.
 pub(super) struct Stage {
@@ -63,21 +65,29 @@ pub(super) struct Stage {
     metrics: Metrics,
     stop: CancellationToken,
     running: JoinHandle<Result<(), service::Error>>,
+    /// Changes a second at the provider.
+    rate: watch::Sender<f64>,
+    _invoicing: AbortOnDropHandle<()>,
 }
 
 impl Stage {
-    /// A worker on its ground, without a connector, and the login that its connectors need.
+    /// A worker on its ground, without a connector, and the logins that its connectors need.
     pub(super) async fn start(
         ground: Ground,
         logs: Filters,
         metrics: &Metrics,
-    ) -> Result<(Self, Access), Failure> {
-        let (access, started) =
+    ) -> Result<(Self, Vec<Access>), Failure> {
+        let (logins, started) =
             tokio::try_join!(Box::pin(ground.log_in()), Box::pin(ground.start(logs, metrics)))?;
         let Started { running, stop, admin, receiver } = started;
         let client = reqwest::Client::builder().no_proxy().timeout(LIMIT).build().map_err(outside)?;
-        let stage = Self { ground, client, admin, receiver, metrics: metrics.clone(), stop, running };
-        Ok((stage, access))
+        let (rate, followed) = watch::channel(0.0);
+        let invoicing = invoicing::change(Arc::clone(ground.simulator.provider()), followed);
+        let invoicing = AbortOnDropHandle::new(tokio::spawn(invoicing));
+        let metrics = metrics.clone();
+        let stage =
+            Self { ground, client, admin, receiver, metrics, stop, running, rate, _invoicing: invoicing };
+        Ok((stage, logins))
     }
 
     /// Has the worker run both connectors.
@@ -135,7 +145,12 @@ impl Stage {
     /// Waits until the worker has every subscription that its connector declares. How many there are.
     pub(super) async fn subscribed(&self) -> Result<usize, Failure> {
         timeout(LIMIT, self.are_active()).await.map_err(outside)?;
-        Ok(RESOURCES.len())
+        Ok(Self::declared())
+    }
+
+    /// Subscriptions of accounting, and hooks of invoicing.
+    fn declared() -> usize {
+        RESOURCES.len() + invoicing::hooks().count()
     }
 
     async fn are_active(&self) {
@@ -143,7 +158,7 @@ impl Stage {
         loop {
             let told = self.ask("subscriptions").await;
             let all = told["subscriptions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            if all.len() == RESOURCES.len() && all.iter().all(is_active) {
+            if all.len() == Self::declared() && all.iter().all(is_active) {
                 return;
             }
             sleep(LOOK).await;
@@ -163,9 +178,7 @@ impl Stage {
         let mended = async {
             loop {
                 let gaps = self.ask("gaps").await;
-                if let Some(gap) = gaps.as_array().and_then(|gaps| gaps.first())
-                    && !gap["repair"].is_null()
-                {
+                if let Some(gap) = accounting_gap(&gaps).filter(|gap| !gap["repair"].is_null()) {
                     return gap["target"].as_str().unwrap_or_default().to_owned();
                 }
                 sleep(LOOK).await;
@@ -197,6 +210,7 @@ impl Stage {
     }
 
     pub(super) fn change(&self, per_second: f64) {
+        self.rate.send_replace(per_second);
         self.ground.simulator.provider().turn(|knobs| knobs.changes_per_second = per_second);
     }
 
@@ -240,29 +254,34 @@ impl Stage {
 
     /// Compares what the provider was told with what the topics hold.
     pub(super) async fn verdict(&self, entries: &[Entry]) -> Result<Verdict, Failure> {
-        let prefix = TopicPrefix::new(PREFIX).map_err(outside)?;
-        let partitions: Vec<i32> = (0..PARTITIONS).collect();
         let mut records = Vec::new();
         for topic in RESOURCES.map(Topic::AccountingEvents) {
-            let name = topic.name(&prefix);
-            kafka::read_to_end(&self.ground.cluster.settings(), &name, &partitions, LIMIT, |record| {
-                records.push(record)
-            })
-            .await
-            .map_err(outside)?;
+            records.extend(self.read(topic).await?);
         }
         Ok(Verdict::of(entries, &records))
     }
 
-    /// What was given up until now.
-    pub(super) async fn letters(&self) -> Result<Letters, Failure> {
-        let name = Topic::DeadLetters.name(&TopicPrefix::new(PREFIX).map_err(outside)?);
-        let (partitions, mut letters): (Vec<i32>, _) = ((0..PARTITIONS).collect(), Vec::new());
-        kafka::read_to_end(&self.ground.cluster.settings(), &name, &partitions, LIMIT, |letter| {
-            letters.push(letter)
+    /// All that a topic holds.
+    pub(super) async fn read(&self, topic: Topic) -> Result<Vec<Received>, Failure> {
+        let name = topic.name(&TopicPrefix::new(PREFIX).map_err(outside)?);
+        let (partitions, mut records): (Vec<i32>, _) = ((0..PARTITIONS).collect(), Vec::new());
+        kafka::read_to_end(&self.ground.cluster.settings(), &name, &partitions, LIMIT, |record| {
+            records.push(record)
         })
         .await
         .map_err(outside)?;
+        Ok(records)
+    }
+
+    /// Decodes what topics hold.
+    pub(super) fn decoder(&self) -> Result<avro::Decoder, Failure> {
+        let registry = config::Registry::open(self.ground.registry.url().clone());
+        Ok(avro::Decoder::new(avro::Registry::new(&registry).map_err(outside)?))
+    }
+
+    /// What was given up until now.
+    pub(super) async fn letters(&self) -> Result<Letters, Failure> {
+        let letters = self.read(Topic::DeadLetters).await?;
         let gone = self.gone();
         let is_of_gone = |letter: &Received| {
             let company = letter.key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
@@ -293,32 +312,13 @@ impl Stage {
     }
 
     async fn compare(&self) -> Result<Enriched, Failure> {
-        let prefix = TopicPrefix::new(PREFIX).map_err(outside)?;
-        let partitions: Vec<i32> = (0..PARTITIONS).collect();
-        let registry = config::Registry::open(self.ground.registry.url().clone());
-        let decoder = avro::Decoder::new(avro::Registry::new(&registry).map_err(outside)?);
+        let decoder = self.decoder()?;
         let (mut events, mut published) = (Vec::new(), Vec::new());
         let (companies, mut gone) = (self.gone(), BTreeSet::new());
         for resource in RESOURCES {
-            let mut read = Vec::new();
-            for (topic, into) in [
-                (Topic::AccountingEvents(resource), &mut read),
-                (Topic::AccountingRecords(resource), &mut published),
-            ] {
-                let record = Topic::AccountingRecords(resource);
-                kafka::read_to_end(
-                    &self.ground.cluster.settings(),
-                    &topic.name(&prefix),
-                    &partitions,
-                    LIMIT,
-                    |one| {
-                        into.push((record, one));
-                    },
-                )
-                .await
-                .map_err(outside)?;
-            }
-            for (topic, event) in read {
+            let topic = Topic::AccountingRecords(resource);
+            published.extend(self.read(topic).await?.into_iter().map(|record| (topic, record)));
+            for event in self.read(Topic::AccountingEvents(resource)).await? {
                 let value = event.value.unwrap_or_default();
                 let (_, event) =
                     decoder.decode_as(SchemaKind::AccountingEvent, &value).await.map_err(outside)?;
@@ -342,4 +342,11 @@ impl Stage {
         self.ground.simulator.stop().await;
         ended.map_err(outside)?.map_err(outside)
     }
+}
+
+/// The first gap of a subscription of accounting: of what an invoicing hook missed there is no list.
+pub(super) fn accounting_gap(gaps: &Value) -> Option<&Value> {
+    let is_accounting =
+        |gap: &&Value| gap["target"].as_str().is_some_and(|one| one.starts_with("accounting/"));
+    gaps.as_array()?.iter().find(is_accounting)
 }

@@ -19,9 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     access::Access,
-    stage::{CONNECTOR, LIMIT, LOOK, PARTITIONS, PREFIX, RECORDS, RESOURCES, Stage},
+    invoicing,
+    stage::{LIMIT, LOOK, PARTITIONS, PREFIX, RECORDS, RESOURCES, Stage},
 };
 use crate::{
+    auth::Area,
     avro,
     cli::{Failure, auth::login::provider, outside, scratch::ScratchDirectory},
     config::{Connector, Worker},
@@ -42,9 +44,11 @@ use crate::{
 
 /// Where the provider finds the worker: it delivers to port 443 and nowhere else, so it is told where that name really is.
 const HOST: &str = "hooks.demo.example";
-/// Names under which the worker finds the secret of the webhooks, what the provider knows it by, and what grants are encrypted
+/// Names under which the worker finds the secrets of the webhooks, what the provider knows it by, and what grants are encrypted
 /// with.
 const SECRET: &str = "DEMO_WEBHOOK_SECRET";
+const INVOICING_SECRET: &str = "DEMO_INVOICING_SECRET";
+const INVOICING_PASSWORD: &str = "DEMO_INVOICING_PASSWORD";
 const SUBSCRIPTION_KEY: &str = "DEMO_SUBSCRIPTION_KEY";
 const CLIENT_SECRET: &str = "DEMO_CLIENT_SECRET";
 const ENCRYPTION_KEY: &str = "DEMO_GRANT_ENCRYPTION_KEY";
@@ -90,6 +94,8 @@ impl Ground {
         settings.journal_limit = settings.journal_limit.max(deliveries);
         settings.knobs.changes_per_second = 0.0;
         settings.knobs.identity.access_seconds = token_life.as_secs();
+        // A notification that has to be repeated comes as soon as a delivery of accounting would.
+        settings.knobs.invoicing.retries = settings.knobs.accounting.retries.clone();
         // Each on a thread of its own: the one waits for its thread, the other makes keys and a world.
         let cluster = spawn_blocking(|| kafka::embedded::Cluster::start(1));
         let simulator = tokio::spawn(Simulator::start(settings));
@@ -103,6 +109,8 @@ impl Ground {
         let known = &simulator.provider().settings;
         let environment = [
             (SECRET, secret()?),
+            (INVOICING_SECRET, secret()?),
+            (INVOICING_PASSWORD, known.invoicing.password.clone()),
             (SUBSCRIPTION_KEY, known.subscription_keys.first().cloned().unwrap_or_default()),
             (CLIENT_SECRET, known.client.secret.clone()),
             (ENCRYPTION_KEY, secret()?),
@@ -113,12 +121,17 @@ impl Ground {
         Ok(Self { cluster, registry, simulator, directory, worker })
     }
 
-    /// Logs in as the connectors' client.
-    pub(super) async fn log_in(&self) -> Result<Access, Failure> {
-        let parsed = Connector::parse(CONNECTOR, &self.connector(CONNECTOR), &self.worker.providers);
+    /// Logs in as the connectors' client, for each area.
+    pub(super) async fn log_in(&self) -> Result<Vec<Access>, Failure> {
+        let parsed = Connector::parse(RECORDS, &self.connector(RECORDS), &self.worker.providers);
         let (connector, _) = parsed.map_err(Failure::Configuration)?;
         let admin = Admin::Embedded(Arc::clone(&self.cluster));
-        Box::pin(Access::log_in(&self.worker, &admin, provider(&connector)?, LIMIT)).await
+        let mut logins = Vec::new();
+        for area in [Area::Accounting, Area::Payroll] {
+            let login = Access::log_in(&self.worker, &admin, provider(&connector)?, area, LIMIT);
+            logins.push(Box::pin(login).await?);
+        }
+        Ok(logins)
     }
 
     /// Starts the worker; it has no connectors yet.
@@ -167,7 +180,7 @@ impl Ground {
                 ("tasks.max", text("1")),
                 ("enrich.resources", names),
                 // Of companies nobody tells here, so that their list would differ by the end.
-                ("snapshot.lists", text("customers,accounts")),
+                ("snapshot.lists", text("customers,accounts,payroll")),
                 // A provider that is in the same process bears more, and is asked about a deleted record sooner again.
                 ("budget.requests.per.second", text("2000")),
                 ("budget.company.requests.per.second", text("500")),
@@ -179,6 +192,10 @@ impl Ground {
                 ("connector.class", text("WebhookSource")),
                 ("accounting.resources", names),
                 ("accounting.secret", of(SECRET)),
+                ("invoicing.hooks", invoicing::declared()),
+                ("invoicing.secret", of(INVOICING_SECRET)),
+                ("invoicing.login.mail", self.simulator.provider().settings.invoicing.mail.clone()),
+                ("invoicing.login.password", of(INVOICING_PASSWORD)),
                 ("subscriptions.poll.interval.ms", text("500")),
                 // Clocks do not differ here: what the gap may have cost is read at once.
                 ("gap.margin.ms", text("1000")),
@@ -222,7 +239,7 @@ impl Files<'_> {
             ("config.providers", "env".to_owned()),
             (
                 "config.providers.env.param.allowlist.pattern",
-                [SECRET, SUBSCRIPTION_KEY, CLIENT_SECRET].join("|"),
+                [SECRET, INVOICING_SECRET, INVOICING_PASSWORD, SUBSCRIPTION_KEY, CLIENT_SECRET].join("|"),
             ),
             // Its brokers never wake a waiting fetch, so waiting only delays.
             ("consumer.fetch.wait.max.ms", "1".to_owned()),

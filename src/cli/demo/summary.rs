@@ -1,8 +1,10 @@
 //! What was promised, what was counted, and whether the one holds by the other.
 
 use super::{
+    invoicing::Notified,
     ledger::{Figures, Verdict},
     lists::{Compared, Listed},
+    payroll::Payroll,
     records::{Enriched, Letters},
 };
 use crate::cli::{Failure, live::Paint, outside, table::columns};
@@ -11,6 +13,8 @@ use crate::cli::{Failure, live::Paint, outside, table::columns};
 pub(super) struct Counted {
     pub(super) figures: Figures,
     pub(super) verdict: Verdict,
+    pub(super) notified: Notified,
+    pub(super) payroll: Payroll,
     pub(super) letters: Letters,
     /// Most deliveries that were in the spool at a time.
     pub(super) most_spooled: u64,
@@ -24,6 +28,8 @@ pub(super) struct Counted {
     pub(super) enabled_after: Option<f64>,
     /// What became of its gap.
     pub(super) gap: Option<String>,
+    /// Seconds until an invoicing hook that was deleted at the provider was registered again.
+    pub(super) registered_after: Option<f64>,
 }
 
 struct Row {
@@ -35,7 +41,7 @@ struct Row {
 impl Counted {
     fn rows(&self) -> Vec<Row> {
         let row = |promise, holds, counted| Row { promise, counted, holds };
-        let Self { figures, verdict, enriched, listed, compared, .. } = self;
+        let Self { figures, verdict, notified, payroll, enriched, listed, compared, .. } = self;
         let Verdict { accepted, missing, out_of_order, repeated, .. } = verdict;
         let Letters { given_up, of_deleted: unreadable } = self.letters;
         let of_deleted = |count: usize| match count {
@@ -43,8 +49,9 @@ impl Counted {
             count => format!(", {count} of deleted companies"),
         };
         let (runs, state) = &self.standing;
-        let enabled =
-            self.enabled_after.map_or("not in time".to_owned(), |after| format!("after {after:.1} s"));
+        let in_time = |after: Option<f64>| {
+            after.map_or("not in time".to_owned(), |after| format!("after {after:.1} s"))
+        };
         let differ = match compared.differences.is_empty() {
             true => "none differs".to_owned(),
             false => serde_json::Value::Object(compared.differences.clone()).to_string(),
@@ -98,11 +105,46 @@ impl Counted {
                 ),
             ),
             row("a login lives on by itself", *runs, format!("task {state}, {} renewals", self.refreshes)),
-            row("a disabled subscription is enabled again", self.enabled_after.is_some(), enabled),
+            row(
+                "a disabled subscription is enabled again",
+                self.enabled_after.is_some(),
+                in_time(self.enabled_after),
+            ),
             row(
                 "its gap is mended",
                 self.gap.is_some(),
                 self.gap.clone().unwrap_or_else(|| "still open".to_owned()),
+            ),
+            row(
+                "every invoicing notification is published as sent",
+                notified.is_exact(),
+                format!(
+                    "{} acknowledged, {} in topics, {} lost, {} twice, {} not sent",
+                    notified.accepted,
+                    notified.accepted.saturating_sub(notified.missing),
+                    notified.missing,
+                    notified.repeated,
+                    notified.invented
+                ),
+            ),
+            row(
+                "a deleted invoicing hook is registered again",
+                self.registered_after.is_some(),
+                in_time(self.registered_after),
+            ),
+            row(
+                "payroll topic = payroll source",
+                payroll.is_same(),
+                format!(
+                    "{} companies, {} missing or different, {}{}",
+                    payroll.companies,
+                    payroll.different,
+                    if payroll.is_certified { "certified" } else { "not certified" },
+                    match payroll.left {
+                        0 => String::new(),
+                        left => format!(", {left} no longer listed"),
+                    }
+                ),
             ),
             row("topics = source", compared.is_same(), format!("{} rows compared, {differ}", compared.rows)),
         ]
@@ -143,6 +185,8 @@ mod tests {
         Counted {
             figures: Figures { accepted: 9, slowest: 40, published: 8, ..Figures::default() },
             verdict: Verdict { accepted: 8, ..Verdict::default() },
+            notified: Notified { accepted: 6, ..Notified::default() },
+            payroll: Payroll { is_certified: true, companies: 10, ..Payroll::default() },
             letters: Letters::default(),
             most_spooled: 3,
             enriched: Enriched { records: 5, events: 8, ..Enriched::default() },
@@ -152,6 +196,7 @@ mod tests {
             refreshes: 1,
             enabled_after: Some(0.4),
             gap: Some("closed".to_owned()),
+            registered_after: Some(0.6),
         }
     }
 
@@ -165,7 +210,7 @@ mod tests {
             "{told}"
         );
         assert!(
-            told.ends_with("verified: the topics hold what the source holds, and all 12 promises hold"),
+            told.ends_with("verified: the topics hold what the source holds, and all 15 promises hold"),
             "{told}"
         );
     }
@@ -188,7 +233,7 @@ mod tests {
     #[test]
     fn each_promise_is_broken_by_what_it_counts() {
         type Breach = fn(&mut Counted);
-        let breaches: [(&str, Breach); 14] = [
+        let breaches: [(&str, Breach); 21] = [
             ("an answer too late", |counted| counted.figures.slowest = 5_000),
             ("an answer other than 200", |counted| counted.figures.failed = 1),
             ("one lost", |counted| counted.verdict.missing = 1),
@@ -202,6 +247,13 @@ mod tests {
             ("a task that does not run", |counted| counted.standing.0 = false),
             ("not enabled", |counted| counted.enabled_after = None),
             ("open gap", |counted| counted.gap = None),
+            ("a notification lost", |counted| counted.notified.missing = 1),
+            ("an event that was not sent", |counted| counted.notified.invented = 1),
+            ("no notification sent", |counted| counted.notified.accepted = 0),
+            ("no hook", |counted| counted.registered_after = None),
+            ("a payroll company differs", |counted| counted.payroll.different = 1),
+            ("payroll not certified", |counted| counted.payroll.is_certified = false),
+            ("no payroll company", |counted| counted.payroll.companies = 0),
             ("a row differs", |counted| {
                 drop(counted.compared.differences.insert("stale".to_owned(), 1.into()))
             }),
@@ -213,7 +265,7 @@ mod tests {
             breach(&mut counted);
             assert_eq!(counted.broken(), 1, "{what}");
             let told = counted.told(Paint { is_on: false }).ok().unwrap();
-            assert!(told.contains("  NO\n") && told.contains("NOT verified: 1 of 12"), "{what}: {told}");
+            assert!(told.contains("  NO\n") && told.contains("NOT verified: 1 of 15"), "{what}: {told}");
         }
     }
 }

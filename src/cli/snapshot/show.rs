@@ -15,16 +15,26 @@ const REPAIRED: [&str; 2] = ["REPAIRED", "RECORDS"];
 pub(super) fn runs(found: &Value, out: &mut impl Write) -> io::Result<()> {
     let all = each(&found["snapshots"]);
     if all.is_empty() {
-        return writeln!(out, "none");
+        writeln!(out, "none")?;
+    } else {
+        table(all.iter(), out)?;
     }
-    table(all.iter(), out)?;
-    all.iter().try_for_each(|run| reason(run, out))
+    all.iter().try_for_each(|run| reason(run, out))?;
+    waiting(found, out)
+}
+
+/// Configured lists that no run reads for now, and why.
+fn waiting(found: &Value, out: &mut impl Write) -> io::Result<()> {
+    each(&found["waiting"]).iter().try_for_each(|one| {
+        note(&format!("{} (waiting)", text(&one["list"])), one["reason"].as_str().unwrap_or_default(), out)
+    })
 }
 
 /// One run, with the lists that are being read.
 pub(super) fn run(run: &Value, out: &mut impl Write) -> io::Result<()> {
     table([run].into_iter(), out)?;
     reason(run, out)?;
+    waiting(run, out)?;
     for line in progress(run).into_iter().skip(1) {
         writeln!(out, "{line}")?;
     }
@@ -45,7 +55,8 @@ pub(super) fn started(connector: &str, run: &Value, out: &mut impl Write) -> io:
         out,
         "{id}: {}; `tributary snapshot status {connector} {id} --watch` follows it",
         text(&run["state"])
-    )
+    )?;
+    waiting(run, out)
 }
 
 /// That an order was taken.
@@ -94,7 +105,8 @@ pub(super) fn differences(run: &Value, out: &mut impl Write) -> io::Result<()> {
              worker's log says why, as do the certificates of a snapshot)"
         )?;
     }
-    reason(run, out)
+    reason(run, out)?;
+    waiting(run, out)
 }
 
 /// Whether a verification has come to its end, and nothing differs of all that it was to compare.
@@ -249,6 +261,26 @@ mod tests {
                         r (paused)\n  the brake\\u{7}\n";
         assert_eq!(said, expected);
         assert_eq!(written(|out| runs(&json!({ "snapshots": [] }), out)), "none\n");
+    }
+
+    #[test]
+    fn a_list_that_waits_is_told_with_what_to_do() {
+        let waiting = json!([{ "list": "payroll", "reason": "log in\u{7}" }]);
+        let mut one = one();
+        (one["waiting"], one["reason"]) = (waiting.clone(), Value::Null);
+        let told = "\npayroll (waiting)\n  log in\\u{7}\n";
+
+        assert_eq!(
+            written(|out| runs(&json!({ "snapshots": [], "waiting": waiting }), out)),
+            format!("none\n{told}")
+        );
+        for said in [
+            written(|out| run(&one, out)),
+            written(|out| started("records", &one, out)),
+            written(|out| differences(&one, out)),
+        ] {
+            assert!(said.contains(told), "{said}");
+        }
     }
 
     #[test]

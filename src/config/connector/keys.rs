@@ -99,8 +99,25 @@ keys! {
             .or("accounting").rule(name::GRANT);
         PAYROLL_GRANT = Key::new(String, "payroll.oauth.grant", "Name of the grant for the payroll API.")
             .or("payroll").rule(name::GRANT);
+        INVOICING_GRANT = Key::new(String, "invoicing.oauth.grant",
+            "Name of the grant for the invoicing API, where invoicing.oauth.scopes is set.")
+            .or("invoicing").low().rule(name::GRANT);
+        ACCOUNTING_SCOPES = Key::new(List, "accounting.oauth.scopes",
+            "Scopes that a login for the accounting API asks for. Unset: oauth.scopes, or those that the provider documents: \
+             offline_access, openid, SVC.ES.NEWPOL.COR.API, SVC.ES.NEWPOL.ACC.API, SVC.ES.NEWPOL.MNG.API, SVC.ES.Webhooks.")
+            .low().rule(name::PLAIN);
+        PAYROLL_SCOPES = Key::new(List, "payroll.oauth.scopes",
+            "Scopes that a login for the payroll API asks for. Unset: oauth.scopes, or those that the provider documents: \
+             offline_access, openid, IDInfo, SVC.ES.EquipoContex.")
+            .low().rule(name::PLAIN);
+        INVOICING_SCOPES = Key::new(List, "invoicing.oauth.scopes",
+            "Scopes that a login for the invoicing API asks for at the identity service (`tributary auth login invoicing`). The provider \
+             documents none, nor whether that API takes such tokens, so that there is no default. Unset: the invoicing API is \
+             entered with invoicing.login.mail and invoicing.login.password.")
+            .low().rule(name::PLAIN);
         SCOPES = Key::new(List, "oauth.scopes",
-            "Scopes to ask for. Unset: those the provider documents for the accounting or payroll API.")
+            "Scopes for the accounting and the payroll API, where they have no setting of their own. Unset: those that the provider \
+             documents for each.")
             .low().rule(name::PLAIN);
         REDIRECT_URI = Key::new(String, "oauth.redirect.uri",
             "Redirect address registered for the client. Unset: http://localhost:PORT/callback, on the port that `auth login` is given, or a free one.")

@@ -58,8 +58,14 @@ pub struct OAuth {
     pub accounting_grant: String,
     /// `payroll.oauth.grant`.
     pub payroll_grant: String,
-    /// `oauth.scopes`; empty for the documented ones.
-    pub scopes: Vec<String>,
+    /// `invoicing.oauth.grant`.
+    pub invoicing_grant: String,
+    /// `accounting.oauth.scopes`, else `oauth.scopes`; empty for the documented ones.
+    pub accounting_scopes: Vec<String>,
+    /// `payroll.oauth.scopes`, else `oauth.scopes`; empty for the documented ones.
+    pub payroll_scopes: Vec<String>,
+    /// `invoicing.oauth.scopes`; empty where the invoicing API is entered by mail and password.
+    pub invoicing_scopes: Vec<String>,
     /// `oauth.redirect.uri`, to the letter: the provider compares it so.
     pub redirect_uri: Option<String>,
     /// `oauth.pkce`.
@@ -105,7 +111,14 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     let client_secret = reader.secret(&keys::CLIENT_SECRET);
     let accounting_grant = reader.word(&keys::ACCOUNTING_GRANT);
     let payroll_grant = reader.word(&keys::PAYROLL_GRANT);
-    let scopes = reader.list(&keys::SCOPES);
+    let invoicing_grant = reader.word(&keys::INVOICING_GRANT);
+    let invoicing_scopes = reader.list(&keys::INVOICING_SCOPES);
+    let shared_scopes = reader.list(&keys::SCOPES);
+    let [accounting_scopes, payroll_scopes] =
+        [&keys::ACCOUNTING_SCOPES, &keys::PAYROLL_SCOPES].map(|key| match reader.list(key) {
+            own if own.is_empty() => shared_scopes.clone(),
+            own => own,
+        });
     let redirect_uri = reader.text(&keys::REDIRECT_URI);
     let pkce = reader.boolean(&keys::PKCE);
     let issuers = reader.list(&keys::ISSUERS);
@@ -128,6 +141,13 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             "give one of them another name",
         );
     }
+    if !invoicing_scopes.is_empty() && [&accounting_grant, &payroll_grant].contains(&&invoicing_grant) {
+        reader.refuse(
+            &keys::INVOICING_GRANT,
+            "must differ from accounting.oauth.grant and payroll.oauth.grant, because each login asks for other scopes",
+            "give it another name",
+        );
+    }
     Some(Provider {
         base_url: base_url?,
         auth_url: auth_url?,
@@ -137,7 +157,10 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
             client_secret: client_secret?,
             accounting_grant,
             payroll_grant,
-            scopes,
+            invoicing_grant,
+            accounting_scopes,
+            payroll_scopes,
+            invoicing_scopes,
             redirect_uri,
             pkce,
             issuers,

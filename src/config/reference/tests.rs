@@ -4,10 +4,13 @@ use std::{
 };
 
 use super::*;
-use crate::config::{
-    Connector, Problems, Providers, Worker,
-    connector::{Class, Document},
-    definition,
+use crate::{
+    config::{
+        Connector, Problems, Providers, Worker,
+        connector::{Class, Document},
+        definition,
+    },
+    model::List,
 };
 
 fn shipped(file: &str) -> std::path::PathBuf {
@@ -66,6 +69,7 @@ fn the_shipped_connectors_parse_with_the_shipped_worker() {
 
         let (connector, warnings) = parsed.map_err(|problems| format!("{file}: {problems}")).unwrap();
         assert_eq!(connector.class(), class);
+        serves_the_whole_mission(&connector);
         assert_eq!((repeated, warnings), (vec![], vec![]), "{file}");
     }
 }
@@ -115,7 +119,9 @@ fn what_is_packaged_for_containers_loads_without_a_warning() {
     let variables: Vec<(String, String)> = compose
         .lines()
         .filter_map(|line| line.trim().split_once(": "))
-        .filter(|(name, _)| ["CONNECT_", "PROVIDER_", "OAUTH_"].iter().any(|start| name.starts_with(start)))
+        .filter(|(name, _)| {
+            ["CONNECT_", "PROVIDER_", "OAUTH_", "INVOICING_"].iter().any(|start| name.starts_with(start))
+        })
         .map(|(name, value)| (name.to_owned(), mounted.moved(&value.replace("$$", "$").replace('"', ""))))
         .collect();
     assert!(variables.len() > 15, "{variables:?}");
@@ -138,8 +144,36 @@ fn what_is_packaged_for_containers_loads_without_a_warning() {
             let (connector, warnings) = parsed.map_err(|problems| format!("{packaged}: {problems}")).unwrap();
             assert_eq!((repeated, warnings), (vec![], vec![]), "{packaged}");
             assert_eq!(connector.common().name, name);
+            serves_the_whole_mission(&connector);
         }
     }
+}
+
+/// Shipped connectors read payroll and receive invoicing beside accounting.
+fn serves_the_whole_mission(connector: &Connector) {
+    match connector {
+        Connector::RecordSource(source) => assert_eq!(source.snapshot.lists, BTreeSet::from(List::ALL)),
+        Connector::WebhookSource(source) => {
+            assert!(source.accounting.is_some() && source.invoicing.is_some())
+        }
+    }
+}
+
+#[test]
+fn compose_logs_in_for_every_area_with_the_simulators_account() {
+    let compose = std::fs::read_to_string(shipped("../docker-compose.yml")).unwrap();
+
+    for command in ["[auth, login, accounting, ", "[auth, login, payroll, "] {
+        assert!(
+            compose.contains(&format!("command: {command}--connector, records, --simulated]")),
+            "{command}"
+        );
+    }
+    let webhooks = std::fs::read_to_string(shipped("compose/connectors/webhooks.json")).unwrap();
+    assert!(
+        webhooks.contains("\"ana@example.com\"")
+            && compose.contains("INVOICING_PASSWORD: simulated-password")
+    );
 }
 
 #[test]

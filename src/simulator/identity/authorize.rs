@@ -19,7 +19,7 @@ use super::{
     redirect::Redirect,
     refusal::Refusal,
 };
-use crate::simulator::{Provider, knobs::Pkce};
+use crate::simulator::{Provider, knobs::Knobs};
 
 /// The longest query that is looked at: it is kept while its page waits.
 const LONGEST: usize = 16 * 1_024;
@@ -50,7 +50,7 @@ pub(super) async fn authorize(State(provider): State<Arc<Provider>>, RawQuery(qu
         Ok(redirect) => redirect,
         Err(text) => return page::refusal(text),
     };
-    let login = match check_request(&parameters, &redirect, provider.knobs().identity.pkce) {
+    let login = match check_request(&parameters, &redirect, &provider.knobs()) {
         Ok(login) => login,
         Err(refusal) => {
             return redirect.refuse(refusal.error, refusal.description, parameters.get("state"));
@@ -120,7 +120,7 @@ fn check_client(provider: &Provider, parameters: &Parameters) -> Result<Redirect
 }
 
 /// Everything else.
-fn check_request(parameters: &Parameters, redirect: &Redirect, pkce: Pkce) -> Result<Login, Refusal> {
+fn check_request(parameters: &Parameters, redirect: &Redirect, knobs: &Knobs) -> Result<Login, Refusal> {
     const ONCE: [&str; 7] = [
         "response_type",
         "response_mode",
@@ -142,10 +142,11 @@ fn check_request(parameters: &Parameters, redirect: &Redirect, pkce: Pkce) -> Re
     if !matches!(parameters.get("response_mode"), None | Some("query")) {
         return Err(Refusal::request("response_mode must be query"));
     }
-    let scopes = check_scopes(parameters.get("scope").ok_or(Refusal::request("scope is missing"))?)?;
+    let scopes = parameters.get("scope").ok_or(Refusal::request("scope is missing"))?;
+    let scopes = check_scopes(scopes, knobs.invoicing.identity_scope.as_deref())?;
     let state = parameters.get("state").ok_or(Refusal::request("state is missing"))?;
     let nonce = parameters.get("nonce").ok_or(Refusal::request("nonce is missing"))?;
-    let challenge = Challenge::read(parameters, pkce)?;
+    let challenge = Challenge::read(parameters, knobs.identity.pkce)?;
     Ok(Login {
         redirect: redirect.clone(),
         state: state.to_owned(),
@@ -155,10 +156,11 @@ fn check_request(parameters: &Parameters, redirect: &Redirect, pkce: Pkce) -> Re
     })
 }
 
-/// Scopes are separated by what a plus in a query means: a space.
-fn check_scopes(text: &str) -> Result<Arc<[String]>, Refusal> {
+/// Scopes are separated by what a plus in a query means: a space. That of invoicing is known by its knob alone.
+fn check_scopes(text: &str, invoicing: Option<&str>) -> Result<Arc<[String]>, Refusal> {
     let known = |scope: &str| {
-        [&claims::COMMON[..], &claims::ACCOUNTING, &claims::PAYROLL].iter().any(|list| list.contains(&scope))
+        let documented = [&claims::COMMON[..], &claims::ACCOUNTING, &claims::PAYROLL];
+        documented.iter().any(|list| list.contains(&scope)) || invoicing == Some(scope)
     };
     let mut scopes: Vec<String> = Vec::new();
     for scope in text.split(' ').filter(|scope| !scope.is_empty()) {

@@ -15,7 +15,8 @@
 //!
 //! Of the two ways to log in, the one by mail and password is here. The one by redirect is left out: the address of its second
 //! leg, where the code becomes a token, and the shape of the answer there are not known, and made up they would prove
-//! nothing about a client that uses them. A test that needs no login has [`Invoicing::grant`].
+//! nothing about a client that uses them. Tokens of the identity service are taken by the knob
+//! `identityScope` alone. A test that needs no login has [`Invoicing::grant`].
 
 mod echo;
 mod hooks;

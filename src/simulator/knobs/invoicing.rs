@@ -43,6 +43,8 @@ pub struct InvoicingKnobs {
     pub refresh_seconds: u64,
     /// A refresh token chooses one company and is refused after that.
     pub refresh_once: bool,
+    /// Scope with which a token of the identity service opens this API, as its first company; without it, none does.
+    pub identity_scope: Option<String>,
 }
 
 impl Default for InvoicingKnobs {
@@ -64,6 +66,7 @@ impl Default for InvoicingKnobs {
             token_seconds: 3_600,
             refresh_seconds: 30 * 86_400,
             refresh_once: false,
+            identity_scope: None,
         }
     }
 }

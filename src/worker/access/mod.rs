@@ -150,6 +150,15 @@ impl Access {
         self.with(party, |kept| kept.client.payroll(tokens))
     }
 
+    /// The invoicing API, with the connector's grant.
+    ///
+    /// # Errors
+    /// What it takes to reach it is not usable here.
+    pub fn invoicing_by_grant(&self, party: &Party<'_>) -> Result<Invoicing, Cause> {
+        let tokens = self.0.grants.tokens(party.provider, Area::Invoicing, party.connector);
+        self.with(party, |kept| kept.client.invoicing(tokens))
+    }
+
     /// The invoicing API, with a login that all who have the same share.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ impl Clients {
             };
             clients.read.insert(name.clone(), (Arc::clone(config), provider.clone()));
             let Some(provider) = provider else { continue };
-            for area in Area::ALL {
+            for area in Area::ALL.into_iter().filter(|area| area.is_used(&provider.oauth)) {
                 let grant = grant_name(&provider, area).to_owned();
                 let client = Client { connector: name.clone(), area, provider: Arc::clone(&provider) };
                 clients.by_grant.entry(grant).or_default().push(client);
@@ -171,6 +171,7 @@ pub fn grant_name(provider: &Provider, area: Area) -> &str {
     match area {
         Area::Accounting => &provider.oauth.accounting_grant,
         Area::Payroll => &provider.oauth.payroll_grant,
+        Area::Invoicing => &provider.oauth.invoicing_grant,
     }
 }
 
@@ -232,6 +233,19 @@ mod tests {
         let (connector, _) = Connector::parse("a", &config, &Providers::new([])).unwrap();
         let Connector::RecordSource(source) = connector else { panic!("it is a RecordSource") };
         source.provider
+    }
+
+    #[test]
+    fn an_invoicing_grant_is_kept_only_where_its_scopes_are_set() {
+        let mut config = record_config();
+        config.insert("invoicing.oauth.scopes".into(), "inv".into());
+        let of = |config| {
+            let clients = Clients::of(&[("a".to_owned(), config)], &Providers::new([]), &Clients::default());
+            clients.names().cloned().collect::<Vec<_>>()
+        };
+
+        assert_eq!(of(Arc::new(record_config())), ["accounting", "payroll"]);
+        assert_eq!(of(Arc::new(config)), ["accounting", "invoicing", "payroll"]);
     }
 
     #[test]

@@ -46,6 +46,7 @@ mod tokens;
 mod view;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -77,8 +78,9 @@ pub use self::{
 use super::state::{Tail, configs::Configs};
 use crate::{
     auth::{self, Area, seal::Keyring},
-    config::{self, Provider},
+    config::{self, Provider, RecordSource},
     kafka::{self, Membership},
+    model::List,
     retry::Chain,
 };
 
@@ -213,9 +215,27 @@ impl Grants {
         Watch { seen, asker }
     }
 
+    /// Lists of a connector that wait for a login, each with what to do about it. A list of the accounting API never waits: without
+    /// that login the task fails.
+    #[must_use]
+    pub fn waiting(&self, source: &RecordSource) -> BTreeMap<List, String> {
+        let connector = &source.common.name;
+        let login = source.snapshot.lists.contains(&List::Payroll);
+        let login = login.then(|| self.watch(&source.provider, Area::Payroll, connector));
+        let problem = login.and_then(|mut login| login.problem());
+        problem.map(|error| (List::Payroll, payroll_waits(&error))).into_iter().collect()
+    }
+
     fn without(&self, grant: String) -> Without {
         Without { grant, fault: self.fault.clone() }
     }
+}
+
+/// What people are told about a payroll list that cannot be read without a login.
+pub(in crate::worker) fn payroll_waits(error: &auth::Error) -> String {
+    format!(
+        "payroll waits for a login ({error}); other lists are read without it; if payroll is not wanted, remove it from snapshot.lists"
+    )
 }
 
 fn asker(provider: &Provider, area: Area, connector: &str) -> Asker {

@@ -55,7 +55,7 @@ pub use self::{
     },
     snapshots::{
         CertificateFilter, CertificateQuery, Certificates, CertificatesInfo, Collections, RunInfo,
-        RunRequest, RunsInfo, Shards, Snapshots, Told,
+        RunRequest, RunsInfo, Shards, Snapshots, Told, WaitingList,
     },
     subscriptions::{
         GapInfo, Ledgers, NoteInfo, PlanInfo, RepairInfo, StartInfo, StartedInfo, StepInfo, Subscribing,

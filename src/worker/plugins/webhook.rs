@@ -8,6 +8,7 @@
 //! On failure the receiver goes on: a lost login fails the task, with the command that mends it, and no delivery.
 
 use async_trait::async_trait;
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{sync::watch, time::Instant};
 
 use super::{Depth, Edit, Failure, Past, Plugin, Properties, Task};
@@ -57,12 +58,12 @@ impl Plugin for WebhookSource {
 
     async fn run(&self, task: Task) -> Result<(), Failure> {
         let (mut paused, mut faults) = (task.paused.clone(), task.tools.faults.clone());
-        let mut login = self.login(&task)?;
-        if let Some(login) = &mut login
-            && login.problem().is_some()
-            && task.cancel.run_until_cancelled(login.catch_up()).await.is_none()
-        {
-            return Ok(());
+        let mut logins = self.logins(&task)?;
+        for login in &mut logins {
+            if login.problem().is_some() && task.cancel.run_until_cancelled(login.catch_up()).await.is_none()
+            {
+                return Ok(());
+            }
         }
         // Begun once it is needed: a task that only fails or rests takes nothing from the one before it.
         let mut reconciler = None;
@@ -73,10 +74,10 @@ impl Plugin for WebhookSource {
             let mut works = false;
             if *paused.borrow_and_update() {
                 task.rests();
-            } else if let Some(error) = login.as_mut().and_then(Watch::problem) {
+            } else if let Some(error) = logins.iter_mut().find_map(Watch::problem) {
                 return Err(no_access(&error));
             } else {
-                works = login.as_ref().is_none_or(Watch::is_known);
+                works = logins.iter().all(Watch::is_known);
             }
             let mut wake = None;
             if works {
@@ -96,7 +97,7 @@ impl Plugin for WebhookSource {
                 // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
                 changed = paused.changed() => if changed.is_err() { return Ok(()) },
                 () = changed(&mut faults) => {}
-                () = logged_in(&mut login) => {}
+                () = logged_in(&mut logins) => {}
                 () = idle(&mut reconciler, wake) => {}
             }
         }
@@ -120,14 +121,19 @@ impl Plugin for WebhookSource {
 }
 
 impl WebhookSource {
-    /// How the grant stands that subscriptions need, where this connector keeps any.
-    fn login(&self, task: &Task) -> Result<Option<Watch>, Failure> {
+    /// How the grants stand that subscriptions need, where this connector keeps any.
+    fn logins(&self, task: &Task) -> Result<Vec<Watch>, Failure> {
         let parsed = config::WebhookSource::parse(&task.connector, &task.config, &self.providers);
         let (source, _) = parsed.map_err(super::unusable)?;
-        let needed = source.manage_subscriptions && source.accounting.is_some();
-        let provider = source.provider.filter(|_| needed);
+        let Some(provider) = source.provider.filter(|_| source.manage_subscriptions) else {
+            return Ok(Vec::new());
+        };
         let grants = task.tools.access.grants();
-        Ok(provider.map(|provider| grants.watch(&provider, Area::Accounting, &task.connector)))
+        let areas =
+            [(Area::Accounting, source.accounting.is_some()), (Area::Invoicing, source.invoicing.is_some())];
+        let needed =
+            areas.into_iter().filter(|(area, is_declared)| *is_declared && area.is_used(&provider.oauth));
+        Ok(needed.map(|(area, _)| grants.watch(&provider, area, &task.connector)).collect())
     }
 }
 
@@ -176,11 +182,11 @@ async fn idle(reconciler: &mut Option<Reconciler<'_>>, wake: Option<Instant>) {
     }
 }
 
-/// Returns when the grant stands otherwise; never where none is needed.
-async fn logged_in(login: &mut Option<Watch>) {
-    match login {
-        Some(login) => login.changed().await,
-        None => std::future::pending().await,
+/// Returns when a grant stands otherwise; never where none is needed.
+async fn logged_in(logins: &mut [Watch]) {
+    let mut changes: FuturesUnordered<_> = logins.iter_mut().map(Watch::changed).collect();
+    if changes.next().await.is_none() {
+        std::future::pending().await
     }
 }
 

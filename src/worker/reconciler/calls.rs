@@ -12,6 +12,7 @@ use crate::{
         Accounting, Acted, Ask, By, Cause, Changed, Error, Invoicing, Lane, Operation, Reach, Subscription,
         Webhook, invoicing,
     },
+    auth::Area,
     config::WebhookSource,
     metrics,
     model::{self, InvoicingHook, Target, WebhookId},
@@ -58,9 +59,13 @@ impl Calls {
         let unusable = |cause: Cause| refused(&Chain(&cause).to_string());
         // Also where no resource is declared any more: there may be some to delete.
         calls.accounting = Some(access.accounting(&party).map_err(unusable)?);
-        if let Some(login) = invoicing.and_then(|invoicing| invoicing.login.as_ref()) {
-            calls.invoicing = Some(access.invoicing(&party, login).map_err(unusable)?);
-        }
+        calls.invoicing = match invoicing.and_then(|invoicing| invoicing.login.as_ref()) {
+            Some(login) => Some(access.invoicing(&party, login).map_err(unusable)?),
+            None if Area::Invoicing.is_used(&provider.oauth) => {
+                Some(access.invoicing_by_grant(&party).map_err(unusable)?)
+            }
+            None => None,
+        };
         Ok(calls)
     }
 
@@ -124,7 +129,7 @@ impl Calls {
         let Some(api) = &self.invoicing else {
             return Err(unable(
                 "the invoicing API cannot be asked: name a hook in invoicing.hooks and set invoicing.login.mail and \
-                 invoicing.login.password, or delete the hook by other means",
+                 invoicing.login.password or invoicing.oauth.scopes, or delete the hook by other means",
             ));
         };
         Ok(match call {

@@ -226,10 +226,24 @@ async fn work(
     if source.snapshot.mode != Mode::InitialOnly {
         parts.spawn(reader.run(ending.clone()));
     }
-    let follower =
-        Follower { task: Arc::clone(task), source: source.clone(), handle, orders, begun_at: now() };
+    // Where nothing is asked for without a person, nothing waits for a login either.
+    let payroll = source.snapshot.lists.contains(&List::Payroll) && source.snapshot.mode != Mode::NoData;
+    let grants = task.tools.access.grants();
+    let payroll = payroll.then(|| grants.watch(&source.provider, Area::Payroll, &task.connector));
+    let follower = Follower {
+        task: Arc::clone(task),
+        source: source.clone(),
+        handle,
+        orders,
+        begun_at: now(),
+        payroll,
+        waits: None,
+    };
     parts.spawn(follower.run(ending.clone()));
-    parts.spawn(shared.directory.clone().run(shared.accounting.clone(), ending.clone()));
+    // Companies are read with the login for accounting.
+    if !source.is_payroll_only() {
+        parts.spawn(shared.directory.clone().run(shared.accounting.clone(), ending.clone()));
+    }
     for (shard, inbox) in shards.into_iter().zip(inboxes) {
         parts.spawn(shard.run(inbox, ending.clone()));
     }
@@ -264,7 +278,9 @@ async fn begin(
 ) -> Result<Option<(Arc<Shared>, Vec<Shard>, Handle)>, Failure> {
     let tools = &task.tools;
     let store = &tools.store;
-    let mut login = tools.access.grants().watch(&source.provider, Area::Accounting, &task.connector);
+    // Whoever reads payroll beside accounting goes on without a login for payroll: that list waits.
+    let area = if source.is_payroll_only() { Area::Payroll } else { Area::Accounting };
+    let mut login = tools.access.grants().watch(&source.provider, area, &task.connector);
     if login.problem().is_some() {
         login.catch_up().await;
         if let Some(error) = login.problem() {

@@ -160,6 +160,7 @@ impl Service {
             }),
             snapshots: Some(snapshots::Desk::new(
                 ledgers.clone(),
+                grants.clone(),
                 worker.kafka.clone(),
                 admin.clone(),
                 self.ids.registry().clone(),

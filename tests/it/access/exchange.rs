@@ -61,8 +61,12 @@ async fn each_area_has_its_own_scopes() {
 
     assert_eq!(log_in(&provider, Area::Accounting).await.scopes, ACCOUNTING_SCOPES);
     assert_eq!(log_in(&provider, Area::Payroll).await.scopes, PAYROLL_SCOPES);
-    provider.oauth.scopes = ["openid", "offline_access", "IDInfo"].map(str::to_owned).to_vec();
-    assert_eq!(log_in(&provider, Area::Accounting).await.scopes, provider.oauth.scopes);
+    let narrow = ["openid", "offline_access", "IDInfo"].map(str::to_owned).to_vec();
+    provider.oauth.payroll_scopes.clone_from(&narrow);
+    assert_eq!(log_in(&provider, Area::Payroll).await.scopes, narrow);
+    assert_eq!(log_in(&provider, Area::Accounting).await.scopes, ACCOUNTING_SCOPES);
+    provider.oauth.accounting_scopes.clone_from(&narrow);
+    assert_eq!(log_in(&provider, Area::Accounting).await.scopes, narrow);
 }
 
 async fn a_login_works_over_tls_with_the_certificate_that_is_set() {

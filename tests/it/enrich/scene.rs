@@ -91,6 +91,28 @@ impl Scene {
         options: Options<'_>,
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
+        let scene = Self::prepare(ground, name, &options, adjust).await?;
+        scene.stage.configure(HOOKS, &scene.receiving()).await?;
+        scene.stage.login(HOOKS).await?;
+        scene.stage.configure(RECORDS, &scene.fetching(options.settings)).await?;
+        scene
+            .until("every subscription active", async || {
+                let webhooks = scene.stage.simulator.provider().accounting.webhooks();
+                let active = webhooks.iter().filter(|one| one.state == WebhookState::Active);
+                Ok(active.count() == scene.resources.len())
+            })
+            .await?;
+        scene.until_taken_over(&(0..scene.stage.workers.len()).collect::<Vec<_>>()).await?;
+        Ok(scene)
+    }
+
+    /// Workers and the provider, without a connector or a login.
+    pub(super) async fn prepare(
+        ground: Ground,
+        name: &str,
+        options: &Options<'_>,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Result<Self> {
         let simulator = start(|settings| {
             delivering(settings);
             // What was under way to a worker that dies is repeated until there is another.
@@ -105,19 +127,7 @@ impl Scene {
             .set("acks", "all")
             .create()
             .map_err(|error| Error(format!("make a producer: {error}")))?;
-        let scene = Self { stage, ground, prefix, resources: options.resources.to_vec(), producer };
-        scene.stage.configure(HOOKS, &scene.receiving()).await?;
-        scene.stage.login(HOOKS).await?;
-        scene.stage.configure(RECORDS, &scene.fetching(options.settings)).await?;
-        scene
-            .until("every subscription active", async || {
-                let webhooks = scene.stage.simulator.provider().accounting.webhooks();
-                let active = webhooks.iter().filter(|one| one.state == WebhookState::Active);
-                Ok(active.count() == scene.resources.len())
-            })
-            .await?;
-        scene.until_taken_over(&(0..scene.stage.workers.len()).collect::<Vec<_>>()).await?;
-        Ok(scene)
+        Ok(Self { stage, ground, prefix, resources: options.resources.to_vec(), producer })
     }
 
     fn common(&self, class: &str, resources: &str) -> Value {

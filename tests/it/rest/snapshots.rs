@@ -15,6 +15,7 @@ use tributary::model::{
     Topic,
 };
 use tributary::pipeline::{Publisher, open_state};
+use tributary::worker::grants::Grants;
 use tributary::worker::ledger::Ledgers;
 use tributary::worker::snapshots::Desk;
 
@@ -54,7 +55,11 @@ impl Scene {
         let own = Arc::new(config::Worker::load(None, settings).unwrap().config);
         let ledgers = Ledgers::new(own, Admin::Real(place.kafka.clone()));
         let registry = Registry::new(&place.registry).unwrap();
-        let desk = Desk::new(ledgers.clone(), place.kafka.clone(), place.admin.clone(), registry);
+        let desk = {
+            let (kafka, admin) = (place.kafka.clone(), place.admin.clone());
+            // Without a key no grant can be read, so payroll waits.
+            Desk::new(ledgers.clone(), Grants::default(), kafka, admin, registry)
+        };
         let worker = Group::new(shared.bootstrap(), name).snapshotting(desk).await;
         let mut config = connector(place.prefix.as_str());
         config["snapshot.lists"] = json!("companies,customers,payroll");
@@ -136,15 +141,20 @@ async fn a_request_is_taken_once_however_often_it_is_sent(shared: &'static Share
         "sample": null, "repair": false, "requestedBy": "rest", "requestedAt": requested_at, "state": "waiting",
         "shards": { "total": PARTITIONS, "ended": 0 }, "collections": { "total": 0, "ended": 0, "certified": 0 },
         "requests": 0, "budget": 10.0, "pages": 0, "rows": 0, "published": 0, "vanished": 0, "differences": {}, "repaired": {},
-        "contents": 0, "disabled": 0, "unread": 0, "certified": null, "current": [],
+        "contents": 0, "disabled": 0, "unread": 0, "certified": null, "current": [], "waiting": first.body["waiting"],
     });
     assert_eq!(first.body, expected);
     assert_eq!((again.status, &again.body), (202, &first.body));
     assert_eq!(other.status, 409);
     assert!(other.message().ends_with("its kind is verify, not snapshot; choose another id"), "{other:?}");
     assert_eq!(plain.status, 202, "{plain:?}");
-    assert_eq!(plain.body["lists"], json!(["companies", "customers", "payroll"]));
+    assert_eq!(plain.body["lists"], json!(["companies", "customers"]));
     let listed = scene.worker.get("/connectors/records/snapshots").await.body;
+    for shown in [&first.body, &plain.body, &listed] {
+        let [waits] = &shown["waiting"].as_array().unwrap()[..] else { panic!("{shown}") };
+        assert_eq!(waits["list"], "payroll");
+        assert!(waits["reason"].as_str().unwrap().starts_with("payroll waits for a login"), "{waits}");
+    }
     let ids: Vec<&Value> = listed["snapshots"].as_array().unwrap().iter().map(|run| &run["id"]).collect();
     assert_eq!(ids, [&plain.body["id"], &json!("nightly:1")]);
     let written = scene.written(Run::key_of("records", &id("nightly:1")).as_str()).await;
@@ -171,6 +181,7 @@ async fn what_cannot_be_read_is_refused_with_the_reason(shared: &'static Shared)
             "list accounts is not in snapshot.lists of connector records",
         ),
         (json!({ "lists": [] }), 400, "lists is empty"),
+        (json!({ "lists": ["payroll"] }), 409, "payroll waits for a login"),
         (json!({ "lists": ["customers"], "incremental": true }), 400, "incremental is for the list payroll"),
         (json!({ "id": "a b" }), 400, "id must have 1 to 100 characters"),
         (json!({ "kind": "repair" }), 400, "kind must be snapshot or verify"),
@@ -207,7 +218,7 @@ async fn what_cannot_be_read_is_refused_with_the_reason(shared: &'static Shared)
     assert_eq!(stopped.status, 409);
     assert!(stopped.message().starts_with("Connector records is STOPPED"), "{stopped:?}");
     let listed = scene.worker.get("/connectors/records/snapshots").await;
-    assert_eq!((listed.status, listed.body), (200, json!({ "snapshots": [] })), "nothing was written");
+    assert_eq!((listed.status, &listed.body["snapshots"]), (200, &json!([])), "nothing was written");
     Ok(())
 }
 
@@ -357,7 +368,7 @@ async fn without_a_state_topic_there_are_no_runs_and_nobody_to_ask(shared: &'sta
     let proved = scene.worker.get("/connectors/records/certificates").await;
     let asked = scene.post(json!({})).await;
 
-    assert_eq!((listed.status, listed.body), (200, json!({ "snapshots": [] })));
+    assert_eq!((listed.status, &listed.body["snapshots"]), (200, &json!([])));
     assert_eq!((proved.status, proved.body), (200, json!({ "certificates": [], "truncated": false })));
     assert_eq!(asked.status, 409);
     assert!(

@@ -17,6 +17,7 @@ use crate::support::{Error, Result, Shared};
 
 crate::tests! {
     real everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched within 240;
+    real invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set within 240;
     real one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_its_repair_is_asked_for within 240;
 }
 
@@ -111,6 +112,46 @@ async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<In
     let at = timeout(LIMIT, is_disabled).await.map_err(|_| Error("it is never disabled".into()))?;
     scene.stage.reach(0)?;
     Ok(at)
+}
+
+async fn invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "subs-grant", 1, |settings| {
+        settings.knobs.invoicing.identity_scope = Some("inv".to_owned());
+    })
+    .await?;
+    let scopes = ("invoicing.oauth.scopes", "openid,offline_access,inv");
+    let secret = ("invoicing.secret", "0123456789abcdef0123456789abcdef");
+    let hooks = ("invoicing.hooks", "Customer:Created,Customer:Updated");
+    scene.configure(&[("accounting.resources", ""), hooks, secret, scopes]).await?;
+
+    // No login for accounting is missed, and the one that is needed is named.
+    let (path, end) = (format!("/connectors/{CONNECTOR}/status"), Instant::now() + LIMIT);
+    loop {
+        let (_, status) = scene.stage.ask(0, "GET", &path, None).await?;
+        let trace = status["tasks"][0]["trace"].as_str().unwrap_or_default();
+        if trace.contains(&format!("tributary auth login invoicing --connector {CONNECTOR}")) {
+            break;
+        }
+        if Instant::now() >= end {
+            return Err(scene.stage.error(&format!("no login is asked for: {status}")));
+        }
+        sleep(POLL).await;
+    }
+    scene.stage.login_for("invoicing", CONNECTOR).await?;
+    let ledger = scene.ledger().await?;
+    ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
+
+    let provider = scene.stage.simulator.provider();
+    let made = provider.invoicing.hooks();
+    assert!(made.len() == 2 && made.iter().all(|hook| hook.effective), "{made:?}");
+    let requests = provider.gateway.requests(0, usize::MAX);
+    assert!(
+        requests.iter().all(|(_, one)| !one.target.contains("users/login")),
+        "somebody logged in by mail"
+    );
+    Ok(())
 }
 
 async fn one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_its_repair_is_asked_for(

@@ -51,8 +51,11 @@ keys! {
     }
     "Snapshot" {
         SNAPSHOT_LISTS = Key::new(List, "snapshot.lists",
-            "Lists to read in full: companies, customers, accounts, payroll.")
-            .or("companies,customers,accounts").high()
+            "Lists to read in full: companies, customers, accounts, payroll. payroll needs a login of its own (`tributary auth login \
+             payroll --connector NAME`). Until there is one it waits: the other lists are read and certified without it, the log and \
+             `tributary snapshot status NAME` name the command, and payroll is read once the login is there. With payroll alone and \
+             an empty enrich.resources no login for accounting is needed.")
+            .or("companies,customers,accounts,payroll").high()
             .rule(Rule::OneOf(&["companies", "customers", "accounts", "payroll"]));
         SNAPSHOT_MODE = Key::new(String, "snapshot.mode",
             "When to read them, in Debezium's words: initial once, always at every start, initial_only once and then \

@@ -142,6 +142,12 @@ impl RecordSource {
         reader.finish_whole(source)
     }
 
+    /// Whether it reads nothing of the accounting API, and so needs no login for it.
+    #[must_use]
+    pub fn is_payroll_only(&self) -> bool {
+        self.enrich_resources.is_empty() && self.snapshot.lists.iter().eq([&List::Payroll])
+    }
+
     /// Whether what a list shows has a topic here.
     #[must_use]
     pub fn publishes(&self, list: List) -> bool {

@@ -35,7 +35,7 @@ fn the_smallest_configuration_gives_the_documented_defaults() {
 
     assert_eq!(warnings, []);
     assert_eq!(source.enrich_resources.len(), 19);
-    assert_eq!(source.snapshot.lists, BTreeSet::from([List::Companies, List::Customers, List::Accounts]));
+    assert_eq!(source.snapshot.lists, BTreeSet::from(List::ALL));
     assert_eq!((source.snapshot.mode, source.snapshot.rows), (Mode::Initial, Rows::Probe));
     assert_eq!(source.snapshot.companies, None);
     assert_eq!(source.snapshot.page_size, 100);
@@ -66,6 +66,34 @@ fn each_word_chooses_what_it_names() {
         parse(&[("snapshot.lists", "payroll"), ("snapshot.companies", "acc:1, acc:2")]).unwrap();
     assert_eq!(source.snapshot.lists, BTreeSet::from([List::Payroll]));
     assert_eq!(source.snapshot.companies.map(|companies| companies.len()), Some(2));
+}
+
+#[test]
+fn only_payroll_alone_needs_no_accounting_login() {
+    for (changes, is_payroll_only) in [
+        (&[][..], false),
+        (&[("snapshot.lists", "payroll")], false),
+        (&[("snapshot.lists", "payroll"), ("enrich.resources", " ")], true),
+        (&[("snapshot.lists", "payroll,customers"), ("enrich.resources", " ")], false),
+        (&[("snapshot.lists", " "), ("enrich.resources", " ")], false),
+    ] {
+        assert_eq!(parse(changes).unwrap().0.is_payroll_only(), is_payroll_only, "{changes:?}");
+    }
+}
+
+#[test]
+fn an_area_without_scopes_of_its_own_takes_the_shared_ones() {
+    let (own, payroll) = (("accounting.oauth.scopes", "a"), ("payroll.oauth.scopes", "p, q"));
+    for (changes, expected) in [
+        (&[][..], [&[][..], &[]]),
+        (&[("oauth.scopes", "s")], [&["s"], &["s"]]),
+        (&[("oauth.scopes", "s"), payroll], [&["s"], &["p", "q"]]),
+        (&[own, payroll], [&["a"], &["p", "q"]]),
+    ] {
+        let oauth = parse(changes).unwrap().0.provider.oauth;
+
+        assert_eq!([oauth.accounting_scopes, oauth.payroll_scopes], expected, "{changes:?}");
+    }
 }
 
 #[test]

@@ -337,8 +337,15 @@ fn tenants(reader: &mut Reader<'_>) -> BTreeMap<TenantId, CompanyId> {
 }
 
 fn login(reader: &mut Reader<'_>, required: bool) -> Option<InvoicingLogin> {
-    if required {
-        reader.demand(&keys::LOGIN_MAIL, "to register invoicing hooks");
+    let by_grant = !reader.list(&shared::INVOICING_SCOPES).is_empty();
+    if by_grant && reader.is_set(&keys::LOGIN_MAIL) {
+        reader.refuse(
+            &keys::LOGIN_MAIL,
+            "contradicts invoicing.oauth.scopes, by which the invoicing API is entered with a grant",
+            "remove invoicing.login.mail and invoicing.login.password, or invoicing.oauth.scopes",
+        );
+    } else if required && !by_grant {
+        reader.demand(&keys::LOGIN_MAIL, "to register invoicing hooks, unless invoicing.oauth.scopes is set");
     }
     if reader.is_set(&keys::LOGIN_MAIL) {
         reader.demand(&keys::LOGIN_PASSWORD, "beside invoicing.login.mail");

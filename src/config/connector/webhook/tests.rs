@@ -91,12 +91,30 @@ fn a_connector_that_only_receives_needs_no_access_to_the_provider() {
 }
 
 #[test]
+fn invoicing_scopes_stand_in_for_mail_and_password() {
+    let without = [("invoicing.login.mail", ""), ("invoicing.login.password", "")];
+    let told = parse(&without).map(|_| ()).unwrap_err().to_string();
+    assert!(told.contains("invoicing.login.mail: is required to register invoicing hooks, unless"), "{told}");
+
+    let (source, _) = parse(&[&without[..], &[("invoicing.oauth.scopes", "openid,inv")]].concat()).unwrap();
+
+    assert!(source.invoicing.is_some_and(|invoicing| invoicing.login.is_none()));
+    let oauth = source.provider.unwrap().oauth;
+    assert_eq!((oauth.invoicing_grant.as_str(), oauth.invoicing_scopes.len()), ("invoicing", 2));
+}
+
+#[test]
 fn each_rule_is_held_and_says_what_to_do() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (
             &[("accounting.resources", "costumers")],
             "accounting.resources: must be names of accounting resources, or all (it is no accounting \
              resource; did you mean customers?)",
+        ),
+        (&[("invoicing.oauth.scopes", "inv")], "invoicing.login.mail: contradicts invoicing.oauth.scopes"),
+        (
+            &[("invoicing.oauth.scopes", "inv"), ("invoicing.oauth.grant", "payroll")],
+            "invoicing.oauth.grant: must differ from accounting.oauth.grant and payroll.oauth.grant",
         ),
         (&[("invoicing.hook.address", "both")], "invoicing.hook.address: must be one of own, shared"),
         (&[("invoicing.hooks", "Costumer:Created")], "it names no invoicing entity; did you mean Customer?"),

@@ -45,8 +45,23 @@ pub(super) fn hidden(knobs: &GatewayKnobs, method: &Method, path: &str) -> bool 
 /// What a token is worth at an area of the provider.
 pub(super) fn standing(provider: &Provider, area: Area, bearer: &str, now: Ticks) -> Standing {
     match area {
-        Area::Invoicing => provider.invoicing.check(bearer, now),
+        Area::Invoicing => match provider.invoicing.check(bearer, now) {
+            Standing::Unknown => by_identity(provider, bearer, now),
+            known => known,
+        },
         Area::Accounting | Area::Core | Area::Import | Area::Payroll => provider.identity.check(bearer, now),
+    }
+}
+
+/// What a token of the identity service is worth at the invoicing API, by its knob.
+fn by_identity(provider: &Provider, bearer: &str, now: Ticks) -> Standing {
+    let Some(scope) = provider.knobs().invoicing.identity_scope.clone() else { return Standing::Unknown };
+    match provider.identity.check(bearer, now) {
+        Standing::Valid(caller) if caller.scopes.contains(&scope) => {
+            Standing::Valid(Caller { invoicing_company: Some(0), ..caller })
+        }
+        Standing::Expired => Standing::Expired,
+        Standing::Valid(_) | Standing::Unknown => Standing::Unknown,
     }
 }
 

@@ -17,7 +17,11 @@
 mod request;
 mod view;
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -25,7 +29,7 @@ use tokio::time::Instant;
 
 pub use self::{
     request::RunRequest,
-    view::{CertificatesInfo, Collections, RunInfo, RunsInfo, Shards},
+    view::{CertificatesInfo, Collections, RunInfo, RunsInfo, Shards, WaitingList},
 };
 use super::{Budget, Error, Herder, LARGEST_RECORD, within};
 use crate::{
@@ -64,6 +68,9 @@ pub trait Snapshots: Send + Sync + fmt::Debug {
     /// # Errors
     /// The topic does not take it.
     async fn write(&self, prefix: &TopicPrefix, key: &Key, value: &Value) -> Result<(), Error>;
+
+    /// Configured lists that wait for a login, each with what to do about it.
+    fn waiting(&self, source: &RecordSource) -> BTreeMap<List, String>;
 
     /// Certificates that fit, newest of each list, read until `end` at the latest.
     ///
@@ -170,7 +177,7 @@ impl Herder {
         let budget = Budget::start();
         let subject = self.run_subject(name, budget).await?;
         let told = within(budget, READING, subject.by.read(subject.prefix(), name)).await?;
-        Ok(view::runs(&told))
+        Ok(view::runs(&told, subject.by.waiting(&subject.source)))
     }
 
     /// One of them, with the lists that are being read.
@@ -230,7 +237,7 @@ impl Herder {
 
 impl Subject<'_> {
     fn shown(&self, told: &Told, id: &RunId) -> Result<RunInfo, Error> {
-        let shown = view::detailed(told, id, self.source.budget_per_second);
+        let shown = view::detailed(told, id, self.source.budget_per_second, self.by.waiting(&self.source));
         shown.ok_or(Error::Internal { doing: "show the run" })
     }
 
@@ -239,7 +246,8 @@ impl Subject<'_> {
     }
 
     async fn start(&self, request: RunRequest, now: i64) -> Result<RunInfo, Error> {
-        let run = request.clone().checked(self.name, &self.source.snapshot, now)?;
+        let waiting = self.by.waiting(&self.source);
+        let run = request.clone().checked(self.name, &self.source.snapshot, &waiting, now)?;
         if self.target == TargetState::Stopped {
             return Err(Error::Conflict(format!(
                 "Connector {} is STOPPED, so nobody would read anything; resume it first",

@@ -1,6 +1,6 @@
 //! A request for a run, checked against what the connector is configured to read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -38,8 +38,14 @@ pub struct RunRequest {
 }
 
 impl RunRequest {
-    /// The run it asks for, or what is wrong with it.
-    pub(super) fn checked(self, connector: &str, configured: &Snapshot, now: i64) -> Result<Run, Error> {
+    /// The run it asks for, or what is wrong with it. Lists that are left out are those configured which do not wait for a login.
+    pub(super) fn checked(
+        self,
+        connector: &str,
+        configured: &Snapshot,
+        waiting: &BTreeMap<List, String>,
+        now: i64,
+    ) -> Result<Run, Error> {
         let bad = |told: String| Err(Error::BadRequest(told));
         let kind = match self.kind.as_deref() {
             None | Some("snapshot") => RunKind::Snapshot,
@@ -51,7 +57,7 @@ impl RunRequest {
             Some(id) if is_taken(&id) => {
                 return bad(format!(
                     "id {id} is one that runs have which a connector asks for by itself: leave it out, or choose one that is not \
-                     initial and does not begin with start- or schedule-"
+                     initial or initial-payroll and does not begin with start- or schedule-"
                 ));
             }
             Some(id) if is_id(&id) => id,
@@ -61,10 +67,22 @@ impl RunRequest {
                 ));
             }
         };
-        let lists = match self.lists {
-            None => configured.lists.clone(),
+        let waits = |list: &List| waiting.get(list).filter(|_| configured.lists.contains(list));
+        let lists: BTreeSet<List> = match self.lists {
+            None => {
+                let (waiting, readable): (BTreeSet<List>, BTreeSet<List>) =
+                    configured.lists.iter().partition(|list| waits(list).is_some());
+                // What remains is read, unless it is nothing or not what was asked for.
+                match readable.is_empty() || self.incremental {
+                    true => readable.union(&waiting).copied().collect(),
+                    false => readable,
+                }
+            }
             Some(lists) => lists.iter().map(|name| list(name)).collect::<Result<_, _>>()?,
         };
+        if let Some(reason) = lists.iter().find_map(waits) {
+            return Err(Error::Conflict(reason.clone()));
+        }
         if lists.is_empty() {
             return bad(format!(
                 "lists is empty, so nothing would be read; name some of snapshot.lists of connector {connector} ({}), or \
@@ -200,7 +218,7 @@ fn is_id(id: &str) -> bool {
 
 /// Ids by which a task knows what it has asked for.
 fn is_taken(id: &str) -> bool {
-    id == "initial" || id.starts_with("start-") || id.starts_with("schedule-")
+    matches!(id, "initial" | "initial-payroll") || id.starts_with("start-") || id.starts_with("schedule-")
 }
 
 fn some(companies: &Option<BTreeSet<CompanyId>>) -> String {

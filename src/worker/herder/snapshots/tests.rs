@@ -46,6 +46,10 @@ impl Snapshots for Kept {
         Ok(())
     }
 
+    fn waiting(&self, _: &RecordSource) -> BTreeMap<List, String> {
+        BTreeMap::new()
+    }
+
     async fn certificates(
         &self,
         _: &TopicPrefix,
@@ -97,7 +101,7 @@ fn told(result: Result<RunInfo, Error>) -> (u16, String) {
 fn what_is_left_out_of_a_request_is_as_configured() {
     let configured = source(&[("snapshot.companies", "a,b")]).snapshot;
 
-    let run = RunRequest::default().checked("records", &configured, 7).unwrap();
+    let run = RunRequest::default().checked("records", &configured, &BTreeMap::new(), 7).unwrap();
 
     assert_eq!((run.id.as_str(), run.kind, run.incremental), ("snapshot-7", RunKind::Snapshot, false));
     assert_eq!((&run.lists, &run.companies), (&configured.lists, &configured.companies));
@@ -106,7 +110,8 @@ fn what_is_left_out_of_a_request_is_as_configured() {
 
 #[test]
 fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
-    let configured = source(&[("snapshot.companies", "a,b")]).snapshot;
+    let lists = ("snapshot.lists", "companies,customers,accounts");
+    let configured = source(&[("snapshot.companies", "a,b"), lists]).snapshot;
     let empty = Snapshot { lists: BTreeSet::new(), ..configured.clone() };
     let base = RunRequest::default();
     let some = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
@@ -115,6 +120,7 @@ fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
         (RunRequest { id: Some("x".repeat(101)), ..base.clone() }, &configured, "id must have 1 to 100"),
         (request("repair/1"), &configured, "id must have 1 to 100"),
         (request("initial"), &configured, "asks for by itself"),
+        (request("initial-payroll"), &configured, "asks for by itself"),
         (request("schedule-2026"), &configured, "asks for by itself"),
         (
             RunRequest { kind: Some("repair".into()), ..base.clone() },
@@ -143,7 +149,7 @@ fn a_request_that_cannot_be_followed_is_told_why_and_what_to_do() {
     ];
 
     for (request, configured, expected) in table {
-        let error = request.clone().checked("records", configured, 7).unwrap_err();
+        let error = request.clone().checked("records", configured, &BTreeMap::new(), 7).unwrap_err();
         assert_eq!(error.status(), 400);
         assert!(error.to_string().contains(expected), "{request:?}: {error}");
     }
@@ -168,7 +174,7 @@ async fn the_same_request_is_the_same_run_and_another_under_its_id_is_told_what_
     assert_eq!((first.state, first.certified, first.shards.total), ("waiting", None, 2));
     assert_eq!(first, again);
     let expected = "run r of connector records is there and asks for something else: its kind is snapshot, not verify, \
-                    its lists are companies, customers, accounts, not customers, its companies are all, not a, b, c, \
+                    its lists are companies, customers, accounts, payroll, not customers, its companies are all, not a, b, c, \
                     1 more; choose another id";
     assert_eq!(refused, (409, expected.to_owned()));
 }
@@ -186,7 +192,7 @@ async fn the_same_request_is_the_same_run_also_where_what_it_leaves_out_is_confi
 
     assert_eq!(again, first);
     let expected = "run r of connector records is there and asks for something else: its lists are companies, customers, \
-                    accounts, not customers; choose another id";
+                    accounts, payroll, not customers; choose another id";
     assert_eq!(refused, (409, expected.to_owned()));
 }
 
@@ -250,17 +256,18 @@ fn a_run_is_told_with_sums_and_times_as_text() {
     let mut told = Told { runs: Runs::default(), shards: 1 };
     let configured = source(&[]).snapshot;
     for (id, at) in [("old", 1), ("new", 2_000_000)] {
-        let run = request(id).checked("records", &configured, at).unwrap();
+        let run = request(id).checked("records", &configured, &BTreeMap::new(), at).unwrap();
         told.runs.runs.insert(run.id.clone(), run);
     }
     let ended = progress("new", 0, ShardState::Ended);
     told.runs.progress.insert((ended.run.clone(), 0), ended);
 
-    let all = serde_json::to_value(view::runs(&told)).unwrap();
-    let one = serde_json::to_value(view::detailed(&told, &RunId::new("new").unwrap(), 12.5)).unwrap();
+    let all = serde_json::to_value(view::runs(&told, waiting())).unwrap();
+    let one =
+        serde_json::to_value(view::detailed(&told, &RunId::new("new").unwrap(), 12.5, waiting())).unwrap();
 
     let expected = json!({
-        "id": "new", "kind": "snapshot", "lists": ["companies", "customers", "accounts"], "companies": null,
+        "id": "new", "kind": "snapshot", "lists": ["companies", "customers", "accounts", "payroll"], "companies": null,
         "incremental": false, "sample": null, "repair": false, "requestedBy": "rest", "requestedAt": "1970-01-01T00:00:02.000Z", "state": "ended",
         "startedAt": "1970-01-01T00:00:01.000Z", "updatedAt": "1970-01-01T00:00:02.000Z",
         "endedAt": "1970-01-01T00:00:02.000Z", "shards": {"total": 1, "ended": 1},
@@ -270,6 +277,29 @@ fn a_run_is_told_with_sums_and_times_as_text() {
     assert_eq!(all["snapshots"][0], expected);
     assert_eq!(all["snapshots"][1]["id"], "old");
     assert_eq!((&one["current"], &one["pages"], &one["budget"]), (&json!([]), &json!(3), &json!(12.5)));
+    let waits = json!([{ "list": "payroll", "reason": "log in" }]);
+    assert_eq!((&all["waiting"], &one["waiting"]), (&waits, &waits));
+}
+
+fn waiting() -> BTreeMap<List, String> {
+    BTreeMap::from([(List::Payroll, "log in".to_owned())])
+}
+
+#[test]
+fn a_list_that_waits_for_a_login_is_left_out_unless_it_is_named() {
+    let (all, alone) = (source(&[]).snapshot, source(&[("snapshot.lists", "payroll")]).snapshot);
+    let ask = |request: RunRequest, configured: &Snapshot| {
+        let run = request.checked("records", configured, &waiting(), 7);
+        run.map(|run| run.lists).map_err(|error| (error.status(), error.to_string()))
+    };
+    let payroll = || RunRequest { lists: Some(vec!["payroll".to_owned()]), ..RunRequest::default() };
+    let refused = Err((409, "log in".to_owned()));
+
+    let readable = BTreeSet::from([List::Companies, List::Customers, List::Accounts]);
+    assert_eq!(ask(RunRequest::default(), &all), Ok(readable));
+    assert_eq!(ask(payroll(), &all), refused);
+    assert_eq!(ask(RunRequest { incremental: true, ..RunRequest::default() }, &all), refused);
+    assert_eq!(ask(RunRequest::default(), &alone), refused);
 }
 
 #[test]

@@ -16,6 +16,18 @@ use crate::{
 pub struct RunsInfo {
     /// Newest first.
     pub snapshots: Vec<RunInfo>,
+    /// Configured lists that wait for a login.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingList>,
+}
+
+/// A configured list that no run reads for now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WaitingList {
+    /// Which.
+    pub list: List,
+    /// Why, and what to do about it.
+    pub reason: String,
 }
 
 /// A run.
@@ -86,6 +98,9 @@ pub struct RunInfo {
     /// Lists that are being read, the first of each shard; only where one run is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<Vec<ListProgress>>,
+    /// Configured lists that wait for a login; only where one run is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<WaitingList>,
 }
 
 /// Shards of a run.
@@ -118,17 +133,27 @@ pub struct CertificatesInfo {
 }
 
 /// Every run, the one that was asked for last first.
-pub(super) fn runs(told: &Told) -> RunsInfo {
+pub(super) fn runs(told: &Told, waiting: BTreeMap<List, String>) -> RunsInfo {
     let mut all: Vec<&Run> = told.runs.runs.values().collect();
     all.sort_by(|one, other| (other.requested_at, &other.id).cmp(&(one.requested_at, &one.id)));
     let each = all.into_iter().map(|run| info(run, told.runs.standing(&run.id, told.shards), None));
-    RunsInfo { snapshots: each.collect() }
+    RunsInfo { snapshots: each.collect(), waiting: listed(waiting) }
+}
+
+fn listed(waiting: BTreeMap<List, String>) -> Vec<WaitingList> {
+    waiting.into_iter().map(|(list, reason)| WaitingList { list, reason }).collect()
 }
 
 /// One run, with the lists that are being read, of a connector that may make so many requests a second.
-pub(super) fn detailed(told: &Told, id: &RunId, budget: f64) -> Option<RunInfo> {
+pub(super) fn detailed(
+    told: &Told,
+    id: &RunId,
+    budget: f64,
+    waiting: BTreeMap<List, String>,
+) -> Option<RunInfo> {
     let run = told.runs.runs.get(id)?;
-    Some(info(run, told.runs.standing(id, told.shards), Some(budget)))
+    let info = info(run, told.runs.standing(id, told.shards), Some(budget));
+    Some(RunInfo { waiting: listed(waiting), ..info })
 }
 
 /// With `budget` in detail.
@@ -169,6 +194,7 @@ fn info(run: &Run, standing: Standing, budget: Option<f64>) -> RunInfo {
         unread: standing.unread,
         certified: standing.certified,
         current: budget.map(|_| standing.current),
+        waiting: Vec::new(),
     }
 }
 

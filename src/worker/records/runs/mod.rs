@@ -7,6 +7,9 @@
 //!        └──────────────────────────────────────────── put ◀────────────────┘
 //! ```
 //!
+//! Payroll has a login of its own. While it cannot be used, runs are asked for without that list, so that they are certified for what
+//! can be read; once it can, a run of payroll alone makes up for the one that was asked for without it.
+//!
 //! What the first task asks for has an id that follows from its cause: so whoever is the first task next, or at the same time,
 //! asks for the same and nothing is read twice. A gap is closed only by what was proved of lists that were read after it ended;
 //! where no list has what it may have cost, all that is known is read again, and a person has to take note.
@@ -35,6 +38,7 @@ use crate::{
     snapshot::{self, Filter, Runs, State},
     webhooks::subscriptions::Ledger,
     worker::{
+        grants::{Watch, payroll_waits},
         ledger::{self, Handle},
         plugins::{Failure, Task},
     },
@@ -48,6 +52,8 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const MOST_REPAIRS: usize = 4;
 /// Runs that are over and kept.
 const KEPT: usize = 50;
+/// Ends the id of a run that reads payroll after the run of the same cause was asked for without it.
+const PAYROLL_LATER: &str = "-payroll";
 /// What an incremental run reads once more; microseconds.
 const OVERLAP: i64 = 86_400_000_000;
 
@@ -58,6 +64,10 @@ pub(super) struct Follower {
     pub(super) handle: Handle,
     pub(super) orders: watch::Sender<Orders>,
     pub(super) begun_at: i64,
+    /// The login that payroll needs, where it is configured.
+    pub(super) payroll: Option<Watch>,
+    /// Why payroll waits, as it was logged last.
+    pub(super) waits: Option<String>,
 }
 
 impl Follower {
@@ -65,7 +75,7 @@ impl Follower {
     ///
     /// # Errors
     /// None so far.
-    pub(super) async fn run(self, cancel: CancellationToken) -> Result<(), Failure> {
+    pub(super) async fn run(mut self, cancel: CancellationToken) -> Result<(), Failure> {
         let mut changes = self.handle.changes();
         let mut scheduled = self.begun_at;
         loop {
@@ -83,9 +93,33 @@ impl Follower {
             tokio::select! {
                 () = cancel.cancelled() => return Ok(()),
                 changed = changes.changed() => if changed.is_err() { sleep(LOOK).await },
+                () = logged_in(&mut self.payroll) => {}
                 () = sleep(LOOK) => {}
             }
         }
+    }
+
+    /// Configured lists that can be read now; `None` while it is not known whether somebody has logged in.
+    fn readable(&mut self) -> Option<BTreeSet<List>> {
+        let mut lists = self.source.snapshot.lists.clone();
+        let Some(login) = &mut self.payroll else { return Some(lists) };
+        if !login.is_known() {
+            return None;
+        }
+        let waits = login.problem().as_ref().map(payroll_waits);
+        if waits.is_some() {
+            lists.remove(&List::Payroll);
+        }
+        if waits != self.waits {
+            match &waits {
+                Some(why) => tracing::warn!(connector = &*self.task.connector, "{why}"),
+                None => {
+                    tracing::info!(connector = &*self.task.connector, "payroll has its login and is read")
+                }
+            }
+            self.waits = waits;
+        }
+        Some(lists)
     }
 
     /// Tells the shards what is asked for.
@@ -105,16 +139,23 @@ impl Follower {
         });
     }
 
-    async fn ask(&self, scheduled: &mut i64) -> Result<(), ledger::Error> {
+    async fn ask(&mut self, scheduled: &mut i64) -> Result<(), ledger::Error> {
         let runs = self.handle.runs(&self.task.connector);
         let shards = self.handle.shards();
-        self.ask_by_mode(&runs, shards).await?;
-        self.ask_by_schedule(&runs, shards, scheduled).await?;
+        if let Some(lists) = self.readable() {
+            self.ask_by_mode(&runs, shards, &lists).await?;
+            self.ask_by_schedule(&runs, shards, &lists, scheduled).await?;
+        }
         self.repair(&runs, shards).await?;
         self.forget(&runs, shards).await
     }
 
-    async fn ask_by_mode(&self, runs: &Runs, shards: i32) -> Result<(), ledger::Error> {
+    async fn ask_by_mode(
+        &self,
+        runs: &Runs,
+        shards: i32,
+        lists: &BTreeSet<List>,
+    ) -> Result<(), ledger::Error> {
         let id = match self.source.snapshot.mode {
             Mode::Initial | Mode::InitialOnly | Mode::WhenNeeded => "initial".to_owned(),
             // One that is under way is enough.
@@ -123,13 +164,15 @@ impl Follower {
             Mode::NoData => return Ok(()),
         };
         let mode = id.split('-').next().unwrap_or_default().to_owned();
-        self.ask_for(runs, &id, &mode).await
+        let (id, lists) = due_by_mode(runs, id, lists);
+        self.ask_for(runs, &id, &mode, lists).await
     }
 
     async fn ask_by_schedule(
         &self,
         runs: &Runs,
         shards: i32,
+        lists: &BTreeSet<List>,
         scheduled: &mut i64,
     ) -> Result<(), ledger::Error> {
         let Some(schedule) = &self.source.snapshot.schedule else { return Ok(()) };
@@ -146,23 +189,29 @@ impl Follower {
             tracing::warn!(connector = &*self.task.connector, run = %open.id, "the run before is not over: one of the schedule is left out");
         } else {
             let id = format!("schedule-{}", Moment::from_micros(due));
-            self.ask_for(runs, &id, "schedule").await?;
+            self.ask_for(runs, &id, "schedule", lists.clone()).await?;
         }
         // Those that were due meanwhile are made up for by one.
         *scheduled = now();
         Ok(())
     }
 
-    async fn ask_for(&self, runs: &Runs, id: &str, by: &str) -> Result<(), ledger::Error> {
+    async fn ask_for(
+        &self,
+        runs: &Runs,
+        id: &str,
+        by: &str,
+        lists: BTreeSet<List>,
+    ) -> Result<(), ledger::Error> {
         let Ok(id) = RunId::new(id) else { return Ok(()) };
-        if runs.runs.contains_key(&id) || self.source.snapshot.lists.is_empty() {
+        if runs.runs.contains_key(&id) || lists.is_empty() {
             return Ok(());
         }
         let run = Run {
             connector: self.task.connector.to_string(),
             id,
             kind: RunKind::Snapshot,
-            lists: self.source.snapshot.lists.clone(),
+            lists,
             companies: self.source.snapshot.companies.clone(),
             known: BTreeSet::new(),
             incremental: false,
@@ -224,6 +273,27 @@ impl Follower {
     }
 }
 
+/// What a start asks for under an id: these lists, or payroll alone where the run of that id was asked for before payroll could be
+/// read.
+fn due_by_mode(runs: &Runs, id: String, lists: &BTreeSet<List>) -> (String, BTreeSet<List>) {
+    let payroll = BTreeSet::from([List::Payroll]);
+    let asked = RunId::new(id.as_str()).ok().and_then(|id| runs.runs.get(&id));
+    match asked {
+        Some(run) if lists.is_superset(&payroll) && run.lists.is_disjoint(&payroll) => {
+            (id + PAYROLL_LATER, payroll)
+        }
+        _ => (id, lists.clone()),
+    }
+}
+
+/// Returns when the login stands otherwise; never where none is needed.
+async fn logged_in(login: &mut Option<Watch>) {
+    match login {
+        Some(login) => login.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// All records of a run, in the order in which they are removed: the run first, since without some of its progress it would seem not
 /// to be over. What an interruption leaves is small.
 fn keys_of(run: &Run, shards: i32) -> Vec<Key> {
@@ -240,10 +310,14 @@ fn surplus(runs: &Runs, shards: i32) -> Vec<&Run> {
     let verified = over.iter().filter(|run| run.kind == RunKind::Verify);
     let verified = verified.filter(|run| stands(run).state == State::Ended);
     let last = verified.max_by_key(|run| stands(run).ended_at).map(|run| run.id.clone());
-    // The initial one says that there was one, and so does the last of a start.
+    // The initial one says that there was one, and so does the last of a start; each may have a run of payroll behind it.
+    let cause = |id: &RunId| id.as_str().strip_suffix(PAYROLL_LATER).unwrap_or(id.as_str()).to_owned();
     let started = over.iter().filter(|run| run.requested_by == "start").max_by_key(|run| run.requested_at);
-    let started = started.map(|run| run.id.clone());
-    let is_kept = |id: &RunId| id.as_str() == "initial" || [&last, &started].contains(&&Some(id.clone()));
+    let started = started.map(|run| cause(&run.id));
+    let is_kept = |id: &RunId| {
+        let cause = cause(id);
+        cause == "initial" || last.as_ref() == Some(id) || started.as_ref() == Some(&cause)
+    };
     over.retain(|run| !is_kept(&run.id));
     over.sort_by_key(|run| run.requested_at);
     over.truncate(over.len().saturating_sub(KEPT));

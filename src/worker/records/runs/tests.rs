@@ -227,6 +227,30 @@ fn payroll_is_read_since_the_last_certified_whole_run_less_a_day() {
 }
 
 #[test]
+fn payroll_follows_the_run_that_was_asked_for_without_it() {
+    let (one, repair) = gap(CUSTOMERS);
+    let plain = asked(&one, &repair, &Runs::default());
+    let all = BTreeSet::from(List::ALL);
+    let payroll = BTreeSet::from([List::Payroll]);
+    let without: BTreeSet<List> = all.difference(&payroll).copied().collect();
+    for (read, readable, id, lists) in [
+        (None, &all, "initial", &all),
+        (None, &without, "initial", &without),
+        (Some(&without), &without, "initial", &without),
+        (Some(&without), &all, "initial-payroll", &payroll),
+        (Some(&all), &all, "initial", &all),
+    ] {
+        let mut runs = Runs::default();
+        if let Some(read) = read {
+            let run = Run { id: RunId::new("initial").unwrap(), lists: read.clone(), ..plain.clone() };
+            runs.runs.insert(run.id.clone(), run);
+        }
+
+        assert_eq!(due_by_mode(&runs, "initial".to_owned(), readable), (id.to_owned(), lists.clone()));
+    }
+}
+
+#[test]
 fn of_many_runs_the_oldest_are_forgotten_but_the_first_and_the_last_verification_are_not() {
     let (one, repair) = gap(CUSTOMERS);
     let plain = asked(&one, &repair, &Runs::default());
@@ -234,10 +258,11 @@ fn of_many_runs_the_oldest_are_forgotten_but_the_first_and_the_last_verification
         |id: &str, at, kind| Run { id: RunId::new(id).unwrap(), kind, requested_at: at, ..plain.clone() };
     let mut runs = Runs::default();
     over(&mut runs, run("initial", 1, RunKind::Snapshot), true);
+    over(&mut runs, run("initial-payroll", 1, RunKind::Snapshot), true);
     over(&mut runs, run("verified", 2, RunKind::Verify), true);
     over(&mut runs, run("verified-before", 1, RunKind::Verify), true);
-    for number in 1..3 {
-        let started = run(&format!("start-{number}"), 2 + number, RunKind::Snapshot);
+    for (place, id) in ["start-1", "start-2", "start-2-payroll"].into_iter().enumerate() {
+        let started = run(id, 3 + place as i64, RunKind::Snapshot);
         over(&mut runs, Run { requested_by: "start".to_owned(), ..started }, true);
     }
     for number in 0..KEPT as i64 {

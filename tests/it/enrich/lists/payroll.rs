@@ -16,6 +16,8 @@ use crate::support::{Error, Result, Shared};
 crate::tests! {
     real payroll_companies_are_certified_and_only_changes_are_written_again within 240;
     real payroll_without_a_readable_time_arrives_and_only_changes_again within 240;
+    real payroll_waits_for_its_login_and_holds_up_nothing within 240;
+    real payroll_alone_needs_no_accounting_login within 240;
 }
 
 const COMPANIES: usize = 80;
@@ -164,6 +166,102 @@ async fn payroll_without_a_readable_time_arrives_and_only_changes_again(
     assert_eq!((published.len(), last(&published)), (count + 21, truth(&scene)));
     assert_eq!(evidence::letters(&scene).await?, []);
     Ok(())
+}
+
+async fn payroll_waits_for_its_login_and_holds_up_nothing(shared: &'static Shared) -> Result<()> {
+    let settings = &[("snapshot.mode", "initial")];
+    let options = Options { resources: &[Resource::Customers], settings, ..Options::default() };
+    let scene = Scene::start(shared.into(), "payroll-waits", options, |settings| {
+        (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
+    })
+    .await?;
+
+    // All other lists are read and proved, and it is told what payroll waits for.
+    let initial = until_certified(&scene, "initial").await?;
+    assert_eq!(initial["lists"], json!(["companies", "customers", "accounts"]));
+    let waiting = snapshots(&scene, "").await?["waiting"].clone();
+    let reason = waiting[0]["reason"].as_str().unwrap_or_default();
+    assert_eq!(waiting[0]["list"], "payroll", "{waiting}");
+    let command = format!("`tributary auth login payroll --connector {RECORDS}`");
+    assert!(reason.starts_with("payroll waits for a login") && reason.contains(&command), "{reason}");
+    let said = scene.stage.workers[0].said();
+    assert!(said.contains("payroll waits for a login"), "it is not in the log");
+    let named = json!({ "lists": ["payroll"] });
+    let path = format!("/connectors/{RECORDS}/snapshots");
+    let (status, answer) = scene.stage.ask(0, "POST", &path, Some(&named)).await?;
+    assert_eq!((status, answer["message"].as_str()), (409, Some(reason)), "{answer}");
+    let asked = json!({ "id": "by-hand" });
+    assert_eq!(scene.stage.ask(0, "POST", &path, Some(&asked)).await?.0, 202);
+    assert_eq!(until_certified(&scene, "by-hand").await?["lists"], initial["lists"]);
+    assert!(published(&scene).await?.is_empty());
+
+    // The login is all it takes.
+    scene.stage.login_for("payroll", RECORDS).await?;
+    let later = until_certified(&scene, "initial-payroll").await?;
+    assert_eq!(later["lists"], json!(["payroll"]));
+    assert_eq!(last(&published(&scene).await?), truth(&scene));
+    assert!(snapshots(&scene, "").await?["waiting"].is_null());
+    let asked = json!({ "id": "whole" });
+    assert_eq!(scene.stage.ask(0, "POST", &path, Some(&asked)).await?.0, 202);
+    let whole = until_certified(&scene, "whole").await?;
+    assert_eq!(whole["lists"], json!(["companies", "customers", "accounts", "payroll"]));
+    Ok(())
+}
+
+async fn payroll_alone_needs_no_accounting_login(shared: &'static Shared) -> Result<()> {
+    let scene = Scene::prepare(shared.into(), "payroll-alone", &Options::default(), |settings| {
+        (settings.world.companies, settings.world.payroll_companies) = (OTHERS, COMPANIES as u32);
+    })
+    .await?;
+    let alone = [("snapshot.mode", "initial"), ("snapshot.lists", "payroll"), ("enrich.resources", "")];
+    scene.stage.configure(RECORDS, &scene.fetching(&alone)).await?;
+
+    // Without any login it says which one it needs.
+    let mut trace = String::new();
+    scene
+        .until("a task failed", async || {
+            let path = format!("/connectors/{RECORDS}/status");
+            let (_, status) = scene.stage.ask(0, "GET", &path, None).await?;
+            let task = &status["tasks"][0];
+            trace = task["trace"].as_str().unwrap_or_default().to_owned();
+            Ok(task["state"] == "FAILED")
+        })
+        .await?;
+    assert!(trace.contains(&format!("tributary auth login payroll --connector {RECORDS}")), "{trace}");
+
+    scene.stage.login_for("payroll", RECORDS).await?;
+    let initial = until_certified(&scene, "initial").await?;
+
+    assert_eq!(initial["lists"], json!(["payroll"]));
+    assert_eq!(last(&published(&scene).await?), truth(&scene));
+    let requests = scene.provider().gateway.requests(0, usize::MAX).into_iter();
+    let others: Vec<String> = requests
+        .map(|(_, request)| request.target)
+        .filter(|target| !target.starts_with("/payroll/"))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+    Ok(())
+}
+
+/// What REST says of runs, or of one.
+async fn snapshots(scene: &Scene, rest: &str) -> Result<Value> {
+    let path = format!("/connectors/{RECORDS}/snapshots{rest}");
+    match scene.stage.ask(0, "GET", &path, None).await? {
+        (200, answer) => Ok(answer),
+        (status, answer) => Err(Error(format!("{path}: {status} {answer}"))),
+    }
+}
+
+/// Waits until a run is over and certified.
+async fn until_certified(scene: &Scene, id: &str) -> Result<Value> {
+    let mut found = Value::Null;
+    scene
+        .until(&format!("run {id} certified"), async || {
+            found = snapshots(scene, &format!("/{id}")).await?;
+            Ok(found["certified"] == true)
+        })
+        .await?;
+    Ok(found)
 }
 
 /// Every record of the topic.

@@ -1,0 +1,268 @@
+//! Invoicing in the demo: hooks that the worker registers, notifications that the provider signs and sends, and what the topics hold
+//! of them, compared by content.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::Serialize;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+
+use super::stage::{CLOSE_LOOK, Stage};
+use crate::{
+    cli::{Failure, outside},
+    model::{InvoicingAction, InvoicingEntity, InvoicingEvent, InvoicingHook, SchemaKind, Topic},
+    simulator::{
+        Provider,
+        catalog::{Action, Entity},
+        deliveries::{self, End, Entry, Family, Purpose},
+        world::Change,
+    },
+};
+
+/// Entities whose hooks are registered, by the names of the worker and of the provider.
+const ENTITIES: [(InvoicingEntity, Entity); 2] =
+    [(InvoicingEntity::Customer, Entity::Customer), (InvoicingEntity::SaleInvoice, Entity::SaleInvoice)];
+/// Of so many changes at the provider one more is made in invoicing: of those it makes by itself few concern the hooks.
+const SHARE: f64 = 10.0;
+/// The fewest and the most of these in a second.
+const PACE: (f64, f64) = (2.0, 50.0);
+
+/// Every hook that the connector declares.
+pub(super) fn hooks() -> impl Iterator<Item = InvoicingHook> {
+    ENTITIES
+        .into_iter()
+        .flat_map(|(entity, _)| InvoicingAction::ALL.map(|action| InvoicingHook { entity, action }))
+}
+
+/// The value of `invoicing.hooks`.
+pub(super) fn declared() -> String {
+    let written =
+        |hook: InvoicingHook| format!("{}:{}", hook.entity.provider_name(), hook.action.provider_name());
+    hooks().map(written).collect::<Vec<_>>().join(",")
+}
+
+/// Changes invoices and customers for as long as there is a rate, which is that of all changes.
+pub(super) async fn change(provider: Arc<Provider>, mut rate: watch::Receiver<f64>) {
+    let pairs = Action::ALL.into_iter().flat_map(|action| ENTITIES.map(|(_, entity)| (entity, action)));
+    let pairs: Vec<(Entity, Action)> = pairs.collect();
+    for (entity, action) in pairs.into_iter().cycle() {
+        // The sender is the stage; without it nothing is left to change.
+        let Ok(all) = rate.wait_for(|rate| *rate > 0.0).await.map(|rate| *rate) else { return };
+        provider.change(|world, clock| {
+            let change = world.act_invoicing(0, entity, action, clock);
+            ((), change.map(Change::Invoicing).into_iter().collect())
+        });
+        sleep(Duration::from_secs_f64(1.0 / (all / SHARE).clamp(PACE.0, PACE.1))).await;
+    }
+}
+
+/// Notifications against topics: what was sent is told by a hash of its body.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Notified {
+    /// Events by topic.
+    pub(super) topics: BTreeMap<String, usize>,
+    /// Notifications that were answered 200.
+    pub(super) accepted: usize,
+    /// Of these, not in a topic with the content and the action that were sent.
+    pub(super) missing: usize,
+    /// Events beyond the accepted notification of the same content.
+    pub(super) repeated: usize,
+    /// Events that no notification told of.
+    pub(super) invented: usize,
+}
+
+/// What a notification says: `Customer.Created`, and a hash of its body.
+type Content = (String, u64);
+
+impl Notified {
+    pub(super) fn of(entries: &[Entry], events: &[(String, InvoicingEvent)]) -> Self {
+        let mut notified = Self::default();
+        // How often each was sent, and how often that was answered 200.
+        let mut sent: HashMap<Content, (usize, usize)> = HashMap::new();
+        for entry in
+            entries.iter().filter(|one| (one.family, one.purpose) == (Family::Invoicing, Purpose::Event))
+        {
+            let counts = sent.entry((entry.about.event.to_string(), entry.body_hash)).or_default();
+            counts.0 += 1;
+            counts.1 += usize::from(entry.end == Some(End::Accepted));
+        }
+        let mut found: HashMap<Content, usize> = HashMap::new();
+        for (topic, event) in events {
+            *notified.topics.entry(topic.clone()).or_default() += 1;
+            *found.entry(content(event)).or_default() += 1;
+        }
+        notified.accepted = sent.values().map(|(_, accepted)| accepted).sum();
+        for (content, (_, accepted)) in &sent {
+            notified.missing += accepted.saturating_sub(found.get(content).copied().unwrap_or(0));
+        }
+        for (content, count) in &found {
+            match sent.get(content) {
+                None => notified.invented += count,
+                Some((_, accepted)) => notified.repeated += count.saturating_sub(*accepted),
+            }
+        }
+        notified
+    }
+
+    /// Whether every notification that was answered 200 is published as it was sent, and nothing else is.
+    pub(super) fn is_exact(&self) -> bool {
+        self.accepted > 0 && self.missing == 0 && self.invented == 0
+    }
+}
+
+impl fmt::Display for Notified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each: Vec<String> =
+            self.topics.iter().map(|(topic, count)| format!("{count} in {topic}")).collect();
+        write!(f, "invoicing events read back: {}", each.join(", "))
+    }
+}
+
+/// The content of an event, written as the provider writes a notification.
+fn content(event: &InvoicingEvent) -> Content {
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Body<'a> {
+        entity: &'a Option<String>,
+        entity_id: &'a Option<String>,
+        tenant_id: &'a Option<String>,
+        user: &'a Option<String>,
+        changes: Vec<Field<'a>>,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Field<'a> {
+        name: &'a Option<String>,
+        value: &'a Option<String>,
+    }
+    let InvoicingEvent { entity, entity_id, tenant_id, user, .. } = event;
+    let changes = event.changes.iter().flatten();
+    let changes = changes.map(|change| Field { name: &change.name, value: &change.value }).collect();
+    let body = Body { entity, entity_id, tenant_id, user, changes };
+    let hash = deliveries::hash(&serde_json::to_vec(&body).unwrap_or_default());
+    let action = event.action.map(InvoicingAction::provider_name).unwrap_or_default();
+    (format!("{}.{action}", entity.as_deref().unwrap_or_default()), hash)
+}
+
+impl Stage {
+    /// Compares the notifications that the provider sent with what the topics hold.
+    pub(super) async fn notified(&self, entries: &[Entry]) -> Result<Notified, Failure> {
+        let decoder = self.decoder()?;
+        let mut events = Vec::new();
+        for (entity, _) in ENTITIES {
+            for record in self.read(Topic::InvoicingEvents(entity)).await? {
+                let value = record.value.unwrap_or_default();
+                let decoded = decoder.decode_as(SchemaKind::InvoicingEvent, &value).await;
+                events.push((record.topic.to_string(), decoded.map_err(outside)?.1));
+            }
+        }
+        Ok(Notified::of(entries, &events))
+    }
+
+    /// A hook is deleted at the provider. After how long another of the same kind is effective there; `None` where none is in time.
+    pub(super) async fn lose_a_hook(&self, limit: Duration) -> Option<Duration> {
+        let provider = self.ground.simulator.provider();
+        let is_meant = |(entity, action)| (entity, action) == (Entity::Customer, Action::Created);
+        let found = || {
+            let hooks = provider.invoicing.hooks();
+            hooks.into_iter().find(|hook| hook.effective && is_meant((hook.entity, hook.action)))
+        };
+        let lost = found()?.id;
+        let begun = Instant::now();
+        provider.invoicing.lose(lost);
+        let registered = async {
+            while found().is_none_or(|hook| hook.id == lost) {
+                sleep(CLOSE_LOOK).await;
+            }
+        };
+        timeout(limit, registered).await.ok()?;
+        Some(begun.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{InvoicingContext, Reception},
+        simulator::{clock::Ticks, deliveries::About, random::Guid},
+    };
+
+    const BODY: &str = r#"{"Entity":"Customer","EntityId":"7","TenantId":"t","User":"a@example.com","Changes":[{"Name":"Name","Value":"Peña & \"Cía\""}]}"#;
+
+    fn sent(body: &str, end: End) -> Entry {
+        Entry {
+            family: Family::Invoicing,
+            webhook: Guid(1),
+            purpose: Purpose::Event,
+            about: About {
+                event: "Customer.Created".into(),
+                company: None,
+                record: None,
+                sequence: None,
+                outgoing: None,
+            },
+            at: Ticks(0),
+            body_hash: deliveries::hash(body.as_bytes()),
+            attempts: Vec::new(),
+            end: Some(end),
+        }
+    }
+
+    fn published(body: &str, action: InvoicingAction) -> (String, InvoicingEvent) {
+        let reception = Reception { connector: "webhooks", received_at: 1 };
+        let hook = Some(InvoicingHook { entity: InvoicingEntity::Customer, action });
+        let context = InvoicingContext { reception, hook, tenants: &BTreeMap::new() };
+        let event = InvoicingEvent::from_json(body.as_bytes(), &context).unwrap().pop().unwrap();
+        ("t".to_owned(), event)
+    }
+
+    #[test]
+    fn a_notification_counts_only_as_it_was_sent() {
+        let accepted = || sent(BODY, End::Accepted);
+        let same = || published(BODY, InvoicingAction::Created);
+        let other = BODY.replace("Peña", "Pena");
+        for (what, entries, events, counts, is_exact) in [
+            ("as sent", vec![accepted()], vec![same()], [1, 0, 0, 0], true),
+            ("twice", vec![accepted()], vec![same(), same()], [1, 0, 1, 0], true),
+            ("two alike", vec![accepted(), accepted()], vec![same()], [2, 1, 0, 0], false),
+            ("lost", vec![accepted()], vec![], [1, 1, 0, 0], false),
+            ("given up", vec![accepted(), sent(&other, End::GivenUp)], vec![same()], [1, 0, 0, 0], true),
+            (
+                "another content",
+                vec![accepted()],
+                vec![published(&other, InvoicingAction::Created)],
+                [1, 1, 0, 1],
+                false,
+            ),
+            (
+                "another action",
+                vec![accepted()],
+                vec![published(BODY, InvoicingAction::Updated)],
+                [1, 1, 0, 1],
+                false,
+            ),
+            ("nothing was shown", vec![], vec![], [0, 0, 0, 0], false),
+        ] {
+            let found = Notified::of(&entries, &events);
+
+            assert_eq!([found.accepted, found.missing, found.repeated, found.invented], counts, "{what}");
+            assert_eq!(found.is_exact(), is_exact, "{what}");
+        }
+    }
+
+    #[test]
+    fn hooks_are_declared_in_the_words_of_the_provider() {
+        assert_eq!(hooks().count(), 6);
+        assert!(
+            declared().starts_with("Customer:Created,Customer:Updated,Customer:Deleted,SaleInvoice:Created")
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Payroll in the demo: there is no webhook for it, so that its list is read once more when nothing changes any longer, and then every
+//! company of the provider is compared with the topic.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::stage::Stage;
+use crate::{
+    cli::{Failure, outside},
+    model::{SchemaKind, Topic},
+    simulator::{
+        knobs::ListOrder,
+        reads::{Shape, payroll_json},
+    },
+};
+
+/// Companies by their code.
+type Companies = BTreeMap<u64, Value>;
+
+/// The payroll companies of the provider against those of the topic.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Payroll {
+    /// Whether the list was proved complete when it was read last.
+    pub(super) is_certified: bool,
+    /// Companies that the provider has.
+    pub(super) companies: usize,
+    /// Of these, not in the topic, or there with another content.
+    pub(super) different: usize,
+    /// Companies in the topic that the provider has no more: nothing tells of a delete, and no read by id could confirm one.
+    pub(super) left: usize,
+}
+
+impl Payroll {
+    fn of(source: &Companies, topic: &Companies, is_certified: bool) -> Self {
+        Self {
+            is_certified,
+            companies: source.len(),
+            different: source.iter().filter(|(code, one)| topic.get(code) != Some(one)).count(),
+            left: topic.keys().filter(|code| !source.contains_key(code)).count(),
+        }
+    }
+
+    /// Whether the topic has every company as the provider has it, and the list is proved complete.
+    pub(super) fn is_same(&self) -> bool {
+        self.is_certified && self.companies > 0 && self.different == 0
+    }
+}
+
+impl Stage {
+    /// Reads the list of payroll companies again, then compares the topic with the provider.
+    pub(super) async fn payroll(&self, limit: Duration) -> Result<Payroll, Failure> {
+        let again = async {
+            self.post("snapshots", &json!({ "id": "payroll", "lists": ["payroll"] })).await;
+            self.over("payroll").await
+        };
+        let run = timeout(limit, again).await.unwrap_or_default();
+        let decoder = self.decoder()?;
+        let mut topic = Companies::new();
+        for record in self.read(Topic::PayrollCompanies).await? {
+            let value = record.value.unwrap_or_default();
+            let (_, value) = decoder.decode(SchemaKind::PayrollCompany, &value).await.map_err(outside)?;
+            keep(&mut topic, serde_json::from_str(&value.to_json()).map_err(outside)?);
+        }
+        let mut source = Companies::new();
+        let world = self.ground.simulator.provider().world();
+        for row in world.payroll(ListOrder::Created) {
+            let json = payroll_json(world.seed(), &row, Shape::default());
+            keep(&mut source, serde_json::from_slice(&json).map_err(outside)?);
+        }
+        Ok(Payroll::of(&source, &topic, run["certified"] == true))
+    }
+}
+
+/// The last of each code counts.
+fn keep(companies: &mut Companies, company: Value) {
+    companies.insert(company["companyCode"].as_u64().unwrap_or_default(), company);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_company_of_the_provider_must_be_there_as_it_is() {
+        let companies = |all: &[(u64, &str)]| {
+            let mut found = Companies::new();
+            for (code, name) in all {
+                keep(&mut found, json!({ "companyCode": code, "companyName": name }));
+            }
+            found
+        };
+        let source = companies(&[(1, "a"), (2, "b")]);
+        for (topic, is_certified, different, left, is_same) in [
+            (companies(&[(1, "a"), (2, "old"), (2, "b")]), true, 0, 0, true),
+            (companies(&[(1, "a"), (2, "b"), (3, "c")]), true, 0, 1, true),
+            (companies(&[(1, "a"), (2, "old")]), true, 1, 0, false),
+            (companies(&[(1, "a")]), true, 1, 0, false),
+            (companies(&[(1, "a"), (2, "b")]), false, 0, 0, false),
+        ] {
+            let payroll = Payroll::of(&source, &topic, is_certified);
+
+            assert_eq!((payroll.different, payroll.left, payroll.is_same()), (different, left, is_same));
+        }
+        assert!(!Payroll::of(&companies(&[]), &companies(&[]), true).is_same(), "nothing was shown");
+    }
+}
