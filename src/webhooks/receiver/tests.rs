@@ -335,3 +335,52 @@ async fn a_spent_source_is_refused_and_another_is_not() {
     let throttled = StatusCode::SERVICE_UNAVAILABLE;
     assert_eq!(answers, [StatusCode::OK, throttled, throttled]);
 }
+
+#[test]
+fn a_missing_and_a_wrong_signature_count_apart_per_family() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let shown = recorder.handle();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let accounting: &[_] = &["svc-webhook-signature"];
+    let invoicing: &[_] = &["ms-signature"];
+    let twice: &[_] = &["svc-webhook-signature", "svc-webhook-signature"];
+    let cases = [
+        (PATH, &[][..], FORGED, "accounting", "unsigned"),
+        (PATH, invoicing, FORGED, "accounting", "unsigned"),
+        (PATH, accounting, FORGED, "accounting", "signature"),
+        (PATH, accounting, "base64==", "accounting", "signature"),
+        (PATH, twice, FORGED, "accounting", "signature"),
+        (OWN, &[], FORGED, "invoicing", "unsigned"),
+        (OWN, accounting, FORGED, "invoicing", "unsigned"),
+        (OWN, invoicing, FORGED, "invoicing", "signature"),
+        (SHARED, &[], FORGED, "invoicing", "unsigned"),
+        (SHARED, invoicing, FORGED, "invoicing", "signature"),
+        ("/webhooks/accounting/others", &[], FORGED, "accounting", "unknown"),
+        ("/api/webhooks/incoming/Others", invoicing, FORGED, "invoicing", "unknown"),
+        ("/elsewhere", accounting, FORGED, "none", "route"),
+    ];
+
+    ::metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let (router, _) = invoicing_routes(Options::default());
+            for (path, headers, signature, _, reason) in cases {
+                let request = headers
+                    .iter()
+                    .fold(Request::post(path), |request, name| request.header(*name, signature));
+                let status =
+                    router.clone().call(request.body(Body::from("{}")).unwrap()).await.unwrap().status();
+                let expected =
+                    if reason == "route" { StatusCode::NOT_FOUND } else { StatusCode::UNAUTHORIZED };
+                assert_eq!(status, expected, "{path} {headers:?}");
+            }
+        });
+    });
+
+    let text = shown.render();
+    for (.., family, reason) in cases {
+        let count = cases.iter().filter(|(.., other, why)| (*other, *why) == (family, reason)).count();
+        let line =
+            format!(r#"tributary_deliveries_refused_total{{family="{family}",reason="{reason}"}} {count}"#);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
