@@ -5,6 +5,7 @@
 //! can be printed, on request, where the configuration is a file that whoever asks can read anyway.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write},
     path::Path,
 };
@@ -22,7 +23,7 @@ use crate::{
     },
     config::{Connector, Problem, Worker, connector::WebhookSource},
     model::{Fingerprint, Target},
-    webhooks::subscriptions::{secret_of, wanted},
+    webhooks::subscriptions::{AdvertisedPath, Wanted, secret_of, wanted},
 };
 
 pub(super) async fn plan(
@@ -44,7 +45,12 @@ pub(super) async fn plan(
             return Err(problem("connector", named, &rule, "name a WebhookSource"));
         }
     };
-    let found = found(&source, &advertised, receiving.show_secrets);
+    let wanted = wanted(&source, &advertised).map_err(|path| {
+        let key =
+            if receiving.advertised_url.is_some() { "--advertised-url" } else { "webhook.advertised.url" };
+        problem(key, advertised.as_str(), &path.to_string(), AdvertisedPath::REMEDY)
+    })?;
+    let found = found(&source, wanted, receiving.show_secrets);
     match access.output() {
         Output::Json => writeln!(out, "{found:#}"),
         Output::Table => table(&found, out),
@@ -81,8 +87,8 @@ fn advertised(receiving: &Receiving, environment: &Environment) -> Result<Url, F
 }
 
 /// Everything that is declared.
-fn found(source: &WebhookSource, advertised: &Url, show_secrets: bool) -> Value {
-    let each = wanted(source, advertised).into_iter().map(|(target, wanted)| {
+fn found(source: &WebhookSource, wanted: BTreeMap<Target, Wanted>, show_secrets: bool) -> Value {
+    let each = wanted.into_iter().map(|(target, wanted)| {
         let is_signed = wanted.fingerprint != Fingerprint::of("");
         let (key, derived) = match target {
             Target::Accounting(_) => ("accounting.secret", false),
