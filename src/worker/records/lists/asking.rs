@@ -38,6 +38,7 @@ impl Lists {
         if now < self.held_until {
             return;
         }
+        self.look_for_strangers(getting, shelf, now);
         let numbers: Vec<u64> = self.jobs.keys().copied().collect();
         // Of many lists that remember much, the oldest go on, until they are over.
         let first = self.shared.pages.load.is_much().then(|| self.first_of_pages(now));

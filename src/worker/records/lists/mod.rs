@@ -43,7 +43,7 @@ use tokio::sync::watch;
 
 pub(super) use self::pages::Pages;
 use self::{
-    comparing::Suspect,
+    comparing::{Strangers, Suspect},
     job::{Answer, Job, Missing, Stage, What},
     pages::Fetched,
     plan::Plan,
@@ -197,6 +197,8 @@ struct Active {
     /// Whose lists are read.
     plan: Plan,
 }
+    /// Topics of a run that compares in which keys are left that the fence may not know.
+    strangers: Strangers,
 
 /// What is committed together.
 struct Part {
@@ -219,6 +221,8 @@ enum Written {
     /// What was read by id because it differs, or is on no page.
     Looked(Box<(Subject, Answer)>),
     End {
+    /// So many keys of a topic were never published.
+    Strangers(u64),
         certificate: Option<Box<Certificate>>,
         /// What was kept of it until then, and what is from now on.
         state: Vec<(Key, Option<Bytes>)>,
@@ -345,7 +349,8 @@ impl Lists {
         let is_due = |job: &&Job| matches!(job.stage, Stage::Pages | Stage::Compare | Stage::Missing(_));
         let due = self.jobs.values().filter(is_due);
         let due = due.map(|job| job.due.max(self.held_until));
-        due.chain([self.held_until]).filter(|at| *at > now).min()
+        let strangers = self.runs.values().filter_map(|active| active.strangers.due());
+        due.chain(strangers).chain([self.held_until]).filter(|at| *at > now).min()
     }
 }
 

@@ -142,6 +142,9 @@ impl Lists {
             }
             Written::Looked(looked) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
+            Written::Strangers(count) => {
+                Difference::Foreign.count(&mut active.progress.differences, *count);
+            }
                 let (subject, answer) = &**looked;
                 if let Answer::There(json) = answer
                     && desk.is_suspected(subject)
@@ -261,7 +264,7 @@ impl Lists {
             }
             return;
         }
-        if active.plan.is_settled() && active.waiting.is_empty() && active.open == 0 {
+        if active.is_read() && active.strangers.is_empty() {
             (active.progress.state, active.progress.ended_at) = (ShardState::Ended, Some(now));
             if let Some(why) = active.plan.unknown(active.progress.companies_proved) {
                 // As one list that is not proved: nobody knows how many there are.
