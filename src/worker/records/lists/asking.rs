@@ -309,6 +309,7 @@ fn ask_record(
                     number: 1,
                     size: 1,
                     filter: None,
+                    requested_at: i64::MIN,
                     sent_after: i64::MIN,
                     lane,
                 };

@@ -27,6 +27,7 @@ mod pages;
 mod plan;
 mod planning;
 mod probe;
+mod refusals;
 mod rows;
 mod sample;
 mod topic;

@@ -23,6 +23,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
+use super::refusals::Refusals;
 use crate::{
     api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash},
     enrich::{Content, Subject},
@@ -56,6 +57,8 @@ pub(super) struct Asked {
     pub(super) filter: Option<String>,
     /// It is of no use if it was asked for before.
     pub(super) sent_after: i64,
+    /// When its run was asked for: a filter that was refused since then is not tried again.
+    pub(super) requested_at: i64,
     pub(super) lane: Lane,
 }
 
@@ -207,6 +210,7 @@ pub(in crate::worker::records) struct Pages {
     /// Pages that may be asked for at once.
     slots: Arc<Semaphore>,
     room: Room,
+    refusals: Refusals,
     /// What readings of lists of companies remember.
     pub(super) load: Load,
 }
@@ -229,6 +233,7 @@ impl Pages {
             remembered,
             slots,
             room: Room::new(ROOM),
+            refusals: Refusals::default(),
             load: Load::default(),
         }
     }
@@ -256,7 +261,10 @@ impl Pages {
         if let Some(page) = known {
             return Ok((page, false));
         }
-        let page = self.fetch(asked).await?;
+        if let Some(refused) = self.refusals.get(asked) {
+            return Ok((Arc::new(refused), false));
+        }
+        let page = self.refusals.note(asked, self.fetch(asked).await)?;
         let is_early = page.seen.sent < asked.sent_after;
         let page = Arc::new(fit(page, asked.sent_after));
         if is_early {
