@@ -197,9 +197,9 @@ struct Active {
     filter: Option<String>,
     /// Whose lists are read.
     plan: Plan,
-}
     /// Topics of a run that compares in which keys are left that the fence may not know.
     strangers: Strangers,
+}
 
 /// What is committed together.
 struct Part {
@@ -221,9 +221,9 @@ enum Written {
     Found(Vec<(Key, Suspect)>),
     /// What was read by id because it differs, or is on no page.
     Looked(Box<(Subject, Answer)>),
-    End {
     /// So many keys of a topic were never published.
     Strangers(u64),
+    End {
         certificate: Option<Box<Certificate>>,
         /// What was kept of it until then, and what is from now on.
         state: Vec<(Key, Option<Bytes>)>,
@@ -247,6 +247,8 @@ struct Ended {
     unread: u64,
     /// Lists whose path the provider does not know.
     absent: u64,
+    /// Lists of accounts whose path the provider does not offer.
+    unoffered: u64,
 }
 
 impl Lists {

@@ -116,13 +116,15 @@ impl Lists {
                 let asked_at = run.requested_at;
                 batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // With its certificate, and not before: it must not be counted twice.
-                let Ended { lists, certified, vanished, unread, absent } = *ended;
+                let Ended { lists, certified, vanished, unread, absent, unoffered } = *ended;
                 active.progress.ended += lists;
                 active.progress.certified += certified;
                 active.progress.vanished += vanished;
                 active.progress.unread += unread;
                 active.progress.absent += absent;
+                active.progress.unoffered += unoffered;
                 let list = part.job.and_then(|number| self.jobs.get(&number)?.list());
+                active.progress.accounts_proved |= list == Some(List::Accounts) && certified > 0;
                 active.progress.companies_proved |= list == Some(List::Companies) && certified > 0;
                 if run.kind == RunKind::Verify {
                     Difference::Vanished.count(&mut active.progress.differences, vanished);
@@ -140,11 +142,11 @@ impl Lists {
                 }
                 active.progress.published += (batch.entries.len() - before) as u64;
             }
-            Written::Looked(looked) => {
-                let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
             Written::Strangers(count) => {
                 Difference::Foreign.count(&mut active.progress.differences, *count);
             }
+            Written::Looked(looked) => {
+                let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
                 let (subject, answer) = &**looked;
                 if let Answer::There(json) = answer
                     && desk.is_suspected(subject)
@@ -273,6 +275,12 @@ impl Lists {
                 active.progress.reason = Some(format!(
                     "lists of companies that nobody knows of were not read; the list of companies cannot be relied on: {why}"
                 ));
+            }
+            if active.progress.unoffered > 0 && active.progress.reason.is_none() {
+                active.progress.reason = Some(
+                    "the provider does not offer the list of accounts: nothing is proved of accounts"
+                        .to_owned(),
+                );
             }
             self.forgotten.extend(kept_of(active, &self.done, self.shard));
             let Progress { lists, certified, rows, published, .. } = active.progress;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     api::{self, row_hash},
-    model::Key,
+    model::{AccountingResource, Key},
     snapshot::{Reading, Seen, Want},
     worker::records::state::Collection,
 };
@@ -139,8 +139,9 @@ impl Job {
         if !is_final {
             let seen = Seen::unreadable(page, size, why, now);
             kept = reading.look(&seen).is_ok().then_some(seen);
-        } else if matches!(error.cause, api::Cause::NotFound { .. } | api::Cause::Gone { .. }) {
+        } else if let api::Cause::NotFound { by } | api::Cause::Gone { by } = error.cause {
             self.is_absent = is_made_up_for;
+            self.is_unoffered = resource == Some(AccountingResource::Accounts) && by != api::By::Api;
             reading.end(&format!("not offered: {why}"));
         } else if is_refused {
             // Another pass would be refused as well, and makes the provider answer us less.
