@@ -37,8 +37,8 @@ pub(super) async fn plan(
         let rule = "is no file, and secrets are shown from a file only";
         return Err(problem("--show-secrets", named, rule, "name the connector's file (JSON)"));
     }
-    let advertised = advertised(receiving, environment)?;
-    let source = match meant::connector(named, receiving.config.as_deref(), environment).await? {
+    let advertised = advertised(receiving, access, environment)?;
+    let source = match meant::connector(named, access.config(), environment).await? {
         Connector::WebhookSource(source) => source,
         other => {
             let rule = format!("is a {}, which has no subscriptions", other.class().name());
@@ -59,7 +59,7 @@ pub(super) async fn plan(
 }
 
 /// Where receivers are.
-fn advertised(receiving: &Receiving, environment: &Environment) -> Result<Url, Failure> {
+fn advertised(receiving: &Receiving, access: &Access, environment: &Environment) -> Result<Url, Failure> {
     if let Some(url) = &receiving.advertised_url {
         if url.scheme() != "https" || url.port_or_known_default() != Some(443) {
             let rule = "must be an https:// address on port 443, because the provider delivers nowhere else";
@@ -78,9 +78,9 @@ fn advertised(receiving: &Receiving, environment: &Environment) -> Result<Url, F
         rule: "is missing, and the worker's properties have no webhook.advertised.url".to_owned(),
         remedy: "name the receivers' address, or the properties of a worker with --config".to_owned(),
     };
-    let worker = match Worker::load(receiving.config.as_deref(), environment.clone()) {
+    let worker = match Worker::load(access.config(), environment.clone()) {
         Ok(loaded) => loaded.config,
-        Err(_) if receiving.config.is_none() => return Err(missing().into()),
+        Err(_) if access.config().is_none() => return Err(missing().into()),
         Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
     };
     worker.webhook.advertised_url.ok_or_else(|| missing().into())
