@@ -164,7 +164,7 @@ impl<T: Take> Shared<T> {
     async fn deliver(
         &self,
         head: &Parts,
-        body: Body,
+        mut body: Body,
         asked: Asked<'_>,
         mut check: Check<'_>,
         family: impl FnOnce(Option<InvoicingHook>) -> Family,
@@ -191,10 +191,11 @@ impl<T: Take> Shared<T> {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         }
         let limits = Limits { bytes: asked.limit, most: asked.most, until: since + self.options.body_time };
-        let read = match body::read(body, limits, &mut check, &mut held).await {
+        let read = match body::read(&mut body, limits, &mut check, &mut held).await {
             Ok(read) => read,
             Err(Refusal::Throttled) => return self.throttled(source, head, true),
-            Err(refusal) => return self.refused(refusal, head, true),
+            Err(Refusal::Shed) => return self.refused(Refusal::Shed, head, true),
+            Err(refusal) => return self.refuse(refusal, head, body).await,
         };
         let whole = match &read {
             Read::Whole(body) => Some(&**body),
@@ -325,7 +326,7 @@ impl<T: Take> Shared<T> {
         }
     }
 
-    /// Refuses by the head alone.
+    /// Refuses, and lets what is left of a short body come in first.
     pub(super) async fn refuse(&self, refusal: Refusal, head: &Parts, body: Body) -> Response {
         let whole = body::discard(body, head, since(head) + self.options.body_time).await;
         self.refused(refusal, head, !whole)
