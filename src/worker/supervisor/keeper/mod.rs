@@ -193,8 +193,7 @@ impl Keeper {
         let (kind, source) = (failure.kind, failure.source.as_ref().map(tracing::field::display));
         let Some(wait) = wait else {
             tracing::error!(connector, task, kind, error = %failure, source, "failed, and needs a person");
-            let next = "nothing happens until it is restarted or its configuration is written";
-            return self.voice.say(RunState::Failed, Some(trace::of(failure, next)));
+            return self.voice.say(RunState::Failed, Some(trace::of(failure, failure.next())));
         };
         let failures = self.failures;
         if !may_act {
