@@ -184,6 +184,7 @@ impl Accounting {
         let call = self.by_id(Method::GET, resource, "", id.as_str()).map(|call| Call { context, ..call })?;
         self.core
             .call(&call, ask, |answer| {
+                answer.check_ok()?;
                 body::check_type(&answer.headers, &answer.body)?;
                 Ok(Document { json: body::object(&answer.body)?, cut: answer.cut })
             })
@@ -263,6 +264,7 @@ pub(super) fn read_page<T>(
     page: PageAsk,
     row: impl Fn(&[u8]) -> Result<T, model::Error>,
 ) -> Result<Page<T>, Cause> {
+    answer.check_ok()?;
     body::check_type(&answer.headers, &answer.body)?;
     let found = body::rows(&answer.body)?;
     let raw = found.iter().map(|raw| answer.body.slice_ref(raw.get().as_bytes())).collect();

@@ -44,11 +44,25 @@ pub(super) enum Authority<'a> {
 /// A success, read to its end.
 #[derive(Debug)]
 pub(super) struct Answer<'a> {
+    /// From 200 to 299.
+    pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) cut: Cut,
     /// What it may repeat and nobody may see.
     pub(super) secrets: Vec<&'a Secret>,
+}
+
+impl Answer<'_> {
+    /// Refuses every success but 200, for endpoints that document it: a 204 is no empty list, a 206 no whole one.
+    pub(super) fn check_ok(&self) -> Result<(), Cause> {
+        match self.status {
+            200 => Ok(()),
+            status => {
+                Err(Cause::Malformed { what: format!("its status is {status}, and only 200 is documented") })
+            }
+        }
+    }
 }
 
 impl<'a> Call<'a> {

@@ -110,9 +110,7 @@ pub enum Cause {
     #[error("the token cannot stand in a header")]
     Unsendable,
     /// Mail and password are not taken. Not tried again by itself: the provider may lock the user out.
-    #[error(
-        "the provider refuses the login: check invoicing.login.mail and invoicing.login.password, then restart the task"
-    )]
+    #[error("the provider refuses the login: check invoicing.login.mail and invoicing.login.password")]
     Credentials,
     /// The login does not tell which company to choose.
     #[error(

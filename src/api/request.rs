@@ -307,7 +307,7 @@ impl Core {
             Err(_) => return Err(failed(late(), None)),
         };
         let cut = Cut { sent, answered: SystemTime::now(), date: date(&headers), age: age(&headers) };
-        let answer = Answer { headers, body, cut, secrets };
+        let answer = Answer { status, headers, body, cut, secrets };
         parse(&answer).map_err(|cause| {
             let words = matches!(cause, Cause::NotJson).then(|| body::excerpt(&answer.body, &answer.secrets));
             failed(cause, words.flatten())

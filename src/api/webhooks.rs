@@ -99,6 +99,7 @@ impl Accounting {
     pub async fn event_names(&self, resource: AccountingResource, ask: &Ask) -> Result<Vec<String>, Error> {
         let call = self.operation(Method::GET, resource, "/webhooks/events");
         let parse = |answer: &Answer| {
+            answer.check_ok()?;
             body::check_type(&answer.headers, &answer.body)?;
             if body::is_empty(&answer.body) {
                 return Ok(Vec::new());
@@ -371,6 +372,7 @@ mod tests {
     fn answer<'a>(body: &'static str, secrets: &'a [Secret]) -> Answer<'a> {
         let now = std::time::SystemTime::UNIX_EPOCH;
         Answer {
+            status: 200,
             headers: reqwest::header::HeaderMap::new(),
             body: body.into(),
             cut: crate::api::Cut { sent: now, answered: now, date: None, age: None },

@@ -18,7 +18,7 @@ use super::{
     token::{self, Claims, Parts, Purpose, Rule, Rules},
 };
 use crate::{
-    config::OAuth,
+    config::{ANY_AUDIENCE, OAuth},
     metrics::{self, TokenCheck},
     retry::Retry,
     secret::Secret,
@@ -105,7 +105,7 @@ impl Check {
     /// # Errors
     /// It is not, or cannot be checked.
     pub async fn access(&self, token: &Secret) -> Result<Claims, Error> {
-        self.check(token, Purpose::Access { client: &self.client, audiences: &self.audiences }).await
+        self.check(token, None).await
     }
 
     /// The claims of an identity token that is good now and answers this login.
@@ -113,17 +113,12 @@ impl Check {
     /// # Errors
     /// It is not, or cannot be checked.
     pub async fn identity(&self, token: &Secret, company: Company<'_>) -> Result<Claims, Error> {
-        let purpose = Purpose::Identity {
-            client: &self.client,
-            nonce: company.nonce.reveal(),
-            access: company.access.map(Secret::reveal),
-            code: company.code.map(Secret::reveal),
-        };
-        self.check(token, purpose).await
+        self.check(token, Some(company)).await
     }
 
-    async fn check(&self, token: &Secret, purpose: Purpose<'_>) -> Result<Claims, Error> {
-        let checked = self.try_check(token, purpose).await;
+    /// With what an identity token came; `None` for an access token.
+    async fn check(&self, token: &Secret, company: Option<Company<'_>>) -> Result<Claims, Error> {
+        let checked = self.try_check(token, company).await;
         metrics::token_checked(match &checked {
             Ok(_) => TokenCheck::Good,
             Err(Error::Rule(rule)) => rule.outcome(),
@@ -132,20 +127,32 @@ impl Check {
         checked
     }
 
-    async fn try_check(&self, token: &Secret, purpose: Purpose<'_>) -> Result<Claims, Error> {
+    async fn try_check(&self, token: &Secret, company: Option<Company<'_>>) -> Result<Claims, Error> {
         let parts = Parts::read(token.reveal())?;
-        let checked = self.verify(&parts, purpose).await;
+        let checked = self.verify(&parts, company).await;
         let is_another_look_worth_it = match &checked {
             Err(Error::Rule(rule)) if rule.is_about_time() => self.hears_the_time().await,
             Err(Error::Rule(Rule::Signature)) => self.keys.have_changed().await,
             _ => false,
         };
-        if is_another_look_worth_it { self.verify(&parts, purpose).await } else { checked }
+        if is_another_look_worth_it { self.verify(&parts, company).await } else { checked }
     }
 
-    async fn verify(&self, parts: &Parts<'_>, purpose: Purpose<'_>) -> Result<Claims, Error> {
+    async fn verify(&self, parts: &Parts<'_>, company: Option<Company<'_>>) -> Result<Claims, Error> {
         let keys = self.keys.find(parts.kid.as_deref(), parts.x5t.as_deref()).await?;
+        // After the keys are there: the document that names them names the issuer.
         let (issuers, clock) = (self.issuers(), self.service.clock());
+        let audiences = self.audiences(&issuers);
+        let client = self.client.as_str();
+        let purpose = match company {
+            None => Purpose::Access { client, audiences: &audiences },
+            Some(company) => Purpose::Identity {
+                client,
+                nonce: company.nonce.reveal(),
+                access: company.access.map(Secret::reveal),
+                code: company.code.map(Secret::reveal),
+            },
+        };
         let leeway_ms = i64::try_from(clock.tolerance().as_millis()).unwrap_or(i64::MAX);
         let rules = Rules { issuers: &issuers, leeway_ms, purpose };
         // After the keys are there: whoever sent them has also told the time.
@@ -170,6 +177,17 @@ impl Check {
         // Whatever the answer is, it has a date.
         discovery::fetch(&self.service).await.ok();
         is_recent()
+    }
+
+    /// The audiences to accept; empty for every one. Unless they are set, they follow from the issuers: the identity software
+    /// behind the provider adds `/resources` to its own address.
+    fn audiences(&self, issuers: &[String]) -> Vec<String> {
+        let resources = |issuer: &String| format!("{}/resources", issuer.trim_end_matches('/'));
+        match self.audiences.as_slice() {
+            [] => issuers.iter().map(resources).collect(),
+            [one] if one == ANY_AUDIENCE => Vec::new(),
+            named => named.to_vec(),
+        }
     }
 
     fn issuers(&self) -> Vec<String> {

@@ -1,6 +1,8 @@
 //! HTTP from the command line: one way to trust a private certificate, and one to reach a worker's REST API.
 
 use std::{
+    env,
+    ffi::OsString,
     fs,
     io::Write,
     path::{Path, PathBuf},
@@ -14,7 +16,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::{Failure, outside};
-use crate::config::Problem;
+use crate::config::{Problem, worker::rest_address};
 
 /// How long a worker may take to answer: it promises ten seconds.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -22,9 +24,13 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// Where a worker is, and how its answers are shown.
 #[derive(Args)]
 pub(super) struct Access {
-    /// Address of any worker
-    #[arg(long, global = true, env = "TRIBUTARY_URL", default_value = "http://127.0.0.1:8083")]
-    url: Url,
+    /// Address of any worker; without it, the one that the worker's properties name
+    #[arg(long, global = true, env = "TRIBUTARY_URL")]
+    url: Option<Url>,
+    /// Worker properties, whose rest.advertised.* or listeners lead to the worker; without it, the environment (CONNECT_*) alone,
+    /// and http://127.0.0.1:8083 where that names no listener
+    #[arg(long, global = true, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
     /// User, where the worker asks for one
     #[arg(long, global = true, env = "TRIBUTARY_USER")]
     user: Option<String>,
@@ -71,12 +77,25 @@ impl Access {
         self.format.output()
     }
 
+    /// The worker's properties.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    /// Where the worker is.
+    fn address(&self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Url, Failure> {
+        match &self.url {
+            Some(url) => Ok(url.clone()),
+            None => rest_address(self.config(), environment).map_err(Failure::Configuration),
+        }
+    }
+
     /// To this address, with nothing else set.
     #[cfg(test)]
     pub(super) fn to(url: &str) -> Self {
-        let url = Url::parse(url).unwrap();
+        let (url, config) = (Some(Url::parse(url).unwrap()), None);
         let format = Format { output: Output::Table, json: false };
-        Self { url, user: None, password: None, ca: None, certificate: None, key: None, format }
+        Self { url, config, user: None, password: None, ca: None, certificate: None, key: None, format }
     }
 }
 
@@ -146,6 +165,7 @@ fn identity(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Ide
 /// A worker's REST API.
 pub(super) struct Worker<'a> {
     client: Client,
+    url: Url,
     access: &'a Access,
 }
 
@@ -157,7 +177,7 @@ impl<'a> Worker<'a> {
             builder = builder.identity(identity);
         }
         let client = builder.build().map_err(outside)?;
-        Ok(Self { client, access })
+        Ok(Self { client, url: access.address(env::vars_os())?, access })
     }
 
     pub(super) async fn get(&self, path: &[String], query: &[(&str, String)]) -> Result<Value, Failure> {
@@ -213,10 +233,10 @@ impl<'a> Worker<'a> {
             }
             .into());
         }
-        let mut url = self.access.url.clone();
+        let mut url = self.url.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => segments.pop_if_empty().extend(path),
-            Err(()) => return Err(refusal(format!("{} is no http address", self.access.url))),
+            Err(()) => return Err(refusal(format!("{} is no http address", self.url))),
         };
         let mut request = self.client.request(method, url).query(query);
         if let Some(user) = &self.access.user {
@@ -226,7 +246,7 @@ impl<'a> Worker<'a> {
             request = request.json(body);
         }
         let unanswered = |error: reqwest::Error| {
-            outside(Unanswered { url: self.access.url.clone(), source: error.without_url() })
+            outside(Unanswered { url: self.url.clone(), source: error.without_url() })
         };
         let answer = request.send().await.map_err(unanswered)?;
         let status = answer.status();
@@ -274,7 +294,9 @@ pub(super) struct Unanswered {
 
 impl Unanswered {
     pub(super) fn remedy(&self) -> String {
-        let mut remedy = "start a worker there, or name another with --url or TRIBUTARY_URL".to_owned();
+        let mut remedy = "start a worker there, or name another with --url or TRIBUTARY_URL, or its properties with --config or \
+                          TRIBUTARY_CONFIG"
+            .to_owned();
         if self.url.scheme() == "https" {
             remedy += "; --ca or TRIBUTARY_CA names the certificate to trust where it is a private one, --certificate and \
                        --key the client certificate where the worker asks for one";
@@ -355,6 +377,42 @@ mod tests {
         assert!(refused(None, Some(&key)).starts_with("--certificate: is required"));
         assert!(refused(Some(&certificate), Some(&absent)).starts_with("--key = "));
         assert!(refused(Some(&certificate), Some(&empty)).starts_with("--certificate = "));
+    }
+
+    #[test]
+    fn the_worker_is_found_from_its_properties() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("worker.properties");
+        let found = |properties: &str, environment: &[(&str, &str)]| {
+            fs::write(&file, properties).unwrap();
+            let access = Access { url: None, config: Some(file.clone()), ..Access::to("http://127.0.0.1:1") };
+            let environment = environment.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            match access.address(environment) {
+                Ok(url) => url.to_string(),
+                Err(Failure::Configuration(problems)) => problems.to_string(),
+                Err(_) => panic!("another failure"),
+            }
+        };
+        let advertised = "listeners=https://0.0.0.0:8443\nrest.advertised.host.name=connect.example.com\n";
+        for (properties, environment, expected) in [
+            ("", &[][..], "http://127.0.0.1:8083/"),
+            ("listeners=http://127.0.0.1:9083", &[], "http://127.0.0.1:9083/"),
+            ("listeners=http://:9083,https://:9443", &[], "http://127.0.0.1:9083/"),
+            ("listeners=https://[::]:9443", &[], "https://[::1]:9443/"),
+            (advertised, &[], "https://connect.example.com:8443/"),
+            (&format!("{advertised}rest.advertised.port=443"), &[], "https://connect.example.com/"),
+            ("listeners=http://127.0.0.1:9083", &[("CONNECT_LISTENERS", "http://h:1")], "http://h:1/"),
+            // A fault elsewhere is the worker's.
+            ("listeners=http://127.0.0.1:9083\nnonsense=1", &[], "http://127.0.0.1:9083/"),
+        ] {
+            assert_eq!(found(properties, environment), expected, "{properties}");
+        }
+        let refused = found("listeners=http://127.0.0.1:0", &[]);
+        assert!(refused.starts_with("listeners") && refused.contains("--url"), "{refused}");
+        let absent = Access { url: None, config: Some("absent.properties".into()), ..Access::to("http://h") };
+        assert!(matches!(absent.address([]), Err(Failure::Configuration(_))));
+        let named = Access { config: Some("absent.properties".into()), ..Access::to("http://h:7") };
+        assert_eq!(named.address([]).ok().unwrap().as_str(), "http://h:7/");
     }
 
     #[test]

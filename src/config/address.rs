@@ -19,11 +19,31 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// Its address as a client on the same machine reaches it; `None` while the system has yet to choose its port.
+    #[must_use]
+    pub fn local_url(&self) -> Option<Url> {
+        // Every address of the machine is also this one.
+        let host = match self.host.as_str() {
+            "0.0.0.0" => "127.0.0.1",
+            "::" | "[::]" => "[::1]",
+            host => host,
+        };
+        (self.port != 0).then(|| url(self.tls, host, self.port)).flatten()
+    }
+
     /// Whether only this machine can reach it.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         is_loopback(&self.host)
     }
+}
+
+/// The address of a host; one of IPv6 may come without its brackets.
+pub(crate) fn url(tls: bool, host: &str, port: u16) -> Option<Url> {
+    let scheme = if tls { "https" } else { "http" };
+    let is_bare = host.parse::<std::net::Ipv6Addr>().is_ok();
+    let host = if is_bare { format!("[{host}]") } else { host.to_owned() };
+    Url::parse(&format!("{scheme}://{host}:{port}")).ok()
 }
 
 /// Whether a host is the machine that asks. A name counts as what it usually means, since nothing is looked up here.

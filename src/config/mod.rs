@@ -32,7 +32,7 @@ pub(crate) mod unknown;
 pub mod worker;
 
 pub use address::Listener;
-pub(crate) use connector::is_local;
+pub(crate) use connector::{ANY_AUDIENCE, is_local};
 pub use connector::{Connector, OAuth, Provider, RecordSource, Transport, WebhookSource, validate};
 pub use definition::{Entry, KeyDef, KeyValue, Validation};
 pub(crate) use hosts::is_private;

@@ -52,7 +52,7 @@ use self::{cache::Cache, layout::Place, shelf::Core};
 pub use self::{
     error::Error,
     record::{birth_record, of_value, record},
-    shelf::{Restored, Shelf},
+    shelf::{Lookup, Restored, Shelf},
 };
 use crate::{
     model::TopicPrefix,

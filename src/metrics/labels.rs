@@ -129,7 +129,9 @@ pub enum Refusal {
     Throttled,
     /// Nothing may be delivered from that address.
     Source,
-    /// No secret of the connector made its signature.
+    /// It lacks the signature header.
+    Unsigned,
+    /// No secret of the connector made its signature, or its header holds no signature.
     Signature,
     /// It asked for something to be echoed that is no GUID.
     Echo,
@@ -154,6 +156,7 @@ impl Refusal {
             Self::Shed => "shed",
             Self::Throttled => "throttled",
             Self::Source => "source",
+            Self::Unsigned => "unsigned",
             Self::Signature => "signature",
             Self::Echo => "echo",
             Self::Slow => "slow",

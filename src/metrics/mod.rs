@@ -208,9 +208,10 @@ pub fn delivery_ended(family: DeliveryFamily, end: DeliveryEnd, elapsed: Duratio
     histogram!(DELIVERY_SECONDS.name, "family" => family.label()).record(elapsed.as_secs_f64());
 }
 
-/// A request to a public listener was refused.
-pub fn delivery_refused(reason: Refusal) {
-    counter!(DELIVERIES_REFUSED.name, "reason" => reason.label()).increment(1);
+/// A request to a public listener was refused; `family` is the API whose address it came to.
+pub fn delivery_refused(family: Option<DeliveryFamily>, reason: Refusal) {
+    let family = family.map_or("none", DeliveryFamily::label);
+    counter!(DELIVERIES_REFUSED.name, "family" => family, "reason" => reason.label()).increment(1);
 }
 
 /// A delivery's id had been seen before.

@@ -104,6 +104,8 @@ pub(super) const ROUTES: &[&str] = &[
 ];
 pub(super) const OTHER: &str = "other";
 pub(super) const FAMILIES: &[&str] = &["accounting", "invoicing"];
+/// Those, and requests to the address of neither.
+pub(super) const REFUSED_FAMILIES: &[&str] = &["accounting", "invoicing", "none"];
 pub(super) const REFUSALS: &[&str] = &[
     "route",
     "unknown",
@@ -113,6 +115,7 @@ pub(super) const REFUSALS: &[&str] = &[
     "shed",
     "throttled",
     "source",
+    "unsigned",
     "signature",
     "echo",
     "slow",
@@ -286,9 +289,11 @@ pub(super) const DELIVERIES_REFUSED: Metric = Metric {
     name: "tributary_deliveries_refused_total",
     kind: Kind::Counter,
     unit: Unit::Count,
-    help: "Requests to the public listeners that were refused, by reason. Alert on oversized_verified: those were the \
-           provider's. throttled counts requests of addresses that sent too many bytes without a valid signature.",
-    labels: &[("reason", REFUSALS)],
+    help: "Requests to the public listeners that were refused, by the API whose address they came to and by reason. Alert \
+           on oversized_verified: those were the provider's. unsigned lacks the signature header, signature has one that \
+           no secret of the connector made. throttled counts requests of addresses that sent too many bytes without a \
+           valid signature.",
+    labels: &[("family", REFUSED_FAMILIES), ("reason", REFUSALS)],
 };
 pub(super) const DELIVERIES_REPEATED: Metric = Metric {
     name: "tributary_deliveries_repeated_total",

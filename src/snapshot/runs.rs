@@ -109,7 +109,10 @@ pub struct Standing {
     pub unread: u64,
     /// Lists whose path the provider does not know.
     pub absent: u64,
-    /// Whether every list is proved complete; `None` until the run is over.
+    /// Lists of accounts that the provider does not offer. None where it offers that of another company: then they are lists
+    /// that are not proved.
+    pub unoffered: u64,
+    /// Whether every list that the provider offers is proved complete; `None` until the run is over.
     pub certified: Option<bool>,
     /// Lists that are being read, the first of each shard.
     pub current: Vec<ListProgress>,
@@ -134,10 +137,15 @@ impl Runs {
         let all: Vec<&Progress> = self.of(id, shards).collect();
         let over = all.iter().filter(|one| one.state.is_over()).count();
         let shards_ended = i32::try_from(over).unwrap_or(i32::MAX);
-        let state = state(&all, shards_ended >= shards && shards > 0, self.wanted(id));
+        let order = self.orders.get(id);
+        let state = state(&all, shards_ended >= shards && shards > 0, order);
         let sum =
             |number: fn(&Progress) -> u64| all.iter().fold(0_u64, |sum, one| sum.saturating_add(number(one)));
         let (lists, lists_certified) = (sum(|one| one.lists), sum(|one| one.certified));
+        let are_offered = all.iter().any(|one| one.accounts_proved);
+        let unoffered = if are_offered { 0 } else { sum(|one| one.unoffered) };
+        // What nobody offers proves nothing by itself.
+        let is_proved = lists_certified + unoffered == lists && (lists_certified > 0 || unoffered == 0);
         let by_kind = |counts: fn(&Progress) -> &BTreeMap<String, u64>| {
             let mut sums = BTreeMap::<String, u64>::new();
             for (kind, count) in all.iter().flat_map(|one| counts(one)) {
@@ -148,7 +156,7 @@ impl Runs {
         };
         Standing {
             state,
-            reason: reason(&all, state, self.wanted(id)),
+            reason: reason(&all, state, order),
             started_at: all.iter().map(|one| one.started_at).min(),
             updated_at: all.iter().map(|one| one.updated_at).max(),
             ended_at: state
@@ -171,7 +179,8 @@ impl Runs {
             disabled: sum(|one| one.disabled),
             unread: sum(|one| one.unread),
             absent: sum(|one| one.absent),
-            certified: state.is_over().then_some(state == State::Ended && lists_certified == lists),
+            unoffered,
+            certified: state.is_over().then_some(state == State::Ended && is_proved),
             current: all
                 .iter()
                 .filter(|one| !one.state.is_over())
@@ -201,7 +210,16 @@ impl Runs {
     }
 }
 
-fn state(all: &[&Progress], is_over: bool, wanted: Wanted) -> State {
+/// Whether a shard waits, and nobody has told it to go on since.
+fn waits(one: &Progress, order: Option<&Order>) -> bool {
+    let is_resumed = order.is_some_and(|order| {
+        order.wanted == Wanted::Running && one.braked_at.is_none_or(|braked| braked < order.at)
+    });
+    one.state == ShardState::Paused && !is_resumed
+}
+
+fn state(all: &[&Progress], is_over: bool, order: Option<&Order>) -> State {
+    let wanted = order.map(|order| order.wanted).unwrap_or_default();
     if is_over {
         let stopped = all.iter().any(|one| one.state == ShardState::Stopped);
         return if stopped { State::Stopped } else { State::Ended };
@@ -212,16 +230,17 @@ fn state(all: &[&Progress], is_over: bool, wanted: Wanted) -> State {
         // All that have begun are over; what the others do is what is wanted of them.
         (false, true) if wanted == Wanted::Paused => State::Paused,
         (false, true) => State::Running,
-        (false, false) if begun.all(|one| one.state == ShardState::Paused) => State::Paused,
+        (false, false) if begun.all(|one| waits(one, order)) => State::Paused,
         (false, false) => State::Running,
     }
 }
 
 /// What shards say, else what was ordered and is not yet done.
-fn reason(all: &[&Progress], state: State, wanted: Wanted) -> Option<String> {
+fn reason(all: &[&Progress], state: State, order: Option<&Order>) -> Option<String> {
+    let wanted = order.map(|order| order.wanted).unwrap_or_default();
     let told: BTreeSet<&str> = all
         .iter()
-        .filter(|one| one.state != ShardState::Running)
+        .filter(|one| one.state.is_over() || waits(one, order))
         .filter_map(|one| one.reason.as_deref())
         .collect();
     if !told.is_empty() {
@@ -321,6 +340,51 @@ mod tests {
             assert_eq!(standing.state, *expected, "{wanted:?} {shards:?}");
             assert_eq!(standing.certified.is_some(), expected.is_over());
             assert_eq!(standing.ended_at.is_some(), expected.is_over());
+        }
+    }
+
+    #[test]
+    fn what_is_not_offered_keeps_no_run_from_being_certified() {
+        for (certified, unoffered, accounts_proved, expected) in [
+            (3, 0, false, true),
+            (2, 0, false, false),
+            (2, 1, false, true),
+            (1, 1, false, false),
+            // Of another company it is offered: this one was not read.
+            (2, 1, true, false),
+            // Nothing is proved of what was asked for.
+            (0, 3, false, false),
+        ] {
+            let mut runs = runs(None, &[(0, ShardState::Ended)]);
+            let shard = runs.progress.get_mut(&(id("r"), 0)).unwrap();
+            (shard.certified, shard.unoffered, shard.accounts_proved) =
+                (certified, unoffered, accounts_proved);
+
+            let standing = runs.standing(&id("r"), 1);
+
+            let case = (certified, unoffered, accounts_proved);
+            assert_eq!(standing.certified, Some(expected), "{case:?}");
+        }
+    }
+
+    #[test]
+    fn a_resumed_run_runs_before_its_shards_have_heard_of_it() {
+        for (wanted, braked_at, expected) in [
+            (Some(Wanted::Paused), None, State::Paused),
+            (Some(Wanted::Running), None, State::Running),
+            (Some(Wanted::Running), Some(5), State::Running),
+            // Too much is missing since then: it needs a person again.
+            (Some(Wanted::Running), Some(7), State::Paused),
+            (None, Some(5), State::Paused),
+        ] {
+            let mut runs = runs(wanted, &[(0, ShardState::Paused)]);
+            let shard = runs.progress.get_mut(&(id("r"), 0)).unwrap();
+            (shard.braked_at, shard.reason) = (braked_at, Some("why".to_owned()));
+
+            let standing = runs.standing(&id("r"), 1);
+
+            let reason = (expected == State::Paused).then(|| "why".to_owned());
+            assert_eq!((standing.state, standing.reason), (expected, reason), "{wanted:?} {braked_at:?}");
         }
     }
 

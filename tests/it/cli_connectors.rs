@@ -10,6 +10,7 @@ use crate::support::scripted::Script;
 
 crate::tests! {
     plain orders_say_what_was_done_in_a_line_for_people_and_an_object_for_programs;
+    plain resume_says_in_which_state_the_connector_is_then;
     plain an_apply_tells_of_each_connector_and_of_those_before_a_refusal;
 }
 
@@ -24,26 +25,38 @@ fn told(output: &Output) -> Value {
 async fn orders_say_what_was_done_in_a_line_for_people_and_an_object_for_programs() {
     let script = Script::answering(&[
         ("PUT /connectors/hooks/pause", 202, Value::Null),
-        ("PUT /connectors/hooks/resume", 202, Value::Null),
         ("PUT /connectors/hooks/stop", 202, Value::Null),
         ("POST /connectors/hooks/restart", 202, json!({ "name": "hooks" })),
         ("DELETE /connectors/hooks", 200, Value::Null),
     ]);
     let url = script.start().await;
 
-    for (order, done) in [
-        ("pause", "pausing"),
-        ("resume", "resuming"),
-        ("stop", "stopping"),
-        ("restart", "restarting"),
-        ("delete", "deleted"),
-    ] {
+    for (order, done) in
+        [("pause", "pausing"), ("stop", "stopping"), ("restart", "restarting"), ("delete", "deleted")]
+    {
         let people = at(&url, &[order, "hooks"]).await;
         let programs = at(&url, &[order, "hooks", "--output", "json"]).await;
 
         assert_eq!(stdout(&people), format!("hooks: {done}\n"), "{}", stderr(&people));
         assert_eq!(told(&programs), json!({ "connector": "hooks", "done": done }));
     }
+}
+
+async fn resume_says_in_which_state_the_connector_is_then() {
+    let status = |state: &str| json!({ "name": "hooks", "connector": { "state": state }, "tasks": [] });
+    let script = Script::answering(&[
+        ("PUT /connectors/hooks/resume", 202, Value::Null),
+        ("GET /connectors/hooks/status", 200, status("PAUSED")),
+        ("GET /connectors/hooks/status", 200, status("RUNNING")),
+    ]);
+    let url = script.start().await;
+
+    let people = at(&url, &["resume", "hooks"]).await;
+    let programs = at(&url, &["resume", "hooks", "--output", "json"]).await;
+
+    assert_eq!(stdout(&people), "hooks: resuming, now RUNNING\n", "{}", stderr(&people));
+    let expected = json!({ "connector": "hooks", "done": "resuming", "state": "RUNNING" });
+    assert_eq!(told(&programs), expected);
 }
 
 async fn an_apply_tells_of_each_connector_and_of_those_before_a_refusal() {

@@ -44,7 +44,7 @@ async fn run(arguments: &[&str]) -> Output {
 }
 
 async fn receiving(file: &str, more: &[&str]) -> Output {
-    let url = "https://hooks.example.com/base";
+    let url = "https://hooks.example.com";
     run(&[&["subscriptions", "plan", file, "--receive-only", "--advertised-url", url], more].concat()).await
 }
 
@@ -80,12 +80,11 @@ async fn what_to_subscribe_by_other_means_follows_from_the_file_alone() {
         (lines[1][0], lines[1][1], lines[1][3]),
         ("accounting/accounts", "Created,Updated", "accounting.secret")
     );
-    assert_eq!(lines[1][4], "https://hooks.example.com/base/webhooks/accounting/hooks/accounts");
+    assert_eq!(lines[1][4], "https://hooks.example.com/webhooks/accounting/hooks/accounts");
     assert!(lines[3].starts_with(&["invoicing/Customer:Created", "Created"]), "{said}");
     assert!(said.contains("derived from invoicing.secret"), "{said}");
     assert!(
-        lines[3]
-            .ends_with(&["https://hooks.example.com/base/api/webhooks/incoming/Invoicing/customer-created"]),
+        lines[3].ends_with(&["https://hooks.example.com/api/webhooks/incoming/Invoicing/customer-created"]),
         "{said}"
     );
     let found: Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -141,6 +140,10 @@ async fn a_command_line_that_cannot_be_followed_is_told_why_with_exit_code_2() {
         (
             plan(&["--receive-only", "--advertised-url", "https://h.example.com:8443"], &file),
             "must be an https:// address on port 443",
+        ),
+        (
+            plan(&["--receive-only", "--advertised-url", "https://h.example.com/base"], &file),
+            "--advertised-url = https://h.example.com/base: has the path /base, and invoicing.hooks names hooks",
         ),
         (
             plan(&["--receive-only", "--advertised-url", "https://h.example.com"], &records),

@@ -187,6 +187,7 @@ mod tests {
         let read = |body: &'static str| {
             let now = std::time::SystemTime::UNIX_EPOCH;
             read_hooks(&Answer {
+                status: 200,
                 headers: reqwest::header::HeaderMap::new(),
                 body: body.into(),
                 cut: crate::api::Cut { sent: now, answered: now, date: None, age: None },

@@ -32,7 +32,9 @@ fn tokens(nonce: &str) -> (Value, Value) {
         payload.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         payload
     };
-    let access = with(json!({ "aud": "api", "client_id": "client", "scope": ["openid", "x"] }));
+    let access = with(
+        json!({ "aud": format!("{ISSUER}/resources"), "client_id": "client", "scope": ["openid", "x"] }),
+    );
     (access, with(json!({ "aud": "client", "nonce": nonce })))
 }
 
@@ -201,6 +203,10 @@ async fn tokens_of_another_login_client_person_or_key_are_not_taken() {
         ("nonce", enter(|_, identity, _| identity["nonce"] = "other".into()).await),
         ("no nonce", enter(|_, identity, _| identity["nonce"] = Value::Null).await),
         ("client", enter(|access, _, _| access["client_id"] = "other".into()).await),
+        (
+            "access audience",
+            enter(|access, _, _| access["aud"] = "https://other.example/resources".into()).await,
+        ),
         ("audience", enter(|_, identity, _| identity["aud"] = "other".into()).await),
         ("person", enter(|_, identity, _| identity["sub"] = "other".into()).await),
         ("issuer", enter(|access, _, _| access["iss"] = "https://other.example".into()).await),

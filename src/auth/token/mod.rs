@@ -85,7 +85,9 @@ pub enum Rule {
         found: String,
     },
     /// It is meant for somebody else.
-    #[error("its audience is {found}, which oauth.audiences does not have")]
+    #[error(
+        "its audience is {found}, which oauth.audiences does not accept: set the key to that audience if it is the provider's"
+    )]
     Audience {
         /// Who.
         found: String,

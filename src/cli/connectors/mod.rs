@@ -4,21 +4,27 @@
 //! nothing. Exit codes: 0 done; 1 the worker refused or is not there, or, for `status`, something has failed or a file is refused;
 //! 2 the command line or a file is wrong, and nothing was asked.
 
-use std::{io::Write, path::PathBuf};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use reqwest::{Method, StatusCode};
 use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
 
 use self::show::{needs_somebody, offsets, table, traces};
 use super::{
     Failure,
     client::{Access, Worker, accepted, refusal},
     drift, outside,
+    table::harmless,
 };
 use crate::config::connector::Document;
 
 mod show;
+
+/// How long a resumed connector is waited for, and how often it is asked for meanwhile.
+const RESUME_LIMIT: Duration = Duration::from_secs(10);
+const RESUME_POLL: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
 pub(super) struct Options {
@@ -97,7 +103,8 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
             worker.tell(Method::PUT, &path(name, &["pause"]), &[], "pausing", out).await
         }
         Command::Resume { name } => {
-            worker.tell(Method::PUT, &path(name, &["resume"]), &[], "resuming", out).await
+            worker.send(Method::PUT, &path(name, &["resume"]), &[], None).await?;
+            resumed(&worker, name, &path(name, &["status"]), out).await
         }
         Command::Stop { name } => {
             worker.tell(Method::PUT, &path(name, &["stop"]), &[], "stopping", out).await
@@ -112,6 +119,26 @@ pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), F
             worker.show(&found, out, |found, out| offsets(found, out))
         }
     }
+}
+
+/// Says in which state a connector is once it has left the one it was resumed from.
+async fn resumed(
+    worker: &Worker<'_>,
+    name: &str,
+    path: &[String],
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let end = Instant::now() + RESUME_LIMIT;
+    let state = loop {
+        let found = worker.get(path, &[]).await?;
+        let state = found["connector"]["state"].as_str().unwrap_or("UNASSIGNED").to_owned();
+        if !matches!(state.as_str(), "PAUSED" | "STOPPED") || Instant::now() >= end {
+            break state;
+        }
+        sleep(RESUME_POLL).await;
+    };
+    let told = json!({ "connector": name, "done": "resuming", "state": state });
+    worker.show(&told, out, |_, out| writeln!(out, "{name}: resuming, now {}", harmless(&state)))
 }
 
 async fn status(worker: &Worker<'_>, name: Option<&str>, out: &mut impl Write) -> Result<(), Failure> {

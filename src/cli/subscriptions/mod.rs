@@ -12,7 +12,7 @@ mod receive;
 mod show;
 mod wait;
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{io::Write, time::Duration};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -78,9 +78,6 @@ struct Receiving {
     /// Show what a person has to subscribe by other means, from the connector's configuration; asks nobody
     #[arg(long)]
     receive_only: bool,
-    /// Worker properties; without it, the environment (CONNECT_*) alone
-    #[arg(long, env = "TRIBUTARY_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
     /// Address of the receivers, where the worker's properties have no webhook.advertised.url
     #[arg(long, value_name = "URL", requires = "receive_only")]
     advertised_url: Option<Url>,

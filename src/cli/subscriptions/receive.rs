@@ -5,6 +5,7 @@
 //! can be printed, on request, where the configuration is a file that whoever asks can read anyway.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write},
     path::Path,
 };
@@ -22,7 +23,7 @@ use crate::{
     },
     config::{Connector, Problem, Worker, connector::WebhookSource},
     model::{Fingerprint, Target},
-    webhooks::subscriptions::{secret_of, wanted},
+    webhooks::subscriptions::{AdvertisedPath, Wanted, secret_of, wanted},
 };
 
 pub(super) async fn plan(
@@ -36,15 +37,20 @@ pub(super) async fn plan(
         let rule = "is no file, and secrets are shown from a file only";
         return Err(problem("--show-secrets", named, rule, "name the connector's file (JSON)"));
     }
-    let advertised = advertised(receiving, environment)?;
-    let source = match meant::connector(named, receiving.config.as_deref(), environment).await? {
+    let advertised = advertised(receiving, access, environment)?;
+    let source = match meant::connector(named, access.config(), environment).await? {
         Connector::WebhookSource(source) => source,
         other => {
             let rule = format!("is a {}, which has no subscriptions", other.class().name());
             return Err(problem("connector", named, &rule, "name a WebhookSource"));
         }
     };
-    let found = found(&source, &advertised, receiving.show_secrets);
+    let wanted = wanted(&source, &advertised).map_err(|path| {
+        let key =
+            if receiving.advertised_url.is_some() { "--advertised-url" } else { "webhook.advertised.url" };
+        problem(key, advertised.as_str(), &path.to_string(), AdvertisedPath::REMEDY)
+    })?;
+    let found = found(&source, wanted, receiving.show_secrets);
     match access.output() {
         Output::Json => writeln!(out, "{found:#}"),
         Output::Table => table(&found, out),
@@ -53,7 +59,7 @@ pub(super) async fn plan(
 }
 
 /// Where receivers are.
-fn advertised(receiving: &Receiving, environment: &Environment) -> Result<Url, Failure> {
+fn advertised(receiving: &Receiving, access: &Access, environment: &Environment) -> Result<Url, Failure> {
     if let Some(url) = &receiving.advertised_url {
         if url.scheme() != "https" || url.port_or_known_default() != Some(443) {
             let rule = "must be an https:// address on port 443, because the provider delivers nowhere else";
@@ -72,17 +78,17 @@ fn advertised(receiving: &Receiving, environment: &Environment) -> Result<Url, F
         rule: "is missing, and the worker's properties have no webhook.advertised.url".to_owned(),
         remedy: "name the receivers' address, or the properties of a worker with --config".to_owned(),
     };
-    let worker = match Worker::load(receiving.config.as_deref(), environment.clone()) {
+    let worker = match Worker::load(access.config(), environment.clone()) {
         Ok(loaded) => loaded.config,
-        Err(_) if receiving.config.is_none() => return Err(missing().into()),
+        Err(_) if access.config().is_none() => return Err(missing().into()),
         Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
     };
     worker.webhook.advertised_url.ok_or_else(|| missing().into())
 }
 
 /// Everything that is declared.
-fn found(source: &WebhookSource, advertised: &Url, show_secrets: bool) -> Value {
-    let each = wanted(source, advertised).into_iter().map(|(target, wanted)| {
+fn found(source: &WebhookSource, wanted: BTreeMap<Target, Wanted>, show_secrets: bool) -> Value {
+    let each = wanted.into_iter().map(|(target, wanted)| {
         let is_signed = wanted.fingerprint != Fingerprint::of("");
         let (key, derived) = match target {
             Target::Accounting(_) => ("accounting.secret", false),

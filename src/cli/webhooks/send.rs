@@ -13,7 +13,7 @@ use url::Url;
 use super::{Environment, Failure, Signer, Signing, made, problem, read_body};
 use crate::{
     cli::{client, outside, table::harmless},
-    config::{Worker, connector::WebhookSource, worker},
+    config::{Listener, Worker, connector::WebhookSource, worker},
     model::AccountingResource,
     random,
 };
@@ -243,16 +243,7 @@ fn own(options: &Options, environment: &Environment) -> Result<Url, Failure> {
         Err(rejected) => return Err(Failure::Configuration(rejected.problems)),
     };
     let worker::Webhook { advertised_url, listeners, .. } = loaded.config.webhook;
-    let listener = listeners.first().and_then(|listener| {
-        let scheme = if listener.tls { "https" } else { "http" };
-        // Every address of the machine is also this one.
-        let host = match listener.host.as_str() {
-            "0.0.0.0" => "127.0.0.1",
-            "::" | "[::]" => "[::1]",
-            host => host,
-        };
-        Url::parse(&format!("{scheme}://{host}:{}", listener.port)).ok()
-    });
+    let listener = listeners.first().and_then(Listener::local_url);
     advertised_url.or(listener).ok_or_else(missing)
 }
 

@@ -130,7 +130,9 @@ keys! {
             "Issuers accepted in tokens. Unset: the identity service's own. The provider's tokens may name another \
              host.").low().rule(name::PLAIN);
         AUDIENCES = Key::new(List, "oauth.audiences",
-            "Audiences accepted in tokens. Unset: any.").low().rule(name::PLAIN);
+            "Audiences accepted in access tokens, or any for no check. Unset: an accepted issuer followed by /resources, as \
+             the provider's identity software writes it; its document only says that aud is an address. If a refused login \
+             names another audience that is the provider's, set that one.").low().rule(name::PLAIN);
         KEYS_LOCATION = Key::new(String, "oauth.keys.location",
             "File with the keys that sign the provider's tokens: PEM (public key or certificate) or a JSON key set. \
              Unset: those the identity service publishes.").low().rule(Rule::File);

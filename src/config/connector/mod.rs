@@ -18,7 +18,10 @@ pub use self::{
     validate::{definitions, validate},
     webhook::{Accounting, Invoicing, InvoicingLogin, Signature, WebhookSource},
 };
-pub(crate) use self::{provider::is_local, validate::answer};
+pub(crate) use self::{
+    provider::{ANY_AUDIENCE, is_local},
+    validate::answer,
+};
 use super::{
     key::Key,
     problem::{Problem, Problems, Warning},

@@ -47,6 +47,9 @@ pub struct Transport {
     pub hosts: HostPolicy,
 }
 
+/// The value of `oauth.audiences` that switches the check off.
+pub(crate) const ANY_AUDIENCE: &str = "any";
+
 /// The OAuth client and what it asks for.
 #[derive(Debug, Clone)]
 pub struct OAuth {
@@ -72,7 +75,7 @@ pub struct OAuth {
     pub pkce: bool,
     /// `oauth.issuers`; empty for the identity service's own.
     pub issuers: Vec<String>,
-    /// `oauth.audiences`; empty for any.
+    /// `oauth.audiences`; empty for those that follow from the issuers, [`ANY_AUDIENCE`] alone for no check.
     pub audiences: Vec<String>,
     /// `oauth.keys.location`; `None` for the keys that the identity service publishes.
     pub keys: Option<PathBuf>,
@@ -123,6 +126,13 @@ pub(super) fn read(reader: &mut Reader<'_>, because: Option<&str>) -> Option<Pro
     let pkce = reader.boolean(&keys::PKCE);
     let issuers = reader.list(&keys::ISSUERS);
     let audiences = reader.list(&keys::AUDIENCES);
+    if audiences.len() > 1 && audiences.iter().any(|audience| audience == ANY_AUDIENCE) {
+        reader.refuse(
+            &keys::AUDIENCES,
+            "names any beside other audiences",
+            "write any alone to accept every audience, or only the audiences to accept",
+        );
+    }
     let keys_location = reader.path(&keys::KEYS_LOCATION);
     let login_lifetime = days(reader, &keys::LOGIN_LIFETIME);
     let idle_lifetime = days(reader, &keys::IDLE_LIFETIME);

@@ -204,7 +204,8 @@ keys! {
             "PEM file with the private key of that certificate.").rule(Rule::File);
         WEBHOOK_URL = Key::new(String, "webhook.advertised.url",
             "Public address that the provider is told to deliver to; the paths of the connectors are appended. The \
-             provider only delivers to https on port 443.")
+             provider only delivers to https on port 443. A path in it is refused when a connector has invoicing.hooks: \
+             the provider delivers those to /api/webhooks/incoming/<segment> at the root of the host.")
             .high().rule(name::ADVERTISED_URL);
         WEBHOOK_PROXIES = Key::new(List, "webhook.proxies",
             "Addresses of the proxies in front of the listener. Only from these is X-Forwarded-For believed.")

@@ -305,6 +305,33 @@ impl Worker {
     }
 }
 
+/// Where clients reach the REST API of the worker with these properties: its advertised address, else its first listener as this
+/// machine reaches it. Reads no other key, so that a file with a fault elsewhere still leads to its worker.
+///
+/// # Errors
+/// The file cannot be read, one of these keys is wrong, or the system chooses the port.
+pub fn rest_address(
+    path: Option<&Path>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Url, Problems> {
+    let mut problems = Problems::default();
+    let environment = environment::readable(environment, &mut Problems::default());
+    let mut settings = match path.map(load_file).transpose() {
+        Ok(parsed) => parsed.map(|parsed| parsed.pairs).unwrap_or_default(),
+        Err(problem) => {
+            problems.push(problem);
+            return Err(problems);
+        }
+    };
+    settings.extend(environment::overrides(&environment, &mut Vec::new()));
+    let mut own = Providers::new(environment);
+    own.configure(&settings, &mut problems);
+    let mut reader = Reader::new(&settings, &own);
+    reader.problems.extend(problems);
+    let found = read::rest_address(&mut reader);
+    reader.finish_whole(found).map(|(url, _)| url)
+}
+
 fn load_file(path: &Path) -> Result<properties::Parsed, Problem> {
     let problem = |rule: String, remedy: &str| Problem {
         key: path.display().to_string(),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use url::Url;
+
 use super::{
     ClientAuth, Group, LogFormat, Login, PasswordHash, Rest, Telemetry, Tls, Topic, Topics, Webhook, Worker,
     dialect, keys,
@@ -136,6 +138,39 @@ fn topic(reader: &mut Reader<'_>, name: &Key, partitions: &Key, replication_fact
     }
 }
 
+/// See [`super::rest_address`].
+pub(super) fn rest_address(reader: &mut Reader<'_>) -> Option<Url> {
+    let listeners = reader.parsed_list(&keys::LISTENERS, address::listener);
+    let first = listeners.first()?;
+    let is_advertised = reader.is_set(&keys::ADVERTISED_HOST);
+    let host = reader.text(&keys::ADVERTISED_HOST).unwrap_or_else(|| first.host.clone());
+    let advertised = Listener { host, ..advertised(reader, first) };
+    let found = match is_advertised {
+        true => (advertised.port != 0)
+            .then(|| address::url(advertised.tls, &advertised.host, advertised.port))
+            .flatten(),
+        false => first.local_url(),
+    };
+    if found.is_none() && reader.are_sound(&[&keys::LISTENERS, &keys::ADVERTISED_PORT]) {
+        reader.refuse(
+            &keys::LISTENERS,
+            "leaves the port to the system, so the worker's address does not follow from it",
+            "name a port, or the worker's address with --url",
+        );
+    }
+    found
+}
+
+/// The first listener with the scheme and port that are advertised.
+fn advertised(reader: &mut Reader<'_>, first: &Listener) -> Listener {
+    let port = match reader.number(&keys::ADVERTISED_PORT) {
+        0 => first.port,
+        port => port,
+    };
+    let tls = reader.text(&keys::ADVERTISED_LISTENER).map_or(first.tls, |scheme| scheme == "https");
+    Listener { tls, port, host: first.host.clone() }
+}
+
 fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> Rest {
     let tls = tls(reader, &keys::LISTENERS_CERTIFICATE, &keys::LISTENERS_KEY);
     if tls.is_none() && listeners.iter().any(|listener| listener.tls) {
@@ -206,19 +241,14 @@ fn rest(reader: &mut Reader<'_>, listeners: &[Listener], servers: &[String]) -> 
     }
     let advertised_host =
         advertised_host.or_else(|| first.map(|first| first.host.clone())).unwrap_or_default();
+    let advertised = first.map(|first| advertised(reader, first));
     let mut hosts = reader.list(&keys::AUTH_HOSTS);
     hosts.extend(listeners.iter().map(|listener| listener.host.clone()));
     hosts.push(advertised_host.clone());
     Rest {
         advertised_host,
-        advertised_port: match reader.number(&keys::ADVERTISED_PORT) {
-            0 => first.map_or(0, |first| first.port),
-            port => port,
-        },
-        advertised_tls: match reader.text(&keys::ADVERTISED_LISTENER) {
-            Some(scheme) => scheme == "https",
-            None => first.is_some_and(|first| first.tls),
-        },
+        advertised_port: advertised.as_ref().map_or(0, |advertised| advertised.port),
+        advertised_tls: advertised.is_some_and(|advertised| advertised.tls),
         tls,
         client_auth,
         reload_interval: reader.milliseconds(&keys::LISTENERS_RELOAD),

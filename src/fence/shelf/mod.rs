@@ -10,7 +10,7 @@ use std::{
     fmt, mem,
     ops::ControlFlow,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -52,6 +52,23 @@ pub struct Restored {
     /// Of the partition; `None` if it has never been taken: its owner then writes a [`birth_record`](super::birth_record) before
     /// all else.
     pub birth: Option<String>,
+}
+
+/// Whether keys are known to a shelf, for readers that may outlive it: this keeps no shard from its next owner.
+#[derive(Clone)]
+pub struct Lookup(Weak<Core>);
+
+impl Lookup {
+    /// Whether a record of this topic was ever published under this key. A shelf that is gone knows every key: nothing can be
+    /// said against one. Blocks for microseconds.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub fn knows(&self, topic: Topic, key: &str) -> Result<bool, Error> {
+        let Some(core) = self.0.upgrade() else { return Ok(true) };
+        let entry = core.place.entry((Key::fences_of(topic, None) + key).as_bytes());
+        Ok(core.opened.with(|database| database.get(&entry))?.is_some())
+    }
 }
 
 /// The fences of one shard. See the module's head. Dropping it lets the next one have the shard once what was put is written.
@@ -103,6 +120,12 @@ impl Shelf {
         let entry = core.place.entry(key.as_str().as_bytes());
         let Some(value) = core.opened.with(|database| database.get(&entry))? else { return Ok(None) };
         serde_json::from_slice(&value).map(Some).map_err(|error| core.broken("read a stamp", error))
+    }
+
+    /// Looks keys up without holding the shard.
+    #[must_use]
+    pub fn lookup(&self) -> Lookup {
+        Lookup(Arc::downgrade(&self.core))
     }
 
     /// Keeps what a committed batch has written, and the offset behind it ([`kafka::Committed::behind`]) if it is known.

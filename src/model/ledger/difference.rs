@@ -19,6 +19,8 @@ pub enum Difference {
     Unlisted,
     /// The topic has it, no list shows it, and by its id it is not there.
     Vanished,
+    /// The topic has a record under a key that this worker never published: the source never had it.
+    Foreign,
     /// A list shows it without a version that can be compared.
     Unversioned,
     /// Its versions are of two kinds.
@@ -27,7 +29,7 @@ pub enum Difference {
 
 impl Difference {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Missing,
         Self::Behind,
         Self::Content,
@@ -35,6 +37,7 @@ impl Difference {
         Self::Deleted,
         Self::Unlisted,
         Self::Vanished,
+        Self::Foreign,
         Self::Unversioned,
         Self::Incomparable,
     ];
@@ -50,6 +53,7 @@ impl Difference {
             Self::Deleted => "deleted",
             Self::Unlisted => "unlisted",
             Self::Vanished => "vanished",
+            Self::Foreign => "foreign",
             Self::Unversioned => "unversioned",
             Self::Incomparable => "incomparable",
         }

@@ -190,6 +190,12 @@ pub struct Progress {
     /// Lists whose path the provider does not know.
     #[serde(default)]
     pub absent: u64,
+    /// Lists of accounts whose path the provider does not offer: its document shows none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unoffered: u64,
+    /// A list of accounts is proved, so the provider offers them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accounts_proved: bool,
     /// The run's own list of companies is proved: it has shown every one that there is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub companies_proved: bool,
@@ -247,6 +253,10 @@ pub struct ListProgress {
     pub of: Option<u64>,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Progress {
     /// The kind of its keys.
     pub const KIND: &'static str = "progress";
@@ -277,6 +287,8 @@ impl Progress {
             disabled: 0,
             unread: 0,
             absent: 0,
+            unoffered: 0,
+            accounts_proved: false,
             companies_proved: false,
             current: Vec::new(),
             started_at: now,

@@ -48,7 +48,9 @@ pub(super) fn refused(
         Refusal::Starting | Refusal::Faulty | Refusal::Stopped | Refusal::Shed | Refusal::Throttled => {
             later(retry_after)
         }
-        Refusal::Unknown | Refusal::Source | Refusal::Signature => empty(StatusCode::UNAUTHORIZED),
+        Refusal::Unknown | Refusal::Source | Refusal::Unsigned | Refusal::Signature => {
+            empty(StatusCode::UNAUTHORIZED)
+        }
         Refusal::Echo | Refusal::Broken => empty(StatusCode::BAD_REQUEST),
         Refusal::Oversized | Refusal::OversizedVerified => empty(StatusCode::PAYLOAD_TOO_LARGE),
         Refusal::Slow => empty(StatusCode::REQUEST_TIMEOUT),

@@ -27,6 +27,9 @@ const AHEAD: usize = 64 << 10;
 /// Most bytes of a body that nobody wants and that are read all the same: a connection closed on top of bytes that are still
 /// coming takes the answer with it.
 const COURTESY: usize = 64 << 10;
+/// The same over HTTP/2, where senders may take a stream that ends before their body for a failure and never look at the status.
+/// It covers deliveries that are refused for their size, up to four times the default limit of invoicing.
+const DRAINED: usize = 1 << 20;
 
 /// What is asked of a body.
 #[derive(Debug, Clone, Copy)]
@@ -55,12 +58,12 @@ pub(super) fn announced(body: &Body) -> Option<u64> {
 
 /// Reads a body to its end. `check` has seen all of it then.
 pub(super) async fn read(
-    body: Body,
+    body: &mut Body,
     limits: Limits,
     check: &mut Check<'_>,
     held: &mut Unverified,
 ) -> Result<Read, Refusal> {
-    let announced = announced(&body).map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    let announced = announced(body).map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if announced.is_some_and(|length| length > limits.most) {
         return Err(Refusal::Oversized);
     }
@@ -70,7 +73,7 @@ pub(super) async fn read(
 }
 
 async fn read_on(
-    mut body: Body,
+    body: &mut Body,
     Limits { bytes: limit, most, .. }: Limits,
     announced: Option<usize>,
     check: &mut Check<'_>,
@@ -80,7 +83,7 @@ async fn read_on(
     // Copied together, so that what is kept is as large as it is counted, whatever buffers it came in.
     let mut kept = (expected <= limit).then(|| Vec::with_capacity(expected.min(AHEAD)));
     let (mut length, mut hashed) = (0_usize, 0_usize);
-    while let Some(bytes) = next(&mut body).await? {
+    while let Some(bytes) = next(body).await? {
         length = length.saturating_add(bytes.len());
         if length > most {
             return Err(Refusal::Oversized);
@@ -134,17 +137,14 @@ pub(super) async fn hash(
 
 /// Lets the short body of a refused request come in, so that the answer is read. Whether that was all of it.
 pub(super) async fn discard(mut body: Body, head: &Parts, until: Instant) -> bool {
-    // A stream of HTTP/2 can end without its body, and is not to hold its head for it.
-    if head.version >= Version::HTTP_2 {
-        return body.is_end_stream();
-    }
+    let most = if head.version >= Version::HTTP_2 { DRAINED } else { COURTESY };
     // Whoever waits for leave to send has sent nothing yet.
     let waits = head.headers.contains_key(header::EXPECT);
-    if waits || announced(&body).is_some_and(|length| length > COURTESY as u64) {
+    if waits || announced(&body).is_some_and(|length| length > most as u64) {
         return body.is_end_stream();
     }
     let all = async {
-        let mut left = COURTESY;
+        let mut left = most;
         loop {
             match next(&mut body).await {
                 Ok(None) => return true,

@@ -26,7 +26,7 @@ use super::{
         receivers::{Found, Receiver, Taking, Trust},
         signature::{ACCOUNTING_HEADER, Presented, Scheme},
     },
-    Acknowledged, Oversized, Shared, Take, answer,
+    ACCOUNTING, Acknowledged, INCOMING, Oversized, Shared, Take, answer,
     body::{self, Limits, Read},
     check::Check,
     echo, origin,
@@ -65,7 +65,7 @@ impl<T: Take> Shared<T> {
         let verification = self.admit(&head, receiver.as_deref()).and_then(|()| {
             let presented = Presented::of(&head.headers, &ACCOUNTING_HEADER, Scheme::Required);
             let check = presented.map(|presented| Check::signature(keys, presented, None));
-            check.ok_or(unsigned(receiver.as_ref()))
+            check.ok_or_else(|| unsigned(&head.headers, &ACCOUNTING_HEADER, receiver.as_deref()))
         });
         let check = match verification {
             Ok(check) => check,
@@ -91,7 +91,8 @@ impl<T: Take> Shared<T> {
         };
         let invoicing = receiver.as_ref().and_then(|receiver| receiver.invoicing.as_ref());
         let presented = |header: &HeaderName| {
-            Presented::of(&head.headers, header, Scheme::Optional).ok_or(unsigned(receiver.as_ref()))
+            let presented = Presented::of(&head.headers, header, Scheme::Optional);
+            presented.ok_or_else(|| unsigned(&head.headers, header, receiver.as_deref()))
         };
         let verification = self.admit(&head, receiver.as_deref()).and_then(|()| {
             match invoicing.map(|invoicing| &invoicing.trust) {
@@ -163,7 +164,7 @@ impl<T: Take> Shared<T> {
     async fn deliver(
         &self,
         head: &Parts,
-        body: Body,
+        mut body: Body,
         asked: Asked<'_>,
         mut check: Check<'_>,
         family: impl FnOnce(Option<InvoicingHook>) -> Family,
@@ -190,10 +191,11 @@ impl<T: Take> Shared<T> {
             return self.refused(Refusal::Shed, head, !body.is_end_stream());
         }
         let limits = Limits { bytes: asked.limit, most: asked.most, until: since + self.options.body_time };
-        let read = match body::read(body, limits, &mut check, &mut held).await {
+        let read = match body::read(&mut body, limits, &mut check, &mut held).await {
             Ok(read) => read,
             Err(Refusal::Throttled) => return self.throttled(source, head, true),
-            Err(refusal) => return self.refused(refusal, head, true),
+            Err(Refusal::Shed) => return self.refused(Refusal::Shed, head, true),
+            Err(refusal) => return self.refuse(refusal, head, body).await,
         };
         let whole = match &read {
             Read::Whole(body) => Some(&**body),
@@ -202,7 +204,8 @@ impl<T: Take> Shared<T> {
         let (verified, receiver) = match (check.finish(whole, &mut held).await, asked.receiver) {
             (Ok(Some(verified)), Some(receiver)) => (verified, receiver),
             (Err(_), _) => return self.throttled(source, head, false),
-            (Ok(_), receiver) => return self.refused(unsigned(receiver), head, false),
+            (Ok(_), Some(_)) => return self.refused(Refusal::Signature, head, false),
+            (Ok(_), None) => return self.refused(Refusal::Unknown, head, false),
         };
         held.give_back_hashed();
         // The place tells whether the secret before this one is still in use; it is no secret.
@@ -323,7 +326,7 @@ impl<T: Take> Shared<T> {
         }
     }
 
-    /// Refuses by the head alone.
+    /// Refuses, and lets what is left of a short body come in first.
     pub(super) async fn refuse(&self, refusal: Refusal, head: &Parts, body: Body) -> Response {
         let whole = body::discard(body, head, since(head) + self.options.body_time).await;
         self.refused(refusal, head, !whole)
@@ -331,7 +334,7 @@ impl<T: Take> Shared<T> {
 
     /// `rest` says that something of the body was not read.
     fn refused(&self, refusal: Refusal, head: &Parts, rest: bool) -> Response {
-        metrics::delivery_refused(refusal);
+        metrics::delivery_refused(addressed(head.uri.path()), refusal);
         tracing::debug!(?refusal, "a request was refused");
         // Nobody keeps its place without ever delivering anything. But who is turned away for want of room may: to make another
         // connection costs us more; and so may a proxy, whose connections are everybody's.
@@ -373,9 +376,19 @@ fn registered(context: &Context) -> Option<AccountingResource> {
     }
 }
 
-/// What a delivery without a valid signature counts as; to its sender that is no difference.
-fn unsigned<T>(receiver: Option<T>) -> Refusal {
-    if receiver.is_some() { Refusal::Signature } else { Refusal::Unknown }
+/// The reason to count for a delivery whose head shows no usable signature. The sender gets 401 for each.
+fn unsigned(headers: &HeaderMap, header: &HeaderName, receiver: Option<&Receiver>) -> Refusal {
+    match receiver {
+        None => Refusal::Unknown,
+        Some(_) if headers.contains_key(header) => Refusal::Signature,
+        Some(_) => Refusal::Unsigned,
+    }
+}
+
+/// The API whose address this path is.
+fn addressed(path: &str) -> Option<DeliveryFamily> {
+    let families = [(ACCOUNTING, DeliveryFamily::Accounting), (INCOMING, DeliveryFamily::Invoicing)];
+    families.into_iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, family)| family)
 }
 
 /// The other end of the connection.

@@ -156,6 +156,11 @@ pub struct Oversized {
     pub received_at: i64,
 }
 
+/// Where accounting deliveries come to; the connector follows.
+const ACCOUNTING: &str = "/webhooks/accounting/";
+/// Where invoicing deliveries come to; the segment follows.
+const INCOMING: &str = "/api/webhooks/incoming/";
+
 /// The routes, and nothing but them. What is said to `acknowledged` is said without waiting: where nobody keeps up with it,
 /// it is dropped and counted.
 pub fn router<T: Take>(
@@ -168,10 +173,10 @@ pub fn router<T: Take>(
     let nobody = Keys::new([&b"in the place of a secret"[..]]);
     let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, options });
     Router::new()
-        .route("/webhooks/accounting/{connector}", any(accounting::<T>))
-        .route("/webhooks/accounting/{connector}/{resource}", any(accounting_resource::<T>))
-        .route("/api/webhooks/incoming/{segment}", any(incoming::<T>))
-        .route("/api/webhooks/incoming/{segment}/{hook}", any(incoming_hook::<T>))
+        .route(&format!("{ACCOUNTING}{{connector}}"), any(accounting::<T>))
+        .route(&format!("{ACCOUNTING}{{connector}}/{{resource}}"), any(accounting_resource::<T>))
+        .route(&format!("{INCOMING}{{segment}}"), any(incoming::<T>))
+        .route(&format!("{INCOMING}{{segment}}/{{hook}}"), any(incoming_hook::<T>))
         .fallback(nowhere::<T>)
         .with_state(shared)
 }

@@ -12,7 +12,7 @@ use std::{
 use axum::{body::Body, extract::ConnectInfo};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http::StatusCode;
+use http::{StatusCode, Version};
 use tower_service::Service as _;
 
 use super::*;
@@ -334,4 +334,98 @@ async fn a_spent_source_is_refused_and_another_is_not() {
     ];
     let throttled = StatusCode::SERVICE_UNAVAILABLE;
     assert_eq!(answers, [StatusCode::OK, throttled, throttled]);
+}
+
+#[test]
+fn a_missing_and_a_wrong_signature_count_apart_per_family() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let shown = recorder.handle();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let accounting: &[_] = &["svc-webhook-signature"];
+    let invoicing: &[_] = &["ms-signature"];
+    let twice: &[_] = &["svc-webhook-signature", "svc-webhook-signature"];
+    let cases = [
+        (PATH, &[][..], FORGED, "accounting", "unsigned"),
+        (PATH, invoicing, FORGED, "accounting", "unsigned"),
+        (PATH, accounting, FORGED, "accounting", "signature"),
+        (PATH, accounting, "base64==", "accounting", "signature"),
+        (PATH, twice, FORGED, "accounting", "signature"),
+        (OWN, &[], FORGED, "invoicing", "unsigned"),
+        (OWN, accounting, FORGED, "invoicing", "unsigned"),
+        (OWN, invoicing, FORGED, "invoicing", "signature"),
+        (SHARED, &[], FORGED, "invoicing", "unsigned"),
+        (SHARED, invoicing, FORGED, "invoicing", "signature"),
+        ("/webhooks/accounting/others", &[], FORGED, "accounting", "unknown"),
+        ("/api/webhooks/incoming/Others", invoicing, FORGED, "invoicing", "unknown"),
+        ("/elsewhere", accounting, FORGED, "none", "route"),
+    ];
+
+    ::metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let (router, _) = invoicing_routes(Options::default());
+            for (path, headers, signature, _, reason) in cases {
+                let request = headers
+                    .iter()
+                    .fold(Request::post(path), |request, name| request.header(*name, signature));
+                let status =
+                    router.clone().call(request.body(Body::from("{}")).unwrap()).await.unwrap().status();
+                let expected =
+                    if reason == "route" { StatusCode::NOT_FOUND } else { StatusCode::UNAUTHORIZED };
+                assert_eq!(status, expected, "{path} {headers:?}");
+            }
+        });
+    });
+
+    let text = shown.render();
+    for (.., family, reason) in cases {
+        let count = cases.iter().filter(|(.., other, why)| (*other, *why) == (family, reason)).count();
+        let line =
+            format!(r#"tributary_deliveries_refused_total{{family="{family}",reason="{reason}"}} {count}"#);
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+/// Bytes that are taken of a body of this length, sent in pieces over this version, and the answer.
+async fn drained(
+    version: Version,
+    path: &str,
+    signature: Option<&str>,
+    length: usize,
+) -> (StatusCode, usize) {
+    let (router, _) = invoicing_routes(Options::default());
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    let pieces = vec![Bytes::from(vec![b' '; PIECE]); length.div_ceil(PIECE)];
+    let pieces = futures::stream::iter(pieces.into_iter().map(move |piece| {
+        counted.fetch_add(piece.len(), Ordering::Relaxed);
+        Ok::<_, io::Error>(piece)
+    }));
+    let mut request = Request::post(path).version(version);
+    for header in ["svc-webhook-signature", "ms-signature"] {
+        request = signature.into_iter().fold(request, |request, value| request.header(header, value));
+    }
+    let status =
+        router.clone().call(request.body(Body::from_stream(pieces)).unwrap()).await.unwrap().status();
+    (status, taken.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn a_refusal_over_http_2_takes_the_body_first() {
+    const HALF: usize = 512 << 10;
+    let cases = [
+        (PATH, None, StatusCode::UNAUTHORIZED),
+        ("/webhooks/accounting/others", None, StatusCode::UNAUTHORIZED),
+        (OWN, None, StatusCode::UNAUTHORIZED),
+        (OWN, Some(FORGED), StatusCode::PAYLOAD_TOO_LARGE),
+        ("/elsewhere", None, StatusCode::NOT_FOUND),
+    ];
+    for (path, signature, expected) in cases {
+        assert_eq!(drained(Version::HTTP_2, path, signature, HALF).await, (expected, HALF), "{path}");
+        // There is a bound: one that is longer loses its stream.
+        let (status, taken) = drained(Version::HTTP_2, path, signature, 64 * HALF).await;
+        assert!(status == expected && taken < 4 * HALF, "{path}: {status} {taken}");
+        // Over HTTP/1.1 the connection is closed behind the answer.
+        let (status, taken) = drained(Version::HTTP_11, path, signature, HALF).await;
+        assert!(status == expected && taken < HALF, "{path}: {status} {taken}");
+    }
 }

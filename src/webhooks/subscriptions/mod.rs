@@ -54,7 +54,7 @@ pub use self::{
     listed::owner,
     plan::{Plan, plan},
     settle::settle,
-    wanted::{secret_of, wanted},
+    wanted::{AdvertisedPath, secret_of, wanted},
 };
 use crate::model::{AccountingResource, Fingerprint, Nonce, Target};
 

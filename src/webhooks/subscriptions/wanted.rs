@@ -12,10 +12,32 @@ use crate::{
     webhooks::signature::hook_secret,
 };
 
+/// The path of `webhook.advertised.url`, which invoicing hooks cannot be registered below.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "has the path {0}, and invoicing.hooks names hooks: the provider delivers those to \
+     https://<host>/api/webhooks/incoming/<segment>, with nothing between the host and that path"
+)]
+pub struct AdvertisedPath(String);
+
+impl AdvertisedPath {
+    /// The operator's next step.
+    pub const REMEDY: &str = "write webhook.advertised.url without a path, such as https://hooks.example.com, and let the proxy route \
+                              /api/webhooks/incoming/ and /webhooks/accounting/ to the workers; or leave invoicing.hooks empty";
+}
+
 /// Every target of a configuration, received at `webhook.advertised.url`. The fingerprint of a hook is that of the secret which its
 /// own is derived from.
-#[must_use]
-pub fn wanted(source: &config::WebhookSource, advertised: &Url) -> BTreeMap<Target, Wanted> {
+///
+/// # Errors
+/// The configuration names invoicing hooks, and the address has a path.
+pub fn wanted(
+    source: &config::WebhookSource,
+    advertised: &Url,
+) -> Result<BTreeMap<Target, Wanted>, AdvertisedPath> {
+    if source.invoicing.is_some() && advertised.path() != "/" {
+        return Err(AdvertisedPath(advertised.path().to_owned()));
+    }
     let base = advertised.as_str().trim_end_matches('/');
     let application = &source.application_name;
     let mut all = BTreeMap::new();
@@ -63,7 +85,7 @@ pub fn wanted(source: &config::WebhookSource, advertised: &Url) -> BTreeMap<Targ
             all.insert(Target::Invoicing(*hook), wanted);
         }
     }
-    all
+    Ok(all)
 }
 
 /// The secret of a target that has this fingerprint, among those that are configured. A hook whose deliveries are not signed has
@@ -110,8 +132,8 @@ mod tests {
     #[test]
     fn a_hook_has_its_own_address_unless_the_setting_shares_one() {
         let hook = InvoicingHook::from_slug("sale-invoice-updated").unwrap();
-        let advertised = Url::parse("https://hooks.example.com/base/").unwrap();
-        let shared = "https://hooks.example.com/base/api/webhooks/incoming/Here".to_owned();
+        let advertised = Url::parse("https://hooks.example.com/").unwrap();
+        let shared = "https://hooks.example.com/api/webhooks/incoming/Here".to_owned();
         let own = format!("{shared}/sale-invoice-updated");
         for (setting, url, other) in [
             (None, &own, OtherAddress::Fallback(shared.clone())),
@@ -131,7 +153,7 @@ mod tests {
             config.extend(setting.map(|setting| ("invoicing.hook.address".to_owned(), setting.to_owned())));
             let (source, _) = config::WebhookSource::parse("hooks", &config, &Providers::new([])).unwrap();
 
-            let wanted = &wanted(&source, &advertised)[&Target::Invoicing(hook)];
+            let wanted = &wanted(&source, &advertised).unwrap()[&Target::Invoicing(hook)];
 
             assert_eq!((&wanted.url, wanted.other.as_ref()), (url, Some(&other)));
             assert!(

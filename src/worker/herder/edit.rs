@@ -112,7 +112,8 @@ impl Herder {
                 return Err(Error::NotFound(format!("Unknown connector: {name}")));
             };
             // Looked at before the write: afterwards the owner may already have acted on it.
-            let status = self.parts.state.statuses.read(|statuses| self.status_of(name, connector, statuses));
+            let status =
+                self.parts.state.statuses.read(|statuses| self.status_of(name, configs, connector, statuses));
             let command = configs::restart(name, tasks, only_failed, None);
             Ok((restarting(status, tasks, only_failed), vec![command]))
         };

@@ -67,8 +67,8 @@ use super::{
     plugins::Plugins,
     state::{
         State,
-        configs::{Connector, Properties},
-        statuses::{RunState, Statuses},
+        configs::{Configs, Connector, Properties, Restart},
+        statuses::{RunState, Status as StatusRecord, Statuses},
         writer::{OffsetWriter, StatusWriter},
     },
     supervisor::Handle,
@@ -188,7 +188,7 @@ impl Herder {
             state.statuses.read(|statuses| {
                 let each = configs.connectors().iter().map(|(name, connector)| {
                     let info = info.then(|| self.info_of(name, connector));
-                    let status = status.then(|| self.status_of(name, connector, statuses));
+                    let status = status.then(|| self.status_of(name, configs, connector, statuses));
                     (name.clone(), Arc::clone(&connector.config), Expanded { info, status })
                 });
                 each.collect()
@@ -301,10 +301,13 @@ impl Herder {
     }
 
     fn known_status(&self, name: &str) -> Option<Status> {
-        let connector = self.known(name)?;
-        let mut status =
-            self.parts.state.statuses.read(|statuses| self.status_of(name, &connector, statuses));
-        self.tell_subscriptions(&mut status, &connector.config);
+        let (mut status, config) = self.parts.state.configs.read(|configs| {
+            let connector = configs.connectors().get(name)?;
+            let status =
+                self.parts.state.statuses.read(|statuses| self.status_of(name, configs, connector, statuses));
+            Some((status, Arc::clone(&connector.config)))
+        })?;
+        self.tell_subscriptions(&mut status, &config);
         Some(status)
     }
 
@@ -318,14 +321,16 @@ impl Herder {
         }
     }
 
-    fn status_of(&self, name: &str, connector: &Connector, statuses: &Statuses) -> Status {
+    fn status_of(&self, name: &str, configs: &Configs, connector: &Connector, statuses: &Statuses) -> Status {
         let unassigned = || (RunState::Unassigned, self.parts.worker_id.clone(), None);
         let told = |task: Option<u32>| match statuses.of(name, task) {
             // The topic could not be told; this worker knows better.
             Some(status) if self.parts.running.ended(name, task, status) => unassigned(),
             Some(status) => {
                 let trace = status.trace.clone().filter(|trace| !trace.is_empty());
-                (status.state, status.worker_id.clone(), trace)
+                let is_old = configs.restarts(name).any(|restart| precedes(status, restart, task));
+                let state = if is_old { RunState::Restarting } else { status.state };
+                (state, status.worker_id.clone(), trace)
             }
             None => unassigned(),
         };
@@ -360,6 +365,16 @@ impl fmt::Debug for Herder {
     }
 }
 
+/// Whether a status is from before this restart, which its instance has yet to serve: the owner may hear of the restart after the
+/// caller who asked for it.
+fn precedes(status: &StatusRecord, restart: &Restart, task: Option<u32>) -> bool {
+    let is_chosen = !restart.only_failed || status.state == RunState::Failed;
+    status.state != RunState::Unassigned
+        && is_chosen
+        && restart.concerns(task)
+        && status.served.is_some_and(|served| served < restart.revision)
+}
+
 /// The key that names a connector's class.
 const CLASS: &str = "connector.class";
 /// The key that names a connector.
@@ -381,5 +396,37 @@ impl Budget {
 
     fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_from_before_a_restart_is_not_shown() {
+        let restart = Restart { revision: 7, include_tasks: true, only_failed: false, task: None };
+        let failed_only = Restart { only_failed: true, ..restart.clone() };
+        let one_task = Restart { task: Some(1), include_tasks: false, ..restart.clone() };
+        let alone = Restart { include_tasks: false, ..restart.clone() };
+        for (state, served, restart, task, is_old) in [
+            (RunState::Running, Some(-1), &restart, None, true),
+            (RunState::Running, Some(6), &restart, Some(0), true),
+            (RunState::Running, Some(7), &restart, Some(0), false),
+            (RunState::Paused, Some(6), &restart, None, true),
+            (RunState::Running, Some(6), &alone, Some(0), false),
+            (RunState::Running, Some(6), &one_task, Some(1), true),
+            (RunState::Running, Some(6), &one_task, Some(0), false),
+            (RunState::Running, Some(6), &failed_only, Some(0), false),
+            (RunState::Failed, Some(6), &failed_only, Some(0), true),
+            // Nobody would serve it.
+            (RunState::Unassigned, Some(6), &restart, None, false),
+            // Another program does not say what it has served.
+            (RunState::Running, None, &restart, None, false),
+        ] {
+            let status = StatusRecord { state, trace: None, worker_id: "w:1".into(), generation: 3, served };
+
+            assert_eq!(precedes(&status, restart, task), is_old, "{status:?} {restart:?} {task:?}");
+        }
     }
 }

@@ -56,7 +56,8 @@ pub(super) fn runs(page: &mut Page, connector: &str, runs: &Runs, shards: i32) {
     }
     page.put(&live::RECONCILE_COMPARED, &[connector], last.rows as f64);
     // A sample is there to prove nothing.
-    let unproved = if *is_sample { 0 } else { last.lists.saturating_sub(last.lists_certified) };
+    let unproved =
+        if *is_sample { 0 } else { last.lists.saturating_sub(last.lists_certified + last.unoffered) };
     page.put(&live::RECONCILE_UNPROVED, &[connector], unproved as f64);
     let ended = last.ended_at.unwrap_or_default();
     page.put(&live::RECONCILE_ENDED, &[connector], ended as f64 / 1e6);

@@ -13,7 +13,7 @@ pub struct Failure {
     pub kind: &'static str,
     /// What was attempted and what came of it.
     pub message: String,
-    /// What a person can do about it.
+    /// What a person can do about it. Says nothing of restarts: [`Self::next`] does.
     pub remedy: Option<String>,
     /// Whether trying again may help.
     pub retry: Retry,
@@ -28,6 +28,36 @@ impl Failure {
     pub fn permanent(kind: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (message, remedy) = (message.into(), Some(remedy.into()));
         Self { kind, message, remedy, retry: Retry::Never, source: None }
+    }
+
+    /// A grant that a person has to log in for.
+    #[must_use]
+    pub(in crate::worker) fn login_needed(message: String, meanwhile: &str) -> Self {
+        Self::permanent(
+            LOGIN_NEEDED,
+            message,
+            format!("{meanwhile}; run the command that the first line names"),
+        )
+    }
+
+    /// Grants that these workers are not configured for.
+    #[must_use]
+    pub(in crate::worker) fn grants_unavailable(message: String, meanwhile: &str) -> Self {
+        Self::permanent(
+            GRANTS_UNAVAILABLE,
+            message,
+            format!("{meanwhile}; correct the configuration of the workers"),
+        )
+    }
+
+    /// When an instance that has failed for good starts again.
+    #[must_use]
+    pub fn next(&self) -> &'static str {
+        match self.kind {
+            LOGIN_NEEDED => "it starts again by itself after the login",
+            GRANTS_UNAVAILABLE => "it starts again when its worker is started with the new configuration",
+            _ => "nothing happens until it is restarted or its configuration is written",
+        }
     }
 
     /// One that passes by itself.
@@ -66,8 +96,9 @@ impl Failure {
     }
 }
 
-const KAFKA_REMEDY: &str =
-    "put right what Kafka refuses (permissions, topics, settings), then restart the task";
+const LOGIN_NEEDED: &str = "LoginNeeded";
+const GRANTS_UNAVAILABLE: &str = "GrantsUnavailable";
+const KAFKA_REMEDY: &str = "put right what Kafka refuses: permissions, topics or settings";
 
 #[cfg(test)]
 mod tests {
@@ -85,7 +116,7 @@ mod tests {
         assert_eq!(Failure::kafka("read", kafka::samples::unknown_partition()).retry, Retry::Later);
         let refused = Failure::kafka("write", kafka::samples::unauthorised());
         assert_eq!(refused.retry, Retry::Never);
-        assert!(refused.remedy.is_some_and(|remedy| remedy.contains("restart the task")));
+        assert!(refused.remedy.is_some_and(|remedy| remedy.contains("what Kafka refuses")));
         let aborted = kafka::Failure::Aborted { source: kafka::samples::unauthorised() };
         assert_eq!(Failure::transaction("write", aborted).retry, Retry::Never);
     }

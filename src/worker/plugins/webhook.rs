@@ -149,25 +149,16 @@ pub(in crate::worker) fn unable(what: &str, meanwhile: &str, error: &auth::Error
     let told = |remedy: &str| format!("{meanwhile}; {remedy}");
     match error {
         auth::Error::Absent { .. } | auth::Error::LoggedOut { .. } | auth::Error::Lost { .. } => {
-            Failure::permanent(
-                "LoginNeeded",
-                message,
-                told("after the login its task begins again by itself"),
-            )
+            Failure::login_needed(message, meanwhile)
         }
         // It is tried again by itself, and may have been the provider's fault.
         auth::Error::Client { .. } => {
-            let remedy =
-                told("correct the client, here or at the provider: the refresh is tried again by itself");
+            let remedy = told("correct the client, here or at the provider");
             Failure { remedy: Some(remedy), ..Failure::passing("ClientRefused", message) }
         }
-        auth::Error::NoKey | auth::Error::Foreign { .. } => {
-            let remedy = told("correct the configuration of the workers and start them again");
-            Failure::permanent("GrantsUnavailable", message, remedy)
-        }
+        auth::Error::NoKey | auth::Error::Foreign { .. } => Failure::grants_unavailable(message, meanwhile),
         other if other.retry() == Retry::Never => {
-            let remedy =
-                told("correct the setting, or what the provider has on record, then restart the task");
+            let remedy = told("correct the setting, or what the provider has on record");
             Failure::permanent("AccessRefused", message, remedy)
         }
         _ => Failure::passing("NoAccess", message),

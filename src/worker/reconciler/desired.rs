@@ -7,7 +7,7 @@ use url::Url;
 use crate::{
     config::{self, Providers, WebhookSource, connector::webhook::Subscriptions},
     model::Target,
-    webhooks::subscriptions::{Rules, Wanted, micros, wanted},
+    webhooks::subscriptions::{AdvertisedPath, Rules, Wanted, micros, wanted},
     worker::{
         plugins::{Failure, unusable},
         state::configs::Properties,
@@ -50,7 +50,7 @@ impl Desired {
         let (source, _) = config::WebhookSource::parse(connector, config, providers).map_err(unusable)?;
         let wanted = match (source.manage_subscriptions, advertised) {
             (false, _) => BTreeMap::new(),
-            (true, Some(advertised)) => wanted(&source, advertised),
+            (true, Some(advertised)) => wanted(&source, advertised).map_err(|path| pathed(&path))?,
             (true, None) => return Err(nowhere()),
         };
         let request = source.provider.as_ref().map_or(REQUEST, |provider| provider.transport.request);
@@ -81,6 +81,12 @@ fn nowhere() -> Failure {
         "set webhook.advertised.url on every worker to the https address at which the provider reaches them, or set \
          subscriptions.manage=false on the connector and subscribe by other means",
     )
+}
+
+/// The provider would refuse the address of every hook.
+fn pathed(path: &AdvertisedPath) -> Failure {
+    let message = format!("webhook.advertised.url of this worker {path}");
+    Failure::permanent("InvalidConfiguration", message, AdvertisedPath::REMEDY)
 }
 
 fn rules(settings: &Subscriptions, request: Duration) -> Rules {
@@ -118,6 +124,37 @@ mod tests {
         assert!(managed.message.starts_with("webhook.advertised.url is not set"), "{}", managed.message);
         assert!(managed.remedy.unwrap().contains("subscriptions.manage=false"));
         assert!(unmanaged.wanted.is_empty());
+    }
+
+    #[test]
+    fn invoicing_hooks_refuse_an_advertised_path() {
+        let hooks = [("invoicing.hooks", "Customer:Created"), ("invoicing.login.mail", "me@example.com")];
+        let secrets = [
+            ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+            ("invoicing.login.password", "a password"),
+        ];
+        for (url, has_hooks, manages, refused) in [
+            ("https://hooks.example.com/base", true, true, true),
+            ("https://hooks.example.com/", true, true, false),
+            ("https://hooks.example.com", true, true, false),
+            ("https://hooks.example.com/base", false, true, false),
+            ("https://hooks.example.com/base", true, false, false),
+        ] {
+            let mut config = webhook_config();
+            if has_hooks {
+                config
+                    .extend(hooks.into_iter().chain(secrets).map(|(key, value)| (key.into(), value.into())));
+            }
+            config.insert("subscriptions.manage".into(), manages.to_string());
+
+            let read = Desired::read("hooks", &config, &Providers::new([]), Some(&Url::parse(url).unwrap()));
+
+            assert_eq!(read.is_err(), refused, "{url} {has_hooks} {manages}");
+            let Err(failure) = read else { continue };
+            assert!(failure.message.starts_with("webhook.advertised.url of this worker has the path /base"));
+            assert!(failure.message.contains("invoicing.hooks"), "{}", failure.message);
+            assert!(failure.remedy.unwrap().contains("without a path"));
+        }
     }
 
     #[test]

@@ -226,7 +226,7 @@ impl Directory {
             return Ok(());
         }
         let message = format!("the list of companies has more rows than companies.rows.max ({})", self.most);
-        let remedy = "check that provider.base.url is the provider's; if it is, raise companies.rows.max, then restart the task";
+        let remedy = "check that provider.base.url is the provider's; if it is, raise companies.rows.max";
         Err(Failure::permanent("TooManyCompanies", message, remedy))
     }
 

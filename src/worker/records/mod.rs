@@ -418,7 +418,7 @@ fn unopened(error: pipeline::Error) -> Failure {
     if retry.is_retriable() {
         return Failure { retry, ..Failure::passing("NotOpened", message) };
     }
-    let remedy = "put right what Kafka or the registry refuses, then restart the task";
+    let remedy = "put right what Kafka or the registry refuses";
     Failure::permanent("NotOpened", message, remedy)
 }
 
@@ -428,7 +428,7 @@ fn refused(error: &api::Error) -> Failure {
         return unable("records cannot be read", "events wait until it can go on", error);
     }
     let message = format!("records cannot be read: {}", Chain(error));
-    let remedy = "events wait until it can go on; correct what the provider refuses, then restart the task";
+    let remedy = "events wait until it can go on; correct what the provider refuses";
     Failure::permanent("ProviderRefused", message, remedy)
 }
 

@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn status(generation: i64) -> Status {
-        Status { state: RunState::Running, trace: None, worker_id: "w:1".into(), generation }
+        Status { state: RunState::Running, trace: None, worker_id: "w:1".into(), generation, served: None }
     }
 
     #[test]

@@ -31,6 +31,13 @@ pub(super) struct Restarts {
     pub(super) if_failed: i64,
 }
 
+impl Restarts {
+    /// The last of both kinds.
+    pub(super) fn last(self) -> i64 {
+        self.always.max(self.if_failed)
+    }
+}
+
 impl Default for Restarts {
     fn default() -> Self {
         Self { always: -1, if_failed: -1 }

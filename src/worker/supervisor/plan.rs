@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     config::connector::TargetState,
-    worker::state::configs::{Configs, Connector, Restart},
+    worker::state::configs::{Configs, Connector},
 };
 
 /// An instance that should run.
@@ -92,20 +92,11 @@ fn order(configs: &Configs, connector: &Connector, id: &Id) -> Option<Order> {
         Some(task) => (Arc::clone(connector.tasks.get(task as usize)?), connector.task_revision),
     };
     let mut restarts = Restarts::default();
-    for restart in configs.restarts(&id.connector).filter(|restart| concerns(restart, id.task)) {
+    for restart in configs.restarts(&id.connector).filter(|restart| restart.concerns(id.task)) {
         let last = if restart.only_failed { &mut restarts.if_failed } else { &mut restarts.always };
         *last = restart.revision.max(*last);
     }
     Some(Order { config, revision, target: connector.target, restarts, end: None })
-}
-
-/// Whether a restart is about a connector (`None`) or one of its tasks.
-fn concerns(restart: &Restart, task: Option<u32>) -> bool {
-    match (restart.task, task) {
-        (Some(one), task) => task == Some(one),
-        (None, None) => true,
-        (None, Some(_)) => restart.include_tasks,
-    }
 }
 
 #[cfg(test)]

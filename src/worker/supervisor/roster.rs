@@ -14,7 +14,7 @@ use super::{
     plan::Wanted,
     voice::Voice,
 };
-use crate::worker::{plugins::Failure, state::statuses::RunState, supervisor::trace};
+use crate::worker::{state::statuses::RunState, supervisor::trace};
 
 /// See the module's head.
 #[derive(Default)]
@@ -118,14 +118,8 @@ impl Roster {
                     task = id.task,
                     "the keeper of an instance panicked"
                 );
-                let Failure { message, .. } = trace::panicked(&*payload);
-                let failure = Failure::permanent(
-                    "Panicked",
-                    message,
-                    "report it with the worker's log, then restart it",
-                );
-                let next = "nothing happens until it is restarted or its configuration is written";
-                instance.voice.say(RunState::Failed, Some(trace::of(&failure, next)));
+                let failure = trace::panicked(&*payload);
+                instance.voice.say(RunState::Failed, Some(trace::of(&failure, failure.next())));
                 instance.dead = true;
             }
             _ => drop(self.instances.remove(&id)),

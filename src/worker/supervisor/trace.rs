@@ -33,7 +33,7 @@ pub(super) fn panicked(payload: &(dyn Any + Send)) -> Failure {
         Some(literal) => format!("the program has a fault: {literal}"),
         None => "the program has a fault; its words are in the log of this worker".to_owned(),
     };
-    let remedy = "report it with the worker's log, then restart it or change its configuration";
+    let remedy = "report it with the worker's log";
     Failure::permanent("Panicked", told, remedy)
 }
 
@@ -64,7 +64,7 @@ fn kind(error: &(dyn Error + 'static)) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retry::Retry;
+    use crate::{auth, retry::Retry, worker::plugins::no_access};
 
     #[test]
     fn a_trace_names_kind_cause_remedy_and_what_comes_next_a_line_each() {
@@ -79,6 +79,28 @@ mod tests {
         assert!(lines[3].starts_with("Remedy: put right"), "{trace}");
         assert_eq!(lines[4], "Next: nothing until somebody restarts it");
         assert!(!lines.iter().any(|line| line.ends_with(')')), "{trace}");
+    }
+
+    #[test]
+    fn a_trace_says_one_thing_about_restarting() {
+        let absent =
+            auth::Error::Absent { grant: "accounting".into(), command: "tributary auth login".into() };
+        let panic = std::panic::catch_unwind(|| panic!("on request")).unwrap_err();
+        for (failure, next) in [
+            (
+                Failure::kafka("write", kafka::samples::unauthorised()),
+                "nothing happens until it is restarted",
+            ),
+            (no_access(&absent), "it starts again by itself after the login"),
+            (no_access(&auth::Error::NoKey), "it starts again when its worker is started"),
+            (panicked(&*panic), "nothing happens until it is restarted"),
+        ] {
+            let trace = of(&failure, failure.next());
+
+            let speaks = |line: &&str| line.contains("start");
+            assert_eq!(trace.lines().filter(speaks).count(), 1, "{trace}");
+            assert!(trace.contains(&format!("Next: {next}")), "{trace}");
+        }
     }
 
     #[test]

@@ -10,13 +10,16 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use super::{Handle, Id};
+use super::{Handle, Id, order::Restarts};
 use crate::worker::state::{
     Tail,
     statuses::{RunState, Status, Statuses},
@@ -48,6 +51,8 @@ pub(super) struct Voice {
     impatience: Duration,
     /// `None` before the first word and after the last.
     said: Mutex<Option<Said>>,
+    /// Revision of the last restart that the instance has seen.
+    served: AtomicI64,
 }
 
 /// What was said last.
@@ -89,7 +94,13 @@ impl Voice {
         handle: Handle,
     ) -> Self {
         let (patience, impatience) = (Duration::from_secs(5), Duration::from_millis(500));
-        Self { id, generation, worker_id, board, handle, patience, impatience, said: Mutex::default() }
+        let (said, served) = (Mutex::default(), AtomicI64::new(-1));
+        Self { id, generation, worker_id, board, handle, patience, impatience, said, served }
+    }
+
+    /// The instance has seen restarts up to this one: what it says from now on is from after it.
+    pub(super) fn serves(&self, restarts: Restarts) {
+        self.served.store(restarts.last(), Ordering::Relaxed);
     }
 
     pub(super) fn generation(&self) -> i64 {
@@ -98,8 +109,13 @@ impl Voice {
 
     /// Says what it is doing.
     pub(super) fn say(&self, state: RunState, trace: Option<String>) {
-        let status =
-            Status { state, trace, worker_id: self.worker_id.to_string(), generation: self.generation };
+        let status = Status {
+            state,
+            trace,
+            worker_id: self.worker_id.to_string(),
+            generation: self.generation,
+            served: Some(self.served.load(Ordering::Relaxed)),
+        };
         self.handle.is(&self.id, self.generation, state);
         let said = Said { status: status.clone(), at: Instant::now(), again: false };
         *self.said() = Some(said);

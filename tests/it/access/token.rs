@@ -110,6 +110,8 @@ async fn the_issuer_and_the_audience_are_settings() {
     provider.oauth.issuers = vec!["https://other.example".into(), issuer.clone()];
     provider.oauth.audiences = vec!["other".into(), audience.clone()];
     checked(&provider).1.access(&token).await.unwrap();
+    provider.oauth.audiences = vec!["any".into()];
+    checked(&provider).1.access(&token).await.unwrap();
     provider.oauth.audiences = vec![format!("{audience}/")];
     let refused = rule(checked(&provider).1.access(&token).await);
     assert!(matches!(&refused, Rule::Audience { found } if *found == audience), "{refused:?}");

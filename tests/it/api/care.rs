@@ -15,10 +15,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tributary::{
-    api::{Acted, Ask, Budget, Cause, Client, Lane, Limit, Rates, Reach},
+    api::{Acted, Ask, Budget, Cause, Client, Lane, Limit, PayrollAsk, Rates, Reach},
     auth::{self, Access, Tokens, http::ProviderClock},
     metrics::ApiWait,
-    model::AccountingResource,
+    model::{AccountingResource, CompanyId, RecordId, WebhookId},
     retry::{Chain, Retry},
     secret::Secret,
 };
@@ -41,6 +41,7 @@ crate::tests! {
     plain a_host_that_cannot_be_connected_to_is_told_by_that_limit;
     plain a_page_instead_of_an_answer_is_told_by_its_first_words;
     plain a_token_that_is_none_is_told_as_such;
+    plain only_200_is_a_success_of_a_read;
 }
 
 fn json(status: u16, body: &str) -> Reply {
@@ -284,4 +285,42 @@ async fn a_token_that_is_none_is_told_as_such() {
     assert!(matches!(error.cause, Cause::Unsendable), "{error:?}");
     assert_eq!((error.retry(), error.acted, error.reach()), (Retry::Never, Acted::No, Reach::Grant));
     assert!(provider.heads().is_empty());
+}
+
+/// Lists and records document 200. Operations on webhooks document no status, so any success is one.
+async fn only_200_is_a_success_of_a_read() {
+    for (status, body) in [(200, "[]"), (201, "[]"), (202, ""), (203, "[]"), (204, ""), (206, "[]")] {
+        let provider = Canned::start(move |head| {
+            let is_record = head.starts_with("get /accounting/api/customers/");
+            json(status, if is_record || head.starts_with("put") { "{}" } else { body })
+        })
+        .await;
+        let client = client_of(&provider.options(), FREELY);
+        let accounting = client.accounting(Arc::new(Stale::default()));
+        let payroll = client.payroll(Arc::new(Stale::default()));
+        let (company, id) = (CompanyId::new("c").unwrap(), RecordId::new("r").unwrap());
+        let wanted = PayrollAsk { page: page(1, 10), filter: None, order_by: None };
+
+        let reads = [
+            accounting.companies(page(1, 10), &ask()).await.map(drop),
+            accounting.customers(&company, page(1, 10), &ask()).await.map(drop),
+            accounting.accounts(&company, page(1, 10), &ask()).await.map(drop),
+            accounting.record(AccountingResource::Customers, Some(&company), &id, &ask()).await.map(drop),
+            accounting.event_names(AccountingResource::Customers, &ask()).await.map(drop),
+            payroll.companies(wanted, &ask()).await.map(drop),
+        ];
+        let (webhook, url) = (WebhookId::new("w").unwrap(), "https://hooks.example.com");
+        let managed = accounting.change_url(AccountingResource::Customers, &webhook, url, &ask()).await;
+
+        assert!(managed.is_ok(), "{status}");
+        for read in reads {
+            let Err(error) = read else {
+                assert_eq!(status, 200);
+                continue;
+            };
+            assert_ne!(status, 200, "{error:?}");
+            assert_eq!((error.status, error.retry()), (Some(status), Retry::Later), "{error:?}");
+            assert!(Chain(&error).to_string().contains("only 200 is documented"), "{error:?}");
+        }
+    }
 }

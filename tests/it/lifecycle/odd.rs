@@ -31,8 +31,13 @@ async fn a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says(s
     let is_back = |statuses: &Statuses| statuses.tasks("mine").get(&0) == Some(&&true_word);
 
     // As a work topic that was made anew leaves them, and a late sweep of a connector created again removes them.
-    let foreign =
-        Status { state: RunState::Failed, trace: None, worker_id: "x:1".into(), generation: i64::MAX };
+    let foreign = Status {
+        state: RunState::Failed,
+        trace: None,
+        worker_id: "x:1".into(),
+        generation: i64::MAX,
+        served: None,
+    };
     for (what, removed) in [("a status that cannot be", false), ("a removal under its own claim", true)] {
         match removed {
             false => writer.put("mine", Some(0), &foreign),

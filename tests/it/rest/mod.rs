@@ -45,6 +45,7 @@ mod own {
         real topics_are_told_until_they_are_reset;
         real a_log_level_for_the_cluster_reaches_running_workers_and_not_later_ones;
         real a_failed_task_is_told_with_its_trace_and_restarted_alone;
+        real a_restart_that_was_answered_hides_the_state_before_it;
     }
 
     async fn a_connector_lives_from_creation_to_deletion_as_connect_tells_it(
@@ -242,6 +243,7 @@ mod own {
             trace: Some("ProviderRefused: no such company\nCaused by: Http: 404".to_owned()),
             worker_id: "elsewhere:8083".to_owned(),
             generation: 2,
+            served: None,
         };
         worker.statuses.put("f", Some(1), &failed);
 
@@ -273,6 +275,51 @@ mod own {
             (202, ["RUNNING", "RUNNING", "FAILED"].map(Value::from))
         );
         assert_eq!((last.task, last.include_tasks), (Some(1), false));
+        Ok(())
+    }
+
+    async fn a_restart_that_was_answered_hides_the_state_before_it(shared: &'static Shared) -> Outcome {
+        let worker = Group::new(shared.bootstrap(), "restarting").worker().await;
+        worker.ask("PUT", "/connectors/r/config", Some(config("restarting"))).await;
+        let supervised = worker.supervise();
+        worker.until("/connectors/r/status", all_run).await;
+        drop(supervised);
+        // Of an owner that has not heard of any restart, and never will.
+        let before = Status {
+            state: RunState::Running,
+            trace: None,
+            worker_id: "elsewhere:8083".to_owned(),
+            generation: 2,
+            served: Some(-1),
+        };
+        let put = |served: i64| {
+            let status = Status { served: Some(served), ..before.clone() };
+            [None, Some(0), Some(1)].map(|task| worker.statuses.put("r", task, &status));
+        };
+        put(-1);
+        let elsewhere = |answer: &worker::Answer| {
+            let body = &answer.body;
+            let all = [&body["connector"], &body["tasks"][0], &body["tasks"][1]];
+            all.iter().all(|one| one["worker_id"] == "elsewhere:8083")
+        };
+        worker.until("/connectors/r/status", elsewhere).await;
+        let states = |body: &Value| {
+            [&body["connector"], &body["tasks"][0], &body["tasks"][1]].map(|one| one["state"].clone())
+        };
+
+        let one = worker.ask("POST", "/connectors/r/tasks/1/restart", None).await;
+        let after_one = worker.get("/connectors/r/status").await;
+        let all = worker.ask("POST", "/connectors/r/restart?includeTasks=true", None).await;
+        let after_all = worker.get("/connectors/r/status").await;
+        let last = worker.state.configs.read(|configs| configs.restart("r").cloned()).unwrap();
+        put(last.revision);
+        let served = worker.until("/connectors/r/status", all_run).await;
+
+        assert_eq!((one.status, all.status), (204, 202));
+        assert_eq!(states(&after_one.body), ["RUNNING", "RUNNING", "RESTARTING"].map(Value::from));
+        assert_eq!(states(&all.body), ["RESTARTING"; 3].map(Value::from));
+        assert_eq!(states(&after_all.body), ["RESTARTING"; 3].map(Value::from));
+        assert!(elsewhere(&served));
         Ok(())
     }
 }

@@ -252,8 +252,13 @@ impl Worker {
                         TargetState::Paused => RunState::Paused,
                         TargetState::Stopped => RunState::Stopped,
                     };
-                    let status =
-                        Status { state: running, trace: None, worker_id: worker_id.clone(), generation: 1 };
+                    let status = Status {
+                        state: running,
+                        trace: None,
+                        worker_id: worker_id.clone(),
+                        generation: 1,
+                        served: None,
+                    };
                     statuses.put(name, None, &status);
                     for (task, _) in (0..).zip(&wanted) {
                         statuses.put(name, Some(task), &status);

@@ -110,8 +110,13 @@ async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'stat
     let map = |text: &str| serde_json::from_str::<serde_json::Map<_, _>>(text).unwrap();
 
     for round in 0..i64::from(cycles(8)) {
-        let status =
-            Status { state: RunState::Running, trace: None, worker_id: "w".into(), generation: round };
+        let status = Status {
+            state: RunState::Running,
+            trace: None,
+            worker_id: "w".into(),
+            generation: round,
+            served: None,
+        };
         statuses.put("c", None, &status);
         statuses.put("c", Some(0), &status);
         statuses.flush(LIMIT).await.unwrap();

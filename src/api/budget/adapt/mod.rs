@@ -7,7 +7,10 @@
 //! 3. Come back within seconds to 93% of what was refused, then creep on: a speed that grows with the time without a refusal,
 //!    so that any distance up to the setting is a matter of minutes. A limit that stands is touched about once a minute.
 //! 4. A long window (the provider names five seconds or more) tells its rate by what it let pass: the rate goes there at once.
-//! 5. A refusal after which nothing had passed says nothing about the rate: its pause is twice the last one, and nothing is cut.
+//! 5. Refusals that follow each other closely may be a burst. If the rate before them was borne for [`QUIET`], then after so long
+//!    without a refusal it doubles every [`RISE_DOUBLES`] until it is back at 93% of that. Where this is refused too, the lower
+//!    limit stands, and the rate creeps from there.
+//! 6. A refusal after which nothing had passed says nothing about the rate: its pause is twice the last one, and nothing is cut.
 //!
 //! - One pause, one cut: refusals of requests that were sent before the cut only lengthen the pause.
 //! - The rate grows only while somebody waits for it: what was never tried is not known to be allowed. For the same reason
@@ -23,7 +26,8 @@
 //! | 100 in 10 s | 0.96 | 0.96 |
 //! | 600 in 60 s | 0.99 | 0.99 |
 //!
-//! Ten minutes of nothing but refusals, then none: 93% of the setting after half a minute at most. A limit raised tenfold is
+//! Ten minutes of nothing but refusals, then none: 93% of the setting after half a minute at most. Half a minute in which every
+//! second request is refused, then none: 93% of the rate before it within a minute. A limit raised tenfold is
 //! used after 11 minutes; one cut to a tenth is kept to after half a minute, or at the second refusal of a long window.
 
 use std::time::Duration;
@@ -46,6 +50,10 @@ const NEAR: f64 = 0.93;
 const CREEP: f64 = 0.0005;
 /// Seconds of creeping after which it has become twice as quick.
 const CREEP_DOUBLES: f64 = 60.0;
+/// Seconds of creeping after which a burst of refusals is over.
+const QUIET: f64 = 15.0;
+/// Seconds in which the rate doubles on its way back after a burst: from its least to the setting in 27.
+const RISE_DOUBLES: f64 = 4.0;
 /// What was sent within so long after a pause tells the refused rate better than the rate of its last moment.
 const AVERAGED: Duration = Duration::from_secs(10);
 /// A named wait from which on what passed before tells the rate.
@@ -61,8 +69,7 @@ const STILL: Duration = Duration::from_secs(1);
 /// A pause that is doubled because nothing passes does not become longer than this by itself.
 const LONGEST_FRUITLESS: Duration = Duration::from_secs(30);
 /// Where the provider refuses and names no wait.
-const UNTOLD: Policy =
-    Policy { first: Duration::from_secs(1), longest: Duration::from_secs(60), total: None };
+const UNTOLD: Policy = Policy { first: Duration::from_secs(1), longest: LONGEST_FRUITLESS, total: None };
 
 /// The rate of now.
 #[derive(Debug)]
@@ -71,6 +78,10 @@ pub(super) struct Adapt {
     rate: f64,
     /// The rate at the last refusal.
     ceiling: Option<f64>,
+    /// The rate that was borne until the first refusal of the last burst; 0 where none was, or it was refused again.
+    before_burst: f64,
+    /// Whether the rate is on its way back there.
+    rises: bool,
     /// When the rate was last brought up to date.
     at: Instant,
     paused_until: Option<Instant>,
@@ -88,7 +99,7 @@ pub(super) struct Adapt {
     passed: bool,
     /// How long the last pause was.
     pause: Duration,
-    /// Seconds of creeping since the last refusal.
+    /// Seconds without a refusal, at the setting or creeping.
     crept: f64,
     untold: Backoff,
 }
@@ -106,6 +117,8 @@ impl Adapt {
             setting,
             rate: setting,
             ceiling: None,
+            before_burst: 0.0,
+            rises: false,
             at: now,
             paused_until: None,
             cuts: 0,
@@ -161,6 +174,7 @@ impl Adapt {
         self.setting *= by;
         self.rate *= by;
         self.ceiling = self.ceiling.map(|ceiling| ceiling * by);
+        self.before_burst *= by;
     }
 
     /// Lets time pass. `wanted` tells whether somebody waited for the rate meanwhile.
@@ -177,6 +191,7 @@ impl Adapt {
             return;
         }
         let Some(ceiling) = self.ceiling else {
+            self.crept += if self.rate < self.setting { 0.0 } else { left };
             self.rate = (self.rate * left.min(60.0).exp2()).min(self.setting);
             return;
         };
@@ -187,14 +202,28 @@ impl Adapt {
             self.rate += ceiling * RETURN * returned;
             left -= returned;
         }
-        if left > 0.0 {
-            // The sum of a speed that grows evenly.
-            let (from, to) = (self.crept, self.crept + left);
-            let grown = CREEP * ((to - from) + (to * to - from * from) / (2.0 * CREEP_DOUBLES));
-            self.rate *= grown.exp();
-            self.crept = to;
+        let slowly = left.min((QUIET - self.crept).max(0.0));
+        self.creep(slowly);
+        left -= slowly;
+        let back = (self.before_burst * NEAR).min(self.setting);
+        if left > 0.0 && self.rate < back {
+            let risen = left.min((back / self.rate).log2() * RISE_DOUBLES);
+            self.rate *= (risen / RISE_DOUBLES).exp2();
+            left -= risen;
+            self.rises = true;
         }
+        self.creep(left);
         self.rate = self.rate.min(self.setting);
+        // It was borne again for long enough.
+        self.rises &= self.crept < 2.0 * QUIET;
+    }
+
+    /// Grows for so many seconds by the sum of a speed that grows evenly.
+    fn creep(&mut self, seconds: f64) {
+        let (from, to) = (self.crept, self.crept + seconds);
+        let grown = CREEP * (seconds + (to * to - from * from) / (2.0 * CREEP_DOUBLES));
+        self.rate *= grown.exp();
+        self.crept = to;
     }
 
     /// A request is let through.
@@ -270,6 +299,10 @@ impl Adapt {
             }
         }
         let ceiling = ceiling.max(self.setting * LEAST);
+        if self.crept >= QUIET {
+            self.before_burst = if self.rises { 0.0 } else { ceiling };
+        }
+        self.rises = false;
         self.ceiling = Some(ceiling);
         self.rate = (ceiling * CUT).max(self.setting * LEAST);
         self.crept = 0.0;

@@ -93,7 +93,7 @@ pub struct RunInfo {
     pub disabled: u64,
     /// Pages of samples that could not be read.
     pub unread: u64,
-    /// Whether every list is proved complete; null until the run is over.
+    /// Whether every list that the provider offers is proved complete; null until the run is over.
     pub certified: Option<bool>,
     /// Lists that are being read, the first of each shard; only where one run is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,6 +121,13 @@ pub struct Collections {
     pub ended: u64,
     /// Those that are proved complete.
     pub certified: u64,
+    /// Those of accounts, where the provider does not offer them.
+    #[serde(rename = "notOffered", skip_serializing_if = "is_zero")]
+    pub unoffered: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// `GET /connectors/{name}/certificates`.
@@ -180,6 +187,7 @@ fn info(run: &Run, standing: Standing, budget: Option<f64>) -> RunInfo {
             total: standing.lists,
             ended: standing.lists_ended,
             certified: standing.lists_certified,
+            unoffered: standing.unoffered,
         },
         requests: standing.requests,
         budget,

@@ -29,7 +29,7 @@ use super::{Budget, Error, Herder, shapes::Status, within};
 use crate::{
     config::connector::{Class, Declared, RecordSource, TargetState, WebhookSource},
     model::{Accepted, Moment, Target, TopicPrefix, Wish},
-    webhooks::subscriptions::{Change, Ledger, wanted},
+    webhooks::subscriptions::{AdvertisedPath, Change, Ledger, wanted},
     worker::state::configs::Properties,
 };
 
@@ -208,7 +208,7 @@ impl Subject<'_> {
         let hooks = invoicing.iter().flat_map(|it| &it.hooks).copied().map(Target::Invoicing);
         let targets: BTreeSet<Target> = resources.chain(hooks).collect();
         let advertised = self.by.advertised_url.as_ref();
-        let wanted = advertised.map(|url| wanted(&self.source, url));
+        let wanted = advertised.and_then(|url| wanted(&self.source, url).ok());
         let declaration = view::Declaration {
             connector: self.name,
             manage: *manage_subscriptions,
@@ -228,12 +228,16 @@ impl Subject<'_> {
                 self.name
             )));
         }
-        self.by.advertised_url.as_ref().map(drop).ok_or_else(|| {
+        let advertised = self.by.advertised_url.as_ref().ok_or_else(|| {
             Error::BadRequest(
                 "webhook.advertised.url of this worker is not set, so nobody knows where deliveries are to be sent; \
                  set it in the worker's properties"
                     .to_owned(),
             )
+        })?;
+        wanted(&self.source, advertised).map(drop).map_err(|path| {
+            let remedy = AdvertisedPath::REMEDY;
+            Error::BadRequest(format!("webhook.advertised.url of this worker {path}; {remedy}"))
         })
     }
 

@@ -235,7 +235,7 @@ impl Counter {
             Some((after, Retry::Never)) if self.written >= after => Err(Failure::permanent(
                 "TestFailure",
                 format!("the test source fails on request after {after} records"),
-                "remove fail.after, or restart the task to see it fail again",
+                "remove fail.after",
             )),
             Some((after, _)) if self.written >= after => {
                 let message = format!("the test source fails for a while after {after} records");

@@ -43,6 +43,7 @@ impl Lists {
         if now < self.held_until {
             return;
         }
+        self.look_for_strangers(getting, shelf, now);
         let numbers: Vec<u64> = self.jobs.keys().copied().collect();
         // Of many lists that remember much, the oldest go on, until they are over.
         let first = self.shared.pages.load.is_much().then(|| self.first_of_pages(now));
@@ -316,6 +317,7 @@ fn ask_record(
                     number: 1,
                     size: 1,
                     filter: None,
+                    requested_at: i64::MIN,
                     sent_after: i64::MIN,
                     lane,
                 };

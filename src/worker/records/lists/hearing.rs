@@ -306,7 +306,8 @@ impl Lists {
             job.list().and_then(List::resource).is_some_and(|one| job.run.known.contains(&one));
         let vanished = if is_read_again { 0 } else { vanished };
         let absent = u64::from(job.is_absent);
-        let ended = Ended { lists: 1, certified, vanished, unread, absent };
+        let unoffered = u64::from(job.is_unoffered);
+        let ended = Ended { lists: 1, certified, vanished, unread, absent, unoffered };
         if let (Some(certificate), Some(collection)) = (&certificate, job.collection()) {
             metrics::list_ended(collection.list.name(), certificate.method.name());
             if !certificate.certified {

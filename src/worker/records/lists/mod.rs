@@ -27,6 +27,7 @@ mod pages;
 mod plan;
 mod planning;
 mod probe;
+mod refusals;
 mod rows;
 mod sample;
 mod topic;
@@ -44,7 +45,7 @@ use tokio::sync::watch;
 
 pub(super) use self::pages::Pages;
 use self::{
-    comparing::Suspect,
+    comparing::{Strangers, Suspect},
     job::{Answer, Job, Missing, Stage, What},
     pages::Fetched,
     plan::Plan,
@@ -200,6 +201,8 @@ struct Active {
     filter: Option<String>,
     /// Whose lists are read.
     plan: Plan,
+    /// Topics of a run that compares in which keys are left that the fence may not know.
+    strangers: Strangers,
 }
 
 /// What is committed together.
@@ -222,6 +225,8 @@ enum Written {
     Found(Vec<(Key, Suspect)>),
     /// What was read by id because it differs, or is on no page.
     Looked(Box<(Subject, Answer)>),
+    /// So many keys of a topic were never published.
+    Strangers(u64),
     End {
         certificate: Option<Box<Certificate>>,
         /// What was kept of it until then, and what is from now on.
@@ -246,6 +251,8 @@ struct Ended {
     unread: u64,
     /// Lists whose path the provider does not know.
     absent: u64,
+    /// Lists of accounts whose path the provider does not offer.
+    unoffered: u64,
 }
 
 impl Lists {
@@ -351,7 +358,8 @@ impl Lists {
         let is_due = |job: &&Job| matches!(job.stage, Stage::Pages | Stage::Compare | Stage::Missing(_));
         let due = self.jobs.values().filter(is_due);
         let due = due.map(|job| job.due.max(self.held_until));
-        due.chain([self.held_until]).filter(|at| *at > now).min()
+        let strangers = self.runs.values().filter_map(|active| active.strangers.due());
+        due.chain(strangers).chain([self.held_until]).filter(|at| *at > now).min()
     }
 }
 

@@ -21,11 +21,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
+use super::refusals::Refusals;
 use crate::{
     api::{self, Accounting, Ask, Lane, Page, PageAsk, Payroll, PayrollAsk, Total, row_hash},
     enrich::{Content, Subject},
@@ -37,8 +35,6 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(60);
 /// Pages of a list that are remembered: neighbours are at most one apart.
 const REMEMBERED: usize = 3;
-/// For how long a filter that was refused is not asked for again.
-const REFUSED_FOR: Duration = Duration::from_secs(600);
 /// What a task may hold of pages, in KiB of their JSON. Compared, encoded and in the producer's queue they are several times as much.
 const ROOM: u32 = 4 << 10;
 /// Rows that lists of companies may remember for their proofs, over all shards of a task; each costs about 100 bytes.
@@ -61,6 +57,8 @@ pub(super) struct Asked {
     pub(super) filter: Option<String>,
     /// It is of no use if it was asked for before.
     pub(super) sent_after: i64,
+    /// When its run was asked for: a filter that was refused since then is not tried again.
+    pub(super) requested_at: i64,
     pub(super) lane: Lane,
 }
 
@@ -212,10 +210,9 @@ pub(in crate::worker::records) struct Pages {
     /// Pages that may be asked for at once.
     slots: Arc<Semaphore>,
     room: Room,
+    refusals: Refusals,
     /// What readings of lists of companies remember.
     pub(super) load: Load,
-    /// The filter that payroll has refused last, and when: the other shards of a run do not ask for it.
-    refused: Mutex<Option<(String, Instant)>>,
 }
 
 type Remembered = VecDeque<(Asked, Arc<Fetched>)>;
@@ -236,8 +233,8 @@ impl Pages {
             remembered,
             slots,
             room: Room::new(ROOM),
+            refusals: Refusals::default(),
             load: Load::default(),
-            refused: Mutex::default(),
         }
     }
 
@@ -264,20 +261,10 @@ impl Pages {
         if let Some(page) = known {
             return Ok((page, false));
         }
-        if self.is_refused(asked).await {
-            let why = "the provider has refused the filter";
-            let seen = Seen::unreadable(asked.number, asked.size, why, asked.sent_after);
-            return Ok((Arc::new(Fetched::without_rows(seen)), false));
+        if let Some(refused) = self.refusals.get(asked) {
+            return Ok((Arc::new(refused), false));
         }
-        let page = match self.fetch(asked).await {
-            Ok(page) => page,
-            Err(error) => {
-                if let Some(filter) = asked.filter.clone().filter(|_| is_refusal(&error)) {
-                    *self.refused.lock().await = Some((filter, Instant::now()));
-                }
-                return Err(error);
-            }
-        };
+        let page = self.refusals.note(asked, self.fetch(asked).await)?;
         let is_early = page.seen.sent < asked.sent_after;
         let page = Arc::new(fit(page, asked.sent_after));
         if is_early {
@@ -289,14 +276,6 @@ impl Pages {
         }
         remembered.push_back((asked.clone(), Arc::clone(&page)));
         Ok((page, true))
-    }
-
-    /// Whether the provider has just refused the filter of a page.
-    async fn is_refused(&self, asked: &Asked) -> bool {
-        let refused = self.refused.lock().await;
-        refused
-            .as_ref()
-            .is_some_and(|(filter, at)| Some(filter) == asked.filter.as_ref() && at.elapsed() < REFUSED_FOR)
     }
 
     /// Whether the provider answers, if not to this: the shortest page of the same list, or of another, can be read.
@@ -350,11 +329,6 @@ fn fit(mut page: Fetched, sent_after: i64) -> Fetched {
     page.seen.sent = page.seen.sent.saturating_add(early);
     page.seen.answered = page.seen.answered.saturating_add(early);
     page
-}
-
-/// Whether the provider may have refused a page for its filter.
-pub(super) fn is_refusal(error: &api::Error) -> bool {
-    !error.is_rate() && matches!(error.status, Some(400 | 404 | 405 | 406 | 410..=428 | 500 | 501))
 }
 
 /// What a reading has to know of a page, and its rows.

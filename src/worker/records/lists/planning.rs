@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
-    super::directory::Listed, Active, Job, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, What,
+    super::directory::Listed, Active, Job, Lists, MOST_HELD, MOST_RUNS, Ordered, Part, Plan, Strangers, What,
     writing::kept_of,
 };
 use crate::{
@@ -78,6 +78,7 @@ impl Lists {
             progress,
             filter,
             plan: Plan::new(run, &lists, is_of_all),
+            strangers: Strangers::of(run, &lists),
         };
         self.runs.insert(run.id.clone(), active);
         self.ready.push_back(Part::standing(&run.id));

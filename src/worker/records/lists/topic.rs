@@ -4,7 +4,11 @@
 //! what has come since. It is bounded: above so many records it keeps those whose hash ends in one more zero bit, so that what is
 //! left is a sample that does not depend on the order of anything.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
@@ -12,6 +16,7 @@ use tokio::sync::Semaphore;
 use crate::{
     api::row_hash,
     avro,
+    fence::Lookup,
     kafka::{self, Reading, Received, Start, Waits},
     model::{Key, List, SchemaKind, Value},
     worker::records::Shared,
@@ -27,6 +32,8 @@ const LIMIT: Duration = Duration::from_secs(1_800);
 static TURNS: Semaphore = Semaphore::const_new(4);
 /// How often it is tried.
 const TRIES: u32 = 3;
+/// Keys of one topic and shard that the fence does not know and that are kept; further ones are not counted.
+const MOST_STRANGERS: usize = 10_000;
 /// What provider and records call a record that is in use. What they call others is not documented.
 const ENABLED: &str = "Enabled";
 
@@ -63,6 +70,8 @@ pub(super) enum Holds {
 #[derive(Debug)]
 pub(in crate::worker::records) struct Digests {
     held: HashMap<u64, Held>,
+    /// Keys with a record that the fence does not know.
+    strangers: BTreeSet<String>,
     /// Bits of a hash that have to be zero.
     bits: u32,
     most: usize,
@@ -70,7 +79,7 @@ pub(in crate::worker::records) struct Digests {
 
 impl Digests {
     pub(super) fn new(most: usize) -> Self {
-        Self { held: HashMap::new(), bits: 0, most: most.max(1) }
+        Self { held: HashMap::new(), strangers: BTreeSet::new(), bits: 0, most: most.max(1) }
     }
 
     fn put(&mut self, key: u64, held: Held) {
@@ -85,8 +94,19 @@ impl Digests {
         }
     }
 
+    /// Notes whether the fence knows the key of a record; `false` also where the record is a tombstone.
+    fn note(&mut self, key: &str, is_stranger: bool) {
+        if !is_stranger {
+            self.strangers.remove(key);
+        } else if self.strangers.len() < MOST_STRANGERS {
+            self.strangers.insert(key.to_owned());
+        }
+    }
+
     /// What has come since.
     fn extend(&mut self, later: Self) {
+        self.strangers.retain(|key| !matches!(later.held.get(&key_hash(key)), Some(Held::Gone)));
+        later.strangers.iter().for_each(|key| self.note(key, true));
         self.bits = self.bits.max(later.bits);
         let bits = self.bits;
         self.held.retain(|key, _| key.trailing_zeros() >= bits);
@@ -188,6 +208,11 @@ impl View {
         Self { digests: Some(digests), ..Self::new() }
     }
 
+    /// Keys with a record that the fence did not know when the record was read.
+    pub(super) fn strangers(&self) -> impl Iterator<Item = &str> {
+        self.digests.iter().flat_map(|digests| &digests.strangers).map(String::as_str)
+    }
+
     pub(super) fn get(&self, key: &Key) -> Holds {
         let hash = key_hash(key.as_str());
         match &self.digests {
@@ -208,7 +233,7 @@ pub(super) fn most_held(shards: usize) -> usize {
 }
 
 /// Reads what a topic holds of a shard from there to its end.
-pub(super) async fn read(shared: Arc<Shared>, list: List, shard: i32, start: Start) -> Read {
+pub(super) async fn read(shared: Arc<Shared>, list: List, shard: i32, start: Start, fence: Lookup) -> Read {
     let topic = shared.preparer.topic_name(list.topic());
     let told = |error: kafka::Error| format!("read {topic}: {}", crate::retry::Chain(&error));
     let starts = [(shard, start)].into();
@@ -219,7 +244,11 @@ pub(super) async fn read(shared: Arc<Shared>, list: List, shard: i32, start: Sta
     let mut digests = Digests::new(most_held(shared.shards.len()));
     while let Some(record) = reading.next().await.map_err(told)? {
         let Received { key: Some(key), value, .. } = &record else { continue };
-        let hash = key_hash(&String::from_utf8_lossy(key));
+        let key = String::from_utf8_lossy(key);
+        let hash = key_hash(&key);
+        let is_known =
+            value.is_none() || fence.knows(list.topic(), &key).map_err(|error| error.to_string())?;
+        digests.note(&key, !is_known);
         if digests.takes(hash) {
             digests.put(hash, held(&shared.decoder, list, value.as_ref()).await?);
         }
@@ -346,6 +375,25 @@ mod tests {
         assert_eq!((first, nothing_new, changed), (holds(1, false), holds(1, false), holds(2, false)));
         assert_eq!((gone, new), (Holds::Nothing, holds(3, true)));
         assert!(view.is_newer_than(4) && !view.is_newer_than(5));
+    }
+
+    #[test]
+    fn a_stranger_is_kept_until_its_tombstone() {
+        let mut view = View::new();
+        let mut put = |keys: &[(&str, Held)], now: i64| {
+            let mut digests = Digests::new(10);
+            for (key, held) in keys {
+                digests.put(key_hash(key), *held);
+                digests.note(key, matches!(held, Held::Record { .. }));
+            }
+            view.begin(now).unwrap();
+            view.take(Ok((digests, Some(now))), |_| 1, now).unwrap();
+            view.strangers().map(str::to_owned).collect::<Vec<_>>()
+        };
+
+        assert_eq!(put(&[("a", record(1, false)), ("b", record(1, false))], 1), ["a", "b"]);
+        assert_eq!(put(&[("a", record(2, false)), ("b", Held::Gone)], 2), ["a"]);
+        assert_eq!(put(&[("a", Held::Gone), ("c", record(1, false)), ("c", Held::Gone)], 3), [""; 0]);
     }
 
     #[test]

@@ -128,13 +128,15 @@ impl Lists {
                 let asked_at = run.requested_at;
                 batch.certificates.extend(certificate.as_deref().map(|one| (one.clone(), asked_at)));
                 // With its certificate, and not before: it must not be counted twice.
-                let Ended { lists, certified, vanished, unread, absent } = *ended;
+                let Ended { lists, certified, vanished, unread, absent, unoffered } = *ended;
                 active.progress.ended += lists;
                 active.progress.certified += certified;
                 active.progress.vanished += vanished;
                 active.progress.unread += unread;
                 active.progress.absent += absent;
+                active.progress.unoffered += unoffered;
                 let list = part.job.and_then(|number| self.jobs.get(&number)?.list());
+                active.progress.accounts_proved |= list == Some(List::Accounts) && certified > 0;
                 active.progress.companies_proved |= list == Some(List::Companies) && certified > 0;
                 if run.kind == RunKind::Verify {
                     Difference::Vanished.count(&mut active.progress.differences, vanished);
@@ -151,6 +153,9 @@ impl Lists {
                     compared.add_found(batch, context, suspect, &stored)?.count(&mut active.progress);
                 }
                 active.progress.published += (batch.entries.len() - before) as u64;
+            }
+            Written::Strangers(count) => {
+                Difference::Foreign.count(&mut active.progress.differences, *count);
             }
             Written::Looked(looked) => {
                 let Some(job) = part.job.and_then(|number| self.jobs.get_mut(&number)) else { return Ok(()) };
@@ -273,7 +278,7 @@ impl Lists {
             }
             return;
         }
-        if active.plan.is_settled() && active.waiting.is_empty() && active.open == 0 {
+        if active.is_read() && active.strangers.is_empty() {
             (active.progress.state, active.progress.ended_at) = (ShardState::Ended, Some(now));
             if let Some(why) = active.plan.unknown(active.progress.companies_proved) {
                 // As one list that is not proved: nobody knows how many there are.
@@ -282,6 +287,12 @@ impl Lists {
                 active.progress.reason = Some(format!(
                     "lists of companies that nobody knows of were not read; the list of companies cannot be relied on: {why}"
                 ));
+            }
+            if active.progress.unoffered > 0 && active.progress.reason.is_none() {
+                active.progress.reason = Some(
+                    "the provider does not offer the list of accounts: nothing is proved of accounts"
+                        .to_owned(),
+                );
             }
             self.forgotten.extend(kept_of(active, &self.done, self.shard));
             let Progress { lists, certified, rows, published, .. } = active.progress;

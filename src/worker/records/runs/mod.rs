@@ -415,7 +415,11 @@ fn judge(gap: &Gap, repair: &Repair, runs: &Runs, shards: i32, source: &RecordSo
     // What a list proves, it proves of all of its records; of what no list has only that it was known.
     let only_known: BTreeSet<AccountingResource> =
         known.iter().copied().filter(|resource| List::of(*resource).is_none()).collect();
-    let is_proved = |run: &&Run| runs.standing(&run.id, shards).certified == Some(true);
+    let is_proved = |run: &&Run| {
+        let standing = runs.standing(&run.id, shards);
+        let is_offered = standing.unoffered == 0 || !lists.contains(&List::Accounts);
+        standing.certified == Some(true) && is_offered
+    };
     if only_known.is_empty() && runs.runs.values().filter(covers).any(|run| is_proved(&run)) {
         return Step::Settle(GapState::Closed);
     }

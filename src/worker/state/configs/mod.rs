@@ -72,6 +72,18 @@ pub struct Restart {
     pub task: Option<u32>,
 }
 
+impl Restart {
+    /// Whether it is about a connector (`None`) or one of its tasks.
+    #[must_use]
+    pub fn concerns(&self, task: Option<u32>) -> bool {
+        match (self.task, task) {
+            (Some(one), task) => task == Some(one),
+            (None, None) => true,
+            (None, Some(_)) => self.include_tasks,
+        }
+    }
+}
+
 /// What a connector was last brought to by a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {

@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub(super) use record::{GENERATION_HEADER, Key, encode, encode_topic};
+pub(super) use record::{GENERATION_HEADER, Key, RESTART_HEADER, encode, encode_topic};
 use record::{Parsed, Word};
 
 use super::Apply;
@@ -75,6 +75,8 @@ pub struct Status {
     pub worker_id: String,
     /// Claim of the partition it belongs to; higher is later.
     pub generation: i64,
+    /// Revision of the last restart that it had seen, -1 for none; `None` where another program or an earlier version says so.
+    pub served: Option<i64>,
 }
 
 /// All of the topic.

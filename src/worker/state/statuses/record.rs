@@ -9,6 +9,9 @@ use crate::kafka::Received;
 /// Header on our tombstones: the generation that removed the status.
 pub(in crate::worker::state) const GENERATION_HEADER: &str = "tributary.generation";
 
+/// Header on our statuses: revision of the last restart that the instance had seen.
+pub(in crate::worker::state) const RESTART_HEADER: &str = "tributary.restart";
+
 const CONNECTOR: &str = "status-connector-";
 const TASK: &str = "status-task-";
 const TOPIC: &str = "status-topic-";
@@ -102,17 +105,17 @@ pub(super) fn parse(record: &Received) -> Result<Parsed, &'static str> {
 }
 
 fn word(record: &Received) -> Result<Word, &'static str> {
-    let removed = || {
-        let header = record.headers.iter().find(|(name, _)| name == GENERATION_HEADER);
-        let text = header.and_then(|(_, value)| std::str::from_utf8(value).ok());
-        Word::Removed(text.and_then(|text| text.parse().ok()))
+    let number = |header: &str| {
+        let (_, value) = record.headers.iter().find(|(name, _)| name == header)?;
+        std::str::from_utf8(value).ok()?.parse().ok()
     };
+    let removed = || Word::Removed(number(GENERATION_HEADER));
     let Some(value) = record.value.as_deref() else { return Ok(removed()) };
     let read: Option<Read> = serde_json::from_slice(value).map_err(|_| "its value is no status")?;
     let Some(read) = read else { return Ok(removed()) };
     let state = RunState::parse(&read.state).ok_or("its state is none of those shown")?;
     let Read { trace, worker_id, generation, .. } = read;
-    Ok(Word::Is(Status { state, trace, worker_id, generation }))
+    Ok(Word::Is(Status { state, trace, worker_id, generation, served: number(RESTART_HEADER) }))
 }
 
 #[derive(Deserialize)]

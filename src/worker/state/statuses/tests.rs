@@ -8,7 +8,7 @@ use crate::kafka::partition_of;
 const SAMPLE: &str = include_str!("../samples/statuses.tsv");
 
 fn status(state: RunState, generation: i64) -> Status {
-    Status { state, trace: None, worker_id: "127.0.0.1:28083".into(), generation }
+    Status { state, trace: None, worker_id: "127.0.0.1:28083".into(), generation, served: None }
 }
 
 fn put(statuses: &mut Statuses, key: &str, status: &Status) {

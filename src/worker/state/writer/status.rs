@@ -19,7 +19,7 @@ use crate::{
     kafka::{self, Producer, ProducerOptions, partition_of},
     model::EncodedRecord,
     retry::{Backoff, Policy, Retry},
-    worker::state::statuses::{GENERATION_HEADER, Key, Status, encode, encode_topic},
+    worker::state::statuses::{GENERATION_HEADER, Key, RESTART_HEADER, Status, encode, encode_topic},
 };
 
 /// Bytes of statuses inside the client.
@@ -58,14 +58,13 @@ impl StatusWriter {
 
     /// Says what a connector is doing, or with a number one of its tasks.
     pub fn put(&self, connector: &str, task: Option<u32>, status: &Status) {
-        let value = Value { value: Some(encode(status).into()), headers: Vec::new() };
-        self.shared.put(Key::instance(connector, task), value);
+        self.shared.put(Key::instance(connector, task), value_of(status));
     }
 
     /// The same where the topic has a higher generation that cannot be: first a tombstone that makes every reader forget it,
     /// then the status.
     pub fn put_anew(&self, connector: &str, task: Option<u32>, status: &Status) {
-        let value = Value { value: Some(encode(status).into()), headers: Vec::new() };
+        let value = value_of(status);
         self.shared.put_with(|pending| pending.put_anew(Key::instance(connector, task), value));
     }
 
@@ -102,6 +101,12 @@ impl StatusWriter {
             kafka::Error::Deadline { action, limit }
         })
     }
+}
+
+/// A status in Kafka Connect's JSON, with what Kafka Connect does not know in a header.
+fn value_of(status: &Status) -> Value {
+    let served = status.served.map(|served| (RESTART_HEADER, Bytes::from(served.to_string())));
+    Value { value: Some(encode(status).into()), headers: served.into_iter().collect() }
 }
 
 #[derive(Debug, Default)]

@@ -26,7 +26,7 @@ fn cluster() -> Cluster {
 }
 
 fn status(state: RunState, trace: &str) -> Status {
-    Status { state, trace: Some(trace.into()), worker_id: "w:1".into(), generation: 3 }
+    Status { state, trace: Some(trace.into()), worker_id: "w:1".into(), generation: 3, served: Some(7) }
 }
 
 /// Partition and key of every record.

@@ -67,7 +67,8 @@ pub(super) async fn live(
                     Ok(()) => {
                         let next = orders.borrow_and_update().clone();
                         let meaning = order.meaning(&next, keeper.served, false);
-                        (keeper.served, *order) = (next.restarts, next);
+                        keeper.serve(next.restarts);
+                        *order = next;
                         meaning
                     }
                 };

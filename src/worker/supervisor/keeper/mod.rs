@@ -99,7 +99,7 @@ impl Keeper {
         let end = loop {
             // Whatever was asked for up to now is served by the start that follows.
             let mut order = orders.borrow_and_update().clone();
-            self.served = order.restarts;
+            self.serve(order.restarts);
             if let Some(end) = order.end {
                 break end;
             }
@@ -126,6 +126,12 @@ impl Keeper {
         }
         self.voice.fall_silent(end.told);
         tracing::info!(connector = &*self.id.connector, task = self.id.task, told = end.told, "ended");
+    }
+
+    /// Restarts up to these are served with what follows.
+    fn serve(&mut self, restarts: Restarts) {
+        self.served = restarts;
+        self.voice.serves(restarts);
     }
 
     fn start_over(&mut self) {
@@ -163,7 +169,10 @@ impl Keeper {
                     }
                     let next = orders.borrow_and_update().clone();
                     match order.meaning(&next, self.served, true) {
-                        Meaning::GoOn => (self.served, order) = (next.restarts, next),
+                        Meaning::GoOn => {
+                            self.serve(next.restarts);
+                            order = next;
+                        }
                         Meaning::Anew => {
                             self.voice.say(RunState::Restarting, None);
                             return Meaning::Anew;
@@ -193,8 +202,7 @@ impl Keeper {
         let (kind, source) = (failure.kind, failure.source.as_ref().map(tracing::field::display));
         let Some(wait) = wait else {
             tracing::error!(connector, task, kind, error = %failure, source, "failed, and needs a person");
-            let next = "nothing happens until it is restarted or its configuration is written";
-            return self.voice.say(RunState::Failed, Some(trace::of(failure, next)));
+            return self.voice.say(RunState::Failed, Some(trace::of(failure, failure.next())));
         };
         let failures = self.failures;
         if !may_act {

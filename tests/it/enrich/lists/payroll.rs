@@ -124,6 +124,22 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     let mut last = self::last(&self::published(&scene).await?);
     last.remove(&left[0]);
     assert_eq!(last, truth(&scene));
+
+    // A filter that the provider does not take is tried once in a run, by one of the shards.
+    scene.stop().await?;
+    let settings = scene.fetching(&[
+        ("snapshot.lists", "payroll"),
+        ("page.size", "7"),
+        ("payroll.filter", "companyCode is 1"),
+    ]);
+    scene.stage.configure(RECORDS, &settings).await?;
+    scene.resume().await?;
+    let since = scene.provider().gateway.request_count();
+    let refused = scene.run("refused", RunKind::Snapshot, &[List::Payroll]).await?;
+    let requests = scene.provider().gateway.requests(since, usize::MAX).into_iter();
+    let pages: Vec<String> =
+        requests.map(|(_, request)| request.target).filter(|target| target.contains("/payroll")).collect();
+    assert_eq!((pages.len(), sum(&refused, "certified")), (1, 0), "{pages:?} {refused:#?}");
     Ok(())
 }
 

@@ -117,6 +117,18 @@ async fn what_differs_between_lists_and_topics_is_counted_once_and_mended_on_req
         (counts(&again, "differences"), counts(&clean, "differences")),
         (BTreeMap::new(), BTreeMap::new())
     );
+    scene.assert_measured(&[]).await?;
+
+    // Keys that nobody at the source ever had: of a company that there is, of one that there is not, and of no shape at all.
+    let strangers = scene.add_strangers().await?;
+    let foreign = scene.verify("foreign", json!({ "repair": true })).await?;
+    let sampled = scene.verify("foreign-sampled", json!({ "sample": SAMPLE })).await?;
+
+    assert_eq!(counts(&foreign, "differences"), BTreeMap::from([("foreign".to_owned(), strangers)]));
+    assert_eq!(
+        (counts(&foreign, "repaired"), counts(&sampled, "differences")),
+        (BTreeMap::new(), BTreeMap::new())
+    );
     scene.assert_measured(&[]).await
 }
 
@@ -145,6 +157,21 @@ impl Scene {
         assert_ne!(Some(&key), other.key.as_ref());
         self.produce(&topic, one.partition, &key, &value).await?;
         Ok(())
+    }
+
+    /// Puts a customer's record under keys that the source never had; how many they are.
+    async fn add_strangers(&self) -> Result<u64> {
+        let topic = self.topic(Topic::AccountingRecords(AccountingResource::Customers));
+        let records = evidence::read(self, &topic).await?;
+        let (key, value) = (records[0].key.clone().unwrap(), records[0].value.clone().unwrap());
+        let key = String::from_utf8(key.to_vec()).unwrap();
+        let company = key.split('/').next().unwrap();
+        let partitions = records.iter().map(|record| record.partition).max().unwrap_or_default();
+        let keys = [format!("{company}/made-up"), "made-up/made-up".to_owned(), "made up".to_owned()];
+        for (key, partition) in keys.iter().zip([records[0].partition, 0, partitions]) {
+            self.produce(&topic, partition, key.as_bytes(), &value).await?;
+        }
+        Ok(keys.len() as u64)
     }
 
     /// Every kind has a series, and those that are not 0 are these.

@@ -5,6 +5,7 @@
 //!          └─ suspect ─▶ once all pages are read: looked at again ─▶ the same by now ─▶ nothing
 //!                          └─ read by id where that may explain it, or is to be mended ─▶ counted, or published and counted as mended
 //! known, and on no page ─▶ read by id ─▶ disabled: counted as such; else unlisted or vanished
+//! in the topic, and not known ─▶ once all lists are over: still not known ─▶ foreign
 //! ```
 //!
 //! - A record whose event is on its way is no difference: what the topic lacks or has older is looked at again for
@@ -17,6 +18,7 @@
 //! - Mended is only what the source shows, under the version that it shows; what it does not show stays as it is.
 
 mod finding;
+mod strangers;
 
 use std::{
     collections::HashMap,
@@ -28,7 +30,10 @@ use std::{
 
 use futures::{FutureExt as _, future::BoxFuture};
 
-pub(super) use self::finding::{Finding, Looked};
+pub(super) use self::{
+    finding::{Finding, Looked},
+    strangers::Strangers,
+};
 use super::{
     Getting, Got, LOOK, Lists, Missing, Part, Stage, What, Written,
     job::{Answer, Job},
@@ -39,7 +44,7 @@ use crate::{
     enrich::Subject,
     fence::Shelf,
     model::{CompanyId, Comparison, Difference, Key, List, RunId, Stamp, Wanted},
-    worker::records::micros,
+    worker::records::{Shared, micros},
 };
 
 /// Suspects of one list that are looked at again. What is above is counted as its row says, and contents are not compared.
@@ -192,17 +197,10 @@ impl Lists {
             return true;
         }
         let view = self.views.entry((run.id.clone(), collection.list)).or_insert_with(View::new);
-        let read_topic = |view: &mut View| {
-            if let Some(start) = view.begin(now) {
-                let (shared, run, list) = (Arc::clone(shared), run.id.clone(), collection.list);
-                let reading =
-                    async move { Got::Topic(run, list, topic::read(shared, list, shard, start).await) };
-                getting.push(reading.boxed());
-            }
-        };
+        let of = (&run.id, collection.list);
         match &job.stage {
             Stage::Pages if !view.is_ready() => {
-                read_topic(view);
+                read_topic(view, of, getting, (shared, shard, shelf), now);
                 false
             }
             Stage::Pages => match &job.sample {
@@ -219,7 +217,7 @@ impl Lists {
                 comparing.look(collection.list, shelf, view, now);
                 let needs_topic = comparing.needs_topic(view);
                 if needs_topic {
-                    read_topic(view);
+                    read_topic(view, of, getting, (shared, shard, shelf), now);
                 }
                 if needs_topic || comparing.waits(micros(shared.source.enrich.park_after), now) {
                     job.due = now.saturating_add(LOOK);
@@ -272,6 +270,20 @@ impl Lists {
         let (run, what) = (job.run.id.clone(), Written::Looked(Box::new((subject, answer))));
         self.ready.push_back(Part { run, job: Some(number), what, bytes });
     }
+}
+
+/// Reads what has come to the topic of a list, where that is due.
+fn read_topic(
+    view: &mut View,
+    (run, list): (&RunId, List),
+    getting: &mut Getting,
+    (shared, shard, shelf): (&Arc<Shared>, i32, &Shelf),
+    now: i64,
+) {
+    let Some(start) = view.begin(now) else { return };
+    let (shared, run, fence) = (Arc::clone(shared), run.clone(), shelf.lookup());
+    let reading = async move { Got::Topic(run, list, topic::read(shared, list, shard, start, fence).await) };
+    getting.push(reading.boxed());
 }
 
 /// How many records of a list are known, where each of so many shards knows its own part of it. Rounded up to a power of two then,

@@ -80,6 +80,8 @@ pub(super) struct Job {
     pub(super) sample: Option<Sample>,
     /// The provider does not know its path.
     pub(super) is_absent: bool,
+    /// It is a list of accounts, and the provider has no such path.
+    pub(super) is_unoffered: bool,
 }
 
 #[derive(Debug)]
@@ -131,6 +133,7 @@ impl Job {
             comparing: None,
             sample: None,
             is_absent: false,
+            is_unoffered: false,
         }
     }
 

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::{
-    super::pages::{self, Asked, Fetched, Fresh},
+    super::pages::{Asked, Fetched, Fresh},
     Job, Stage, TRIES, WENT_BACK,
 };
 use crate::{
     api::{self, row_hash},
-    model::Key,
+    model::{AccountingResource, Key},
     snapshot::{Reading, Seen, Want},
     worker::records::state::Collection,
 };
@@ -40,6 +40,7 @@ impl Job {
             filter,
             // What another run has read may be from before this one was asked for.
             sent_after: sent_after.max(self.run.requested_at),
+            requested_at: self.run.requested_at,
             lane: self.lane(),
         })
     }
@@ -119,13 +120,7 @@ impl Job {
             matches!(error.status, Some(401 | 403)) && !matches!(error.cause, api::Cause::Quota { .. });
         // What has answered before is not refused for good: whoever stands between may be changed just now.
         let is_final = self.marks == 0 && (is_refused || !error.retry().is_retriable());
-        let most = if self.is_filter_refused(error) {
-            1
-        } else if is_final {
-            REFUSED
-        } else {
-            TRIES
-        };
+        let most = if is_final { REFUSED } else { TRIES };
         if self.tries < most {
             self.due = now.saturating_add(wait);
             return None;
@@ -145,8 +140,9 @@ impl Job {
         if !is_final {
             let seen = Seen::unreadable(page, size, why, now);
             kept = reading.look(&seen).is_ok().then_some(seen);
-        } else if matches!(error.cause, api::Cause::NotFound { .. } | api::Cause::Gone { .. }) {
+        } else if let api::Cause::NotFound { by } | api::Cause::Gone { by } = error.cause {
             self.is_absent = is_made_up_for;
+            self.is_unoffered = resource == Some(AccountingResource::Accounts) && by != api::By::Api;
             reading.end(&format!("not offered: {why}"));
         } else if is_refused {
             // Another pass would be refused as well, and makes the provider answer us less.
@@ -157,12 +153,6 @@ impl Job {
         }
         self.goes_on();
         kept
-    }
-
-    /// Whether the provider may have refused a page for its filter, without which the list is read next.
-    fn is_filter_refused(&self, error: &api::Error) -> bool {
-        let is_filtered = self.reading.as_ref().is_some_and(Reading::is_filtered);
-        is_filtered && pages::is_refusal(error)
     }
 
     /// Whether a record was on a page.

@@ -151,6 +151,25 @@ fn a_list_that_is_not_offered_is_absent_where_its_known_records_are_read_instead
 }
 
 #[test]
+fn only_an_unknown_path_of_accounts_is_not_offered() {
+    for (list, by, is_unoffered) in [
+        (List::Accounts, api::By::Gateway, true),
+        (List::Accounts, api::By::Unknown, true),
+        (List::Accounts, api::By::Api, false),
+        (List::Customers, api::By::Gateway, false),
+    ] {
+        let error = api::Error { cause: api::Cause::NotFound { by }, ..not_found() };
+        let mut job = list_of(list);
+
+        for at in 0..TRIES {
+            job.fails(1, &error, "why", 1, i64::from(at));
+        }
+
+        assert_eq!(job.is_unoffered, is_unoffered, "{list} {by:?}");
+    }
+}
+
+#[test]
 fn what_is_refused_is_so_for_good_only_where_nothing_of_it_was_read() {
     let error = not_found();
     for (marks, is_over) in [(0, true), (1, false)] {
