@@ -8,9 +8,10 @@
 
 use super::{
     AcknowledgeTime, BadClient, ChangeAnswer, CompaniesContext, DisabledShows, EmptyList, ExpiredToken,
-    FirstPage, Knobs, ListOrder, Parameter, PayrollTotal, RefreshLife, Status, TimestampEpoch,
+    FirstPage, Knobs, LeftOut, ListOrder, MissingBody, Parameter, PayrollTotal, RefreshLife, Status,
+    TimestampEpoch, records::CompanyContext,
 };
-use crate::simulator::random::Random;
+use crate::simulator::{catalog::Resource, random::Random};
 
 /// What the numbers of a profile are drawn for.
 const PURPOSE: u64 = 0x0070_726f_6669_6c65;
@@ -25,6 +26,7 @@ impl Knobs {
         reads.payroll_paging_required = false;
         reads.first_page = FirstPage::OneOrZero;
         reads.extra_fields = true;
+        reads.records.company_context = CompanyContext::Any;
         knobs.accounting.strict_transitions = false;
         knobs
     }
@@ -61,6 +63,24 @@ impl Knobs {
             FirstPage::OneZeroFails,
             FirstPage::Zero,
         ]);
+        let records = &mut reads.records;
+        records.company_context =
+            dice.one_of(&[CompanyContext::Company, CompanyContext::None, CompanyContext::Absent]);
+        let statuses = [404, 410].map(|status| Status::new(status).unwrap_or(Status::NOT_FOUND));
+        records.missing_status = dice.one_of(&statuses);
+        records.missing_body = dice.one_of(&MissingBody::ALL);
+        // Of companies, customers and accounts the document shows both members.
+        let shown = [Resource::Companies, Resource::Customers, Resource::Accounts];
+        for resource in Resource::ALL.into_iter().filter(|resource| !shown.contains(resource)) {
+            if dice.toss() {
+                records.without_sequence.insert(resource);
+            }
+            if dice.toss() {
+                records.without_id.insert(resource);
+            }
+        }
+        records.without_last_update = dice.toss();
+        records.left_out = dice.one_of(&LeftOut::ALL);
         knobs.gateway.expired_token = dice.one_of(&[ExpiredToken::Unauthorized, ExpiredToken::ServerError]);
         knobs.gateway.gzip = dice.toss();
         let identity = &mut knobs.identity;

@@ -12,7 +12,6 @@ mod chaos;
 mod checker;
 mod crowd;
 mod deleting;
-mod drawn;
 mod evidence;
 mod histories;
 mod input;
@@ -42,7 +41,6 @@ pub(crate) fn tests() -> Vec<Test> {
         input::tests(),
         lists::tests(),
         crowd::tests(),
-        drawn::tests(),
         chaos::tests(),
     ];
     parts.into_iter().flatten().collect()

@@ -383,7 +383,7 @@ fn a_filter_in_doubt_leads_to_the_whole_list() {
         (vec![vec![at(3, 9)], vec![], vec![at(3, 9)]], "leaves out 1 rows"),
     ] {
         let mut reading = changed();
-        show(&mut reading, &[plain.clone()]);
+        show(&mut reading, std::slice::from_ref(&plain));
         show(&mut reading, &filtered);
 
         assert!(!is_filtered(&reading) && reading.verdict().is_none(), "{why}");

@@ -7,6 +7,7 @@
 
 mod beside;
 mod companies;
+mod drawn;
 mod drift;
 mod gaps;
 mod killed;
@@ -40,6 +41,7 @@ pub(crate) fn tests() -> Vec<Test> {
         beside::tests(),
         companies::tests(),
         drift::tests(),
+        drawn::tests(),
         refused::tests(),
         odd::tests(),
         thin::tests(),

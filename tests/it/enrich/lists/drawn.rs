@@ -11,9 +11,9 @@ use tributary::model::{List, RunKind, Topic};
 use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::knobs::{Knobs, ListOrder};
 
-use super::checker::check;
-use super::evidence;
-use super::scene::{Options, RECORDS, Scene};
+use super::super::checker::check;
+use super::super::evidence;
+use super::super::scene::{Options, RECORDS, Scene};
 use crate::support::harness::Test;
 use crate::support::{Error, Result, Shared, cycles};
 
@@ -36,7 +36,7 @@ async fn every_record_of_a_drawn_provider_is_in_its_topic(shared: &'static Share
     for seed in first..first + u64::from(cycles(DRAWN)) {
         let held = holds(shared, &seed.to_string(), Knobs::drawn(seed)).await;
         held.map_err(|error| {
-            let again = "cargo test --test it enrich::drawn";
+            let again = "cargo test --test it enrich::lists::drawn";
             Error(format!("repeat with TRIBUTARY_TEST_SEED={seed} {again}: {error}"))
         })?;
     }
