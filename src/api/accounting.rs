@@ -52,12 +52,16 @@ impl Accounting {
         paging::base::read(self.core.learnt(), &path, page, numbered, numbered).await
     }
 
-    /// A page by the provider's own number.
-    async fn companies_numbered(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
+    /// A page of the companies by the provider's own number.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn companies_numbered(&self, page: PageAsk, ask: &Ask) -> Result<Page<Company>, Error> {
         let known = self.core.learnt().none_for_companies();
         let none = known.unwrap_or(false);
         match self.companies_with(none, page, ask).await {
-            Err(error) if may_be_about_context(&error, known.is_some()) => {
+            // Page 0 is asked for once page 1 was answered, and may be refused for its number.
+            Err(error) if page.number > 0 && may_be_about_context(&error, known.is_some()) => {
                 let second = self.companies_with(!none, page, ask).await;
                 if second.is_ok() {
                     self.core.learnt().companies_want(!none);

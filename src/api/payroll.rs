@@ -43,13 +43,17 @@ impl Payroll {
     /// # Errors
     /// See [`Error`].
     pub async fn companies(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
-        let whole = |page| self.ordered(PayrollAsk { page, filter: None, ..wanted }, ask);
-        let asked = |page| self.ordered(PayrollAsk { page, ..wanted }, ask);
+        let whole = |page| self.companies_numbered(PayrollAsk { page, filter: None, ..wanted }, ask);
+        let asked = |page| self.companies_numbered(PayrollAsk { page, ..wanted }, ask);
         paging::base::read(self.core.learnt(), COMPANIES, wanted.page, whole, asked).await
     }
 
-    /// A page by the provider's own number, without `OrderBy` where that is refused: the document does not say what it may be.
-    async fn ordered(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
+    /// A page of the payroll companies by the provider's own number, without `OrderBy` where that is refused: the document does not say
+    /// what it may be.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn companies_numbered(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
         let plain = PayrollAsk { order_by: None, ..wanted };
         if wanted.order_by.is_none() || self.core.learnt().refuses_order() {
             return self.numbered(plain, ask).await;

@@ -55,7 +55,7 @@ FILLED = [
     # Rubbish stays rubbish, and that is told by the exit code.
     (r"(tributary dead-letters replay .*)", r"\1; [ $? = 1 ]"),
     # Nobody sits at this browser.
-    (r"(tributary auth login accounting .*)", r"\1 --simulated"),
+    (r"(tributary auth login (?:accounting|payroll) .*)", r"\1 --simulated"),
 ]
 
 # What has to be there before a command, by how the command begins.

@@ -48,12 +48,12 @@ pub(super) async fn first_company(
     let ask = Ask::within(Lane::Webhook, LIMIT);
     let listed = match area {
         Area::Accounting => {
-            let page = client.accounting(tokens).companies(FIRST, &ask).await;
+            let page = client.accounting(tokens).companies_numbered(FIRST, &ask).await;
             page.map(|page| page.rows.into_iter().find_map(|company| company.vat_name))
         }
         Area::Payroll => {
             let wanted = PayrollAsk { page: FIRST, filter: None, order_by: None };
-            let page = client.payroll(tokens).companies(wanted, &ask).await;
+            let page = client.payroll(tokens).companies_numbered(wanted, &ask).await;
             page.map(|page| page.rows.into_iter().find_map(|company| company.company_name))
         }
         // It lists no companies: that it lists its hooks is proof enough.
