@@ -294,7 +294,9 @@ mod own {
         };
         let put = |served: i64| {
             let status = Status { served: Some(served), ..before.clone() };
-            [None, Some(0), Some(1)].map(|task| worker.statuses.put("r", task, &status));
+            for task in [None, Some(0), Some(1)] {
+                worker.statuses.put("r", task, &status);
+            }
         };
         put(-1);
         let elsewhere = |answer: &worker::Answer| {
