@@ -193,7 +193,8 @@ async fn an_identity_token_is_no_access_token() {
 
     let refused = rule(checked(&provider).1.access(&granted.identity.unwrap()).await);
 
-    assert_eq!(refused, Rule::Client);
+    // It is meant for the client, and no API.
+    assert_eq!(refused, Rule::Audience { found: provider.oauth.client_id.clone() });
 }
 
 async fn a_bent_token_is_refused() {

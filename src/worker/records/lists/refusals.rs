@@ -1,4 +1,4 @@
-//! Filters of payroll that the provider refuses, so that one run tries each once, in whichever shard.
+//! Filters of payroll that the provider refuses, so that a task tries each once in a run, whatever its shards, pages and passes.
 //!
 //! A request with such a filter counts as a page that cannot be read: its reading goes on without the filter where it can.
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_filter_is_tried_once_per_run() {
+    fn a_refused_filter_is_tried_once_in_a_run() {
         let refusals = Refusals::default();
         let first = asked(Some("lastUpdate gt 7"), 5);
 
