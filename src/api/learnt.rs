@@ -16,7 +16,7 @@ const MOST_REMEMBERED: usize = 1_024;
 
 /// What has been learnt. All of it may be forgotten at any time: then it is learnt again.
 #[derive(Debug, Default)]
-pub(super) struct Learnt {
+pub(crate) struct Learnt {
     inner: Mutex<Inner>,
     hasher: RandomState,
 }

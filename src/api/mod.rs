@@ -47,6 +47,8 @@ pub use self::{
     payroll::{Payroll, PayrollAsk},
     webhooks::{Changed, EventType, Operation, Subscription, Webhook},
 };
+#[cfg(test)]
+pub(crate) use self::{learnt::Learnt, paging::base::read as read_numbered};
 use crate::{
     auth::{Tokens, http::ProviderClock},
     config::{Provider, Transport},

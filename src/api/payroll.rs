@@ -53,13 +53,20 @@ impl Payroll {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn companies_numbered(&self, wanted: PayrollAsk<'_>, ask: &Ask) -> Result<Page<PayrollCompany>, Error> {
+    pub async fn companies_numbered(
+        &self,
+        wanted: PayrollAsk<'_>,
+        ask: &Ask,
+    ) -> Result<Page<PayrollCompany>, Error> {
         let plain = PayrollAsk { order_by: None, ..wanted };
         if wanted.order_by.is_none() || self.core.learnt().refuses_order() {
             return self.numbered(plain, ask).await;
         }
         match self.numbered(wanted, ask).await {
-            Err(refused) if matches!(refused.status, Some(400 | 404 | 405 | 422 | 501)) => {
+            // With a filter, either may be the reason; the whole list was asked for before, and has told.
+            Err(refused)
+                if wanted.filter.is_none() && matches!(refused.status, Some(400 | 404 | 405 | 422 | 501)) =>
+            {
                 // If it is refused without as well, the order is not the reason.
                 let page = self.numbered(plain, ask).await.map_err(|_| refused)?;
                 self.core.learnt().order_is_refused();

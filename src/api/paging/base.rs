@@ -42,7 +42,7 @@ enum Numbering<T> {
 
 /// Reads a page by its place, which is counted from 1. `plain` reads a page of the whole list by the provider's number, `asked` the
 /// page that is wanted, perhaps with a filter.
-pub(in crate::api) async fn read<T, P, A>(
+pub(crate) async fn read<T, P, A>(
     learnt: &Learnt,
     path: &str,
     wanted: PageAsk,

@@ -103,7 +103,7 @@ async fn without_grants_a_call_says_so_and_sends_nothing() {
     let (access, provider) = (access(), provider(&simulator));
     let accounting = access.accounting(&Party::new("books", &provider)).unwrap();
 
-    let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
 
     let Cause::Access(cause) = &error.cause else { panic!("{error:?}") };
     assert!(matches!(**cause, auth::Error::NoKey), "{cause:?}");

@@ -66,7 +66,7 @@ async fn a_read_asks_for_nothing_out_of_a_cache_and_tells_where_it_gets_it() {
     let provider = Canned::start(|_| Reply::Now(answer(200, "age: 7\r\n", "[]"))).await;
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
 
-    let companies = accounting.companies(page(1, 10), &ask()).await.unwrap();
+    let companies = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap();
 
     assert_eq!(companies.cut.age, Some(Duration::from_secs(7)));
     assert!(provider.heads()[0].contains("cache-control: no-cache"), "{:?}", provider.heads());
@@ -129,7 +129,7 @@ async fn nobody_waits_for_a_token_with_a_turn_in_hand() {
     drop(budget.admit(Lane::Webhook, None, Instant::now() + LONG).await.unwrap());
 
     let accounting = client.accounting(Arc::clone(&tokens) as _);
-    let call = tokio::spawn(async move { accounting.companies(page(1, 10), &ask()).await });
+    let call = tokio::spawn(async move { accounting.companies_numbered(page(1, 10), &ask()).await });
     timeout(LONG, tokens.wanted.notified()).await.unwrap();
 
     assert_eq!(budget.look().in_flight, 0, "a turn is kept while a token is waited for");
@@ -150,7 +150,7 @@ async fn a_company_list_that_refuses_in_any_way_is_asked_the_other_way_once() {
         for requests in [2, 3, 4] {
             // What was learnt is the client's, not that of one user of it.
             let accounting = client.accounting(Arc::new(Stale::default()));
-            accounting.companies(page(1, 10), &ask()).await.unwrap();
+            accounting.companies_numbered(page(1, 10), &ask()).await.unwrap();
             assert_eq!(provider.heads().len(), requests, "{status}");
         }
     }
@@ -158,7 +158,7 @@ async fn a_company_list_that_refuses_in_any_way_is_asked_the_other_way_once() {
         let provider = Canned::start(move |_| json(status, "{}")).await;
         let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
 
-        let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+        let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
 
         assert_eq!((error.status, provider.heads().len()), (Some(status), requests));
     }
@@ -191,7 +191,7 @@ async fn a_refusal_for_lack_of_a_right_costs_one_token_and_names_the_login() {
     .await;
     let tokens = Arc::new(Named::default());
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::clone(&tokens) as _);
-    accounting.companies(page(1, 10), &ask()).await.unwrap();
+    accounting.companies_numbered(page(1, 10), &ask()).await.unwrap();
 
     for requests in [3, 4, 5] {
         let error = accounting.event_names(AccountingResource::Accounts, &ask()).await.unwrap_err();
@@ -216,7 +216,7 @@ async fn a_host_that_never_answers_is_left_alone_however_short_the_calls_are() {
     let mut calls = 0;
     loop {
         calls += 1;
-        let error = accounting.companies(page(1, 10), &short()).await.unwrap_err();
+        let error = accounting.companies_numbered(page(1, 10), &short()).await.unwrap_err();
         if matches!(error.cause, Cause::Waited { what: ApiWait::Circuit, .. }) {
             break;
         }
@@ -243,7 +243,7 @@ async fn a_host_that_cannot_be_connected_to_is_told_by_that_limit() {
     options.transport.connect = Duration::from_millis(200);
 
     let accounting = client_of(&options, FREELY).accounting(Arc::new(Stale::default()));
-    let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
 
     assert!(matches!(error.cause, Cause::Timeout { limit: Limit::Connect }), "{error:?}");
     assert_eq!((error.retry(), error.acted), (Retry::Later, Acted::No));
@@ -255,7 +255,7 @@ async fn a_page_instead_of_an_answer_is_told_by_its_first_words() {
         Canned::start(move |_| Reply::Now(answer(200, "content-type: text/html\r\n", &long))).await;
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Stale::default()));
 
-    let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
 
     assert!(matches!(error.cause, Cause::NotJson), "{error:?}");
     assert!(error.excerpt.is_some_and(|words| words.starts_with("a word a word") && words.len() == 200));
@@ -280,7 +280,7 @@ async fn a_token_that_is_none_is_told_as_such() {
     let provider = Canned::start(|_| json(200, "[]")).await;
     let accounting = client_of(&provider.options(), FREELY).accounting(Arc::new(Broken));
 
-    let error = accounting.companies(page(1, 10), &ask()).await.unwrap_err();
+    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
 
     assert!(matches!(error.cause, Cause::Unsendable), "{error:?}");
     assert_eq!((error.retry(), error.acted, error.reach()), (Retry::Never, Acted::No, Reach::Grant));
@@ -302,7 +302,7 @@ async fn only_200_is_a_success_of_a_read() {
         let wanted = PayrollAsk { page: page(1, 10), filter: None, order_by: None };
 
         let reads = [
-            accounting.companies(page(1, 10), &ask()).await.map(drop),
+            accounting.companies_numbered(page(1, 10), &ask()).await.map(drop),
             accounting.customers(&company, page(1, 10), &ask()).await.map(drop),
             accounting.accounts(&company, page(1, 10), &ask()).await.map(drop),
             accounting.record(AccountingResource::Customers, Some(&company), &id, &ask()).await.map(drop),

@@ -146,5 +146,5 @@ async fn a_proxy_that_is_dead_is_told_without_its_password_and_stops_nothing_els
     }
     let accounting = client.accounting(Granted::accounting(&simulator));
 
-    assert_eq!(accounting.companies(page(1, 10), &ask()).await.unwrap().rows.len(), 3);
+    assert_eq!(accounting.companies_numbered(page(1, 10), &ask()).await.unwrap().rows.len(), 3);
 }

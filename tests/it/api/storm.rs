@@ -164,5 +164,5 @@ async fn first_lane(accounting: &Accounting, lost: &Lost) -> Vec<Duration> {
 
 async fn call(accounting: &Accounting, lane: Lane) {
     let ask = Ask::within(lane, Duration::from_secs(90));
-    accounting.companies(page(1, 10), &ask).await.unwrap();
+    accounting.companies_numbered(page(1, 10), &ask).await.unwrap();
 }

@@ -51,7 +51,7 @@ fn oversized(code: u16) -> Effect {
 }
 
 async fn companies(accounting: &Accounting, ask: &Ask) -> Result<usize, Error> {
-    accounting.companies(page(1, 100), ask).await.map(|page| page.rows.len())
+    accounting.companies_numbered(page(1, 100), ask).await.map(|page| page.rows.len())
 }
 
 /// A fresh client's first call.
@@ -279,7 +279,7 @@ async fn values_of_the_wrong_type_are_kept_in_records_and_refused_where_they_mat
     let accounting = client(&simulator).accounting(Granted::accounting(&simulator));
     simulator.provider().set_faults(vec![rule(Effect::WrongTypes)]);
 
-    let companies = accounting.companies(page(1, 100), &ask()).await.unwrap();
+    let companies = accounting.companies_numbered(page(1, 100), &ask()).await.unwrap();
     let names = accounting.event_names(AccountingResource::Accounts, &ask()).await.unwrap_err();
     let password = Secret::new("simulated-password");
     let login = client(&simulator).invoicing_door().log_in("ana@example.com", &password, &ask()).await;

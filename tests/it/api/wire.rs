@@ -63,14 +63,16 @@ async fn a_request_goes_by_http_2_with_its_trace_and_comes_back_compressed() {
     let directory = tempfile::tempdir().unwrap();
     let client = client_of(&options(&simulator, Some(&directory)), FREELY);
     let company = first_company(&simulator).await;
+    let accounting = client.accounting(Granted::accounting(&simulator));
+    // The number of the first page is learnt before.
+    accounting.customers(&company, page(1, 1), &ask()).await.unwrap();
     let before = simulator.provider().gateway.request_count();
     let trace: Traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().unwrap();
     let traced = Ask { trace: Some(trace), ..ask() };
 
-    let accounting = client.accounting(Granted::accounting(&simulator));
     // Long enough to be compressed, and read whole.
     assert_eq!(accounting.customers(&company, page(1, 100), &traced).await.unwrap().rows.len(), 50);
-    accounting.companies(page(1, 100), &ask()).await.unwrap();
+    accounting.companies_numbered(page(1, 100), &ask()).await.unwrap();
     let password = Secret::new(simulator.provider().settings.invoicing.password.clone());
     let mail = simulator.provider().settings.invoicing.mail.clone();
     client.invoicing_door().log_in(&mail, &password, &ask()).await.unwrap();
@@ -95,7 +97,7 @@ async fn lists_and_records_are_what_the_provider_has() {
     let raw = Client::accounting(&simulator);
     let accounting = client(&simulator).accounting(Granted::accounting(&simulator));
 
-    let companies = accounting.companies(page(1, 100), &ask()).await.unwrap();
+    let companies = accounting.companies_numbered(page(1, 100), &ask()).await.unwrap();
     let ids: Vec<_> = companies.rows.iter().map(|row| row.correlation_id.clone().unwrap()).collect();
     assert_eq!(ids, raw.companies().await);
     let date = companies.cut.date.unwrap().duration_since(UNIX_EPOCH).unwrap();
@@ -244,7 +246,11 @@ async fn the_company_list_finds_out_which_context_it_wants_and_remembers() {
     {
         simulator.provider().turn(|knobs| knobs.reads.companies_context = wanted);
         let before = simulator.provider().gateway.request_count();
-        assert_eq!(accounting.companies(page(1, 10), &ask()).await.unwrap().rows.len(), 3, "{wanted:?}");
+        assert_eq!(
+            accounting.companies_numbered(page(1, 10), &ask()).await.unwrap().rows.len(),
+            3,
+            "{wanted:?}"
+        );
         sent.push(simulator.provider().gateway.request_count() - before);
     }
 

@@ -52,6 +52,12 @@ async fn a_status_that_cannot_be_or_was_swept_gives_way_to_what_the_owner_says(s
 
     cluster.restart("mine", true, false, None).await;
     cluster.until_counted("mine", 0, 5).await;
+    // It tells of the restart that it has seen, too.
+    let is_same = |one: &Status| {
+        (one.state, &one.worker_id, one.generation)
+            == (true_word.state, &true_word.worker_id, true_word.generation)
+    };
+    let is_back = |statuses: &Statuses| statuses.tasks("mine").get(&0).is_some_and(|one| is_same(one));
     cluster.until("its state changes as before", is_back).await;
     worker.stop().await;
     let unassigned = [RunState::Unassigned];

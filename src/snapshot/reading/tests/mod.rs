@@ -1,6 +1,7 @@
 //! Readings of lists that change under them, held against the truth.
 
 mod copies;
+mod drawn;
 mod properties;
 mod rules;
 mod simulation;

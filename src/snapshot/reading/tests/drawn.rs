@@ -15,9 +15,8 @@ use futures::FutureExt as _;
 
 use crate::{
     api::{
-        Acted, Cause, Cut, Endpoint, Error, Page, PageAsk, Pagination, Total,
-        learnt::Learnt,
-        paging::{base, page_hash},
+        Acted, Cause, Cut, Endpoint, Error, Learnt, Page, PageAsk, Pagination, Total, page_hash,
+        read_numbered,
     },
     snapshot::{Filter, Reading, Row, Seen, Settings, Want},
 };
@@ -246,7 +245,7 @@ fn read(provider: &RefCell<Provider>, filter: Option<Filter>, size: u32) -> Read
         let wanted = PageAsk { number, size };
         let plain = |page| std::future::ready(provider.borrow_mut().page(page, false));
         let asked = |page| std::future::ready(provider.borrow_mut().page(page, filtered));
-        let page = base::read(&learnt, "list", wanted, plain, asked).now_or_never().unwrap();
+        let page = read_numbered(&learnt, "list", wanted, plain, asked).now_or_never().unwrap();
         let page = page.map_or_else(|_| Seen::unreadable(number, size, "refused", at), seen);
         reading.look(&page).unwrap();
         assert!(provider.borrow().requests < 5_000, "it does not end");

@@ -5,8 +5,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-mod drawn;
-
 use super::*;
 
 const CUT: Cut =
