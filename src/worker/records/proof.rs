@@ -26,7 +26,7 @@ use crate::{
     model::{AccountingResource, CompanyId, RecordId},
 };
 
-/// Known records that are asked for: so many behind the record, and so many of other companies.
+/// Known records that are asked for: so many behind the record, and so many from the first on.
 const NEIGHBORS: usize = 2;
 /// An id that no record has.
 const IMPOSSIBLE: &str = "00000000-0000-0000-0000-000000000000";
@@ -55,18 +55,18 @@ fn is_time(
     is_time
 }
 
-/// Records of the same resource that were published and not deleted.
+/// Records of the same resource that were published and not deleted: some behind the record, and the first of the shard, which may be
+/// of another company.
 pub(super) fn neighbors(
     shelf: &Shelf,
     subject: &Subject,
 ) -> impl Future<Output = Result<Vec<(CompanyId, RecordId)>, fence::Error>> + Send + use<> {
-    let (topic, own, company) = (subject.topic(), subject.fence_key(), subject.company.clone());
-    let id = subject.id.clone();
+    let (topic, own, id) = (subject.topic(), subject.fence_key(), subject.id.clone());
     let behind = shelf.known_after(topic, Some(own.as_str()), NEIGHBORS, |_| true);
-    let others = shelf.known_after(topic, None, NEIGHBORS, move |one| *one != company);
+    let first = shelf.known_after(topic, None, NEIGHBORS, |_| true);
     async move {
         let (mut found, _) = behind.await?;
-        found.extend(others.await?.0);
+        found.extend(first.await?.0);
         found.retain(|(_, one)| *one != id);
         Ok(found)
     }

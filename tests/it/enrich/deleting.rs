@@ -84,6 +84,7 @@ async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Share
                 // No path has answered since the worker started: a known record has to prove that it is served.
                 scene.stage.workers[0].kill();
                 scene.stage.workers[0].start_again().await?;
+                scene.stage.reach(0)?;
                 scene.until_taken_over(&[0]).await?;
             }
             scene.provider().turn(|knobs| {

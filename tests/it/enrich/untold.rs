@@ -48,7 +48,8 @@ async fn records_that_tell_less_all_arrive_and_none_stays_stale(shared: &'static
         assert_eq!(letters(&scene).await?, [], "{left_out:?}");
         for place in &living {
             let (versions, last) = &published[&scene.name(*place)];
-            let truth = scene.provider().world().find(place.resource, &scene.id(*place)).unwrap().1;
+            let id = scene.id(*place);
+            let truth = scene.provider().world().find(place.resource, &id).unwrap().1;
             assert!(versions.is_sorted(), "{place:?}: {versions:?}");
             assert_eq!(versions.last(), Some(&truth.sequence), "{place:?} {left_out:?}");
             assert_eq!(Some(last), shown(&scene, *place).as_ref(), "{place:?} {left_out:?}");
@@ -128,7 +129,8 @@ fn shown(scene: &Scene, place: Place) -> Option<serde_json::Value> {
     let provider = scene.provider();
     let shape = tributary::simulator::reads::Shape::record(&provider.knobs().reads, place.resource);
     let world = provider.world();
-    let (place, row) = world.find(place.resource, &world.id(place))?;
+    let id = world.id(place);
+    let (place, row) = world.find(place.resource, &id)?;
     let json = tributary::simulator::reads::record_json(&world.naming(), place, &row, shape);
     serde_json::from_slice(&json).ok()
 }

@@ -506,6 +506,28 @@ mod tests {
     }
 
     #[test]
+    fn a_known_record_without_version_is_read_again_only_if_it_differs() {
+        let run = run(RunKind::Repair);
+        let subject = row("a", r#""9""#).subject.unwrap();
+        let entry =
+            |json: &'static [u8]| entry_of_record(&run, &subject, &Bytes::from_static(json), None).unwrap();
+        let (one, other) = (entry(br#"{"tradeName":"one"}"#), entry(br#"{"tradeName":"other"}"#));
+        let untold = one.stamp().unwrap().clone();
+        for (stored, entry, is_asked) in [
+            (None, &one, true),
+            (Some(untold.clone()), &one, false),
+            (Some(untold.clone()), &other, true),
+            (Some(Stamp { deleted: true, ..untold }), &other, false),
+            // It tells its own version: nothing tells whether the other is newer.
+            (Some(stamp("9", Rank::ById, false)), &other, false),
+        ] {
+            let found = Compared::new(&Batch::default()).ask_for(entry, &|_: &Key| Ok(stored.clone()), 7);
+
+            assert_eq!(found.unwrap().is_some(), is_asked, "{stored:?}");
+        }
+    }
+
+    #[test]
     fn a_row_that_waits_to_be_read_by_id_does_not_keep_its_page_in_memory() {
         let alone = row("a", r#""9""#);
         // As rows come: each is a piece of its page.
