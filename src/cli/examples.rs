@@ -317,6 +317,10 @@ const EXAMPLES: &[(&[&str], &[Example])] = &[
                 "tributary simulate --frozen-at 2026-11-15T09:00:00Z --changes-per-second 0",
                 "the same bytes each time",
             ),
+            (
+                "tributary simulate --profile drawn --seed 7",
+                "what the provider's document leaves open, drawn",
+            ),
         ],
     ),
 ];

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use url::Url;
@@ -74,6 +74,19 @@ pub(super) struct Options {
     /// Knobs (JSON, as GET /_control/knobs shows them; what is left out keeps its default)
     #[arg(long, value_name = "FILE")]
     knobs: Option<PathBuf>,
+    /// How the provider answers what its document leaves open
+    #[arg(long, value_enum, default_value_t = Profile::Strict, conflicts_with = "knobs")]
+    profile: Profile,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Profile {
+    /// The narrowest reading of the document
+    Strict,
+    /// The most generous reading
+    Lenient,
+    /// Each open question answered at random; --seed gives the same answers again
+    Drawn,
 }
 
 pub(super) async fn run(options: &Options, out: &mut impl Write) -> Result<(), Failure> {
@@ -127,7 +140,14 @@ fn hosts(base: &Url, auth: &Url) -> String {
 
 fn settings(options: &Options) -> Result<Settings, Failure> {
     let mut knobs = match &options.knobs {
-        None => Knobs { changes_per_second: 1.0, ..Knobs::default() },
+        None => {
+            let knobs = match options.profile {
+                Profile::Strict => Knobs::default(),
+                Profile::Lenient => Knobs::lenient(),
+                Profile::Drawn => Knobs::drawn(options.seed),
+            };
+            Knobs { changes_per_second: 1.0, ..knobs }
+        }
         Some(path) => knobs(&read("--knobs", path)?)
             .map_err(|error| problem("--knobs", path, &error, "GET /_control/knobs shows every knob"))?,
     };
@@ -209,9 +229,24 @@ mod tests {
         options: Options,
     }
 
-    fn journal(arguments: &[&str]) -> Option<usize> {
+    fn parsed(arguments: &[&str]) -> Option<Settings> {
         let command = Command::try_parse_from([&["simulate"], arguments].concat()).ok()?;
-        settings(&command.options).ok().map(|settings| settings.journal_limit)
+        settings(&command.options).ok()
+    }
+
+    fn journal(arguments: &[&str]) -> Option<usize> {
+        parsed(arguments).map(|settings| settings.journal_limit)
+    }
+
+    #[test]
+    fn a_profile_answers_what_the_document_leaves_open() {
+        let knobs = |arguments: &[&str]| parsed(arguments).unwrap().knobs;
+        let living = |knobs| Knobs { changes_per_second: 1.0, ..knobs };
+
+        assert_eq!(knobs(&[]), living(Knobs::default()));
+        assert_eq!(knobs(&["--profile", "lenient"]), living(Knobs::lenient()));
+        assert_eq!(knobs(&["--profile", "drawn", "--seed", "7"]), living(Knobs::drawn(7)));
+        assert!(parsed(&["--profile", "drawn", "--knobs", "knobs.json"]).is_none());
     }
 
     #[test]

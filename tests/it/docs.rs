@@ -15,8 +15,14 @@ crate::tests! {
     plain what_is_wrong_in_a_document_is_found;
 }
 
-const DOCUMENTS: [&str; 5] =
-    ["README.md", "CHANGELOG.md", "SECURITY.md", "config/REFERENCE.md", "config/METRICS.md"];
+const DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "config/REFERENCE.md",
+    "config/METRICS.md",
+    "docs/provider.md",
+];
 
 /// Files whose comments say what to type, in backticks.
 const COMMENTED: [&str; 5] = [

@@ -8,10 +8,17 @@
 //! The real parts are jars from Maven Central, fetched once into the target directory (`tributary-rig`) and
 //! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.
 //! Where they are not to be had, the tests are ignored, and a block at the end of the run says which and what
-//! to install; with `CI` set they fail. `TRIBUTARY_TEST_CYCLES` sets how often repeating tests repeat
-//! themselves, `TRIBUTARY_TEST_SEED` what drawn tests draw, `TRIBUTARY_TEST_OUTAGE_SECONDS` how long outages last. `TRIBUTARY_TEST_PYTHON` adds a reader in another language (`tests/interop/run` and `.ci/run` set it),
-//! `TRIBUTARY_TEST_TRACE` searches all that is said at `trace` for secrets, `TRIBUTARY_TEST_CONNECT` a real Kafka Connect (`tests/conformance/connect` sets it), `TRIBUTARY_TEST_BROWSER` a login in a
-//! browser (`tests/access/browser` sets it).
+//! to install; with `CI` set they fail.
+//!
+//! | variable | what it does |
+//! |---|---|
+//! | `TRIBUTARY_TEST_CYCLES` | how often repeating tests repeat themselves, and how many providers are drawn |
+//! | `TRIBUTARY_TEST_SEED` | what drawn tests draw |
+//! | `TRIBUTARY_TEST_OUTAGE_SECONDS` | how long outages last |
+//! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/interop/run` and `.ci/run` set it) |
+//! | `TRIBUTARY_TEST_TRACE` | searches all that is logged at `trace` for secrets |
+//! | `TRIBUTARY_TEST_CONNECT` | adds a real Kafka Connect (`tests/conformance/connect` sets it) |
+//! | `TRIBUTARY_TEST_BROWSER` | adds a login in a browser (`tests/access/browser` sets it) |
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
 //! test binary; output is not captured. Children die with the run, also when it is killed. Data and logs are

@@ -7,9 +7,9 @@
 //! A drawn provider may be strange, and it is well: it has no faults, and it forgets nothing.
 
 use super::{
-    AcknowledgeTime, BadClient, ChangeAnswer, CompaniesContext, DisabledShows, EmptyList, ExpiredToken,
-    FirstPage, Knobs, LeftOut, ListOrder, MissingBody, Parameter, PayrollTotal, RefreshLife, Status,
-    TimestampEpoch, records::CompanyContext,
+    AcknowledgeTime, BadClient, ChangeAnswer, CompaniesContext, DisabledShows, EchoTime, EmptyList,
+    ExpiredToken, FirstPage, InvoicingBody, Knobs, LeftOut, ListOrder, MissingBody, Parameter, PayrollTotal,
+    ReceiverPaths, RefreshLife, Status, TimestampEpoch, records::CompanyContext,
 };
 use crate::simulator::{catalog::Resource, random::Random};
 
@@ -28,6 +28,7 @@ impl Knobs {
         reads.extra_fields = true;
         reads.records.company_context = CompanyContext::Any;
         knobs.accounting.strict_transitions = false;
+        knobs.invoicing.receiver_paths = ReceiverPaths::Any;
         knobs
     }
 
@@ -98,6 +99,16 @@ impl Knobs {
         accounting.error_objects = dice.toss();
         accounting.timestamp = dice.one_of(&[TimestampEpoch::DotNet, TimestampEpoch::FileTime]);
         accounting.timestamp_offset = dice.one_of(&[0, 60, 120]);
+        let invoicing = &mut knobs.invoicing;
+        invoicing.receiver_paths = dice.one_of(&[ReceiverPaths::Documented, ReceiverPaths::Any]);
+        invoicing.echo = dice.one_of(&[EchoTime::AfterAnswer, EchoTime::DuringPost]);
+        invoicing.echo_dashes = dice.toss();
+        let created = [200, 201, 202, 204].map(|status| Status::new(status).unwrap_or(Status::OK));
+        invoicing.created_status = dice.one_of(&created);
+        invoicing.silent = dice.toss();
+        invoicing.body = dice.one_of(&[InvoicingBody::Flat, InvoicingBody::Wrapped]);
+        invoicing.extra_members = dice.toss();
+        invoicing.refresh_once = dice.toss();
         knobs
     }
 }

@@ -4,6 +4,7 @@
 
 mod changing;
 mod crash;
+mod drawn;
 mod living;
 mod load;
 mod scene;
@@ -13,6 +14,13 @@ use crate::support::harness::Test;
 
 /// All tests of this module's parts.
 pub(crate) fn tests() -> Vec<Test> {
-    let parts = [living::tests(), changing::tests(), takeover::tests(), crash::tests(), load::tests()];
+    let parts = [
+        living::tests(),
+        drawn::tests(),
+        changing::tests(),
+        takeover::tests(),
+        crash::tests(),
+        load::tests(),
+    ];
     parts.into_iter().flatten().collect()
 }

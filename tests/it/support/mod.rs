@@ -15,6 +15,7 @@ pub(crate) mod browser;
 pub(crate) mod command;
 pub(crate) mod connect;
 pub(crate) mod dice;
+pub(crate) mod drawn;
 pub(crate) mod examples;
 pub(crate) mod gate;
 pub(crate) mod harness;

@@ -1,24 +1,19 @@
 //! Providers that are drawn: whatever the document leaves open, every record of the source is in its topic, what is certified misses
 //! nothing, and nothing is deleted that is there.
-//!
-//! The gate runs the strict provider and one whose seed is the day. `TRIBUTARY_TEST_CYCLES` says how many there are, and
-//! `TRIBUTARY_TEST_SEED` where they begin: a failure prints both.
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tributary::model::{List, RunKind, Topic};
 use tributary::simulator::catalog::{Kind, Resource};
-use tributary::simulator::knobs::{Knobs, ListOrder};
+use tributary::simulator::knobs::ListOrder;
 
 use super::super::checker::check;
 use super::super::evidence;
 use super::super::scene::{Options, RECORDS, Scene};
+use crate::support::drawn::{self, Drawn};
 use crate::support::harness::Test;
-use crate::support::{Error, Result, Shared, cycles};
+use crate::support::{Result, Shared};
 
-/// Providers beside the strict one.
-const DRAWN: u32 = 1;
 /// What one may take, seconds.
 const LIMIT: u64 = 120;
 const PAYROLL: usize = 23;
@@ -26,41 +21,24 @@ const PAYROLL: usize = 23;
 /// All tests of this module.
 pub(crate) fn tests() -> Vec<Test> {
     let name = concat!(module_path!(), "::every_record_of_a_drawn_provider_is_in_its_topic");
-    let limit = LIMIT * u64::from(cycles(DRAWN) + 1);
+    let limit = LIMIT * u64::from(drawn::count());
     vec![Test::real(name, every_record_of_a_drawn_provider_is_in_its_topic).within(limit)]
 }
 
 async fn every_record_of_a_drawn_provider_is_in_its_topic(shared: &'static Shared) -> Result<()> {
-    let first = seed();
-    holds(shared, "strict", Knobs::default()).await?;
-    for seed in first..first + u64::from(cycles(DRAWN)) {
-        let held = holds(shared, &seed.to_string(), Knobs::drawn(seed)).await;
-        held.map_err(|error| {
-            let again = "cargo test --test it enrich::lists::drawn";
-            Error(format!("repeat with TRIBUTARY_TEST_SEED={seed} {again}: {error}"))
-        })?;
+    for provider in drawn::all() {
+        provider.judge(holds(shared, &provider).await)?;
     }
-    println!("drawn: the strict provider and {} drawn ones from seed {first}", cycles(DRAWN));
     Ok(())
 }
 
-/// As it was set, or the day.
-fn seed() -> u64 {
-    let set = std::env::var("TRIBUTARY_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let day = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
-    set.unwrap_or_else(day)
-}
-
-async fn holds(shared: &'static Shared, name: &str, knobs: Knobs) -> Result<()> {
+async fn holds(shared: &'static Shared, provider: &Drawn) -> Result<()> {
     let resources = &[Resource::Companies, Resource::Customers, Resource::Accounts, Resource::Journals];
     let lists = [("snapshot.lists", "companies,customers,accounts,payroll"), ("page.size", "10")];
     let options = Options { resources, settings: &lists, ..Options::default() };
+    let name = &provider.name;
     let scene = Scene::start(shared.into(), &format!("drawn-{name}"), options, |settings| {
-        let kept = settings.knobs.clone();
-        settings.knobs = knobs;
-        // How deliveries reach the worker, and how long it may be away, are the scene's.
-        settings.knobs.delivery = kept.delivery;
-        settings.knobs.accounting.retries = kept.accounting.retries;
+        provider.turn(settings);
         let world = &mut settings.world;
         (world.companies, world.customers, world.accounts) = (3, 12, 7);
         world.payroll_companies = PAYROLL as u32;

@@ -1,0 +1,72 @@
+//! Providers that are drawn: whatever the document leaves open about webhooks, each is subscribed and active, and what is sent to it
+//! is published.
+
+use tokio::time::{Instant, sleep};
+use tributary::config::Kafka;
+use tributary::kafka::read_to_end;
+use tributary::simulator::catalog::{Action, Entity};
+use tributary::simulator::world::Change;
+
+use super::scene::{LIMIT, POLL, Scene, active};
+use crate::support::drawn::{self, Drawn};
+use crate::support::harness::Test;
+use crate::support::{Error, Result, Shared};
+
+/// What one may take, seconds.
+const EACH: u64 = 90;
+/// Notifications that are sent.
+const CHANGES: usize = 6;
+
+/// All tests of this module.
+pub(crate) fn tests() -> Vec<Test> {
+    let name =
+        concat!(module_path!(), "::hooks_of_a_drawn_provider_are_active_and_their_notifications_published");
+    let test = Test::real(name, hooks_of_a_drawn_provider_are_active_and_their_notifications_published);
+    vec![test.within(EACH * u64::from(drawn::count()))]
+}
+
+async fn hooks_of_a_drawn_provider_are_active_and_their_notifications_published(
+    shared: &'static Shared,
+) -> Result<()> {
+    for provider in drawn::all() {
+        provider.judge(holds(shared, &provider).await)?;
+    }
+    Ok(())
+}
+
+async fn holds(shared: &'static Shared, provider: &Drawn) -> Result<()> {
+    println!("hooks of the provider {}", provider.name);
+    let name = format!("hooks-{}", provider.name);
+    let scene = Scene::start(shared, &name, 1, |settings| provider.turn(settings)).await?;
+    let login =
+        [("invoicing.login.mail", "ana@example.com"), ("invoicing.login.password", "simulated-password")];
+    let hooks = [
+        ("invoicing.hooks", "Customer:Created,Customer:Updated"),
+        ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+    ];
+    scene.connect(&[login, hooks].concat()).await?;
+    let ledger = scene.ledger().await?;
+    ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?;
+    let made = scene.stage.simulator.provider().invoicing.hooks();
+    assert_eq!(made.iter().filter(|hook| hook.effective).count(), 2, "{made:?}");
+
+    for number in 0..CHANGES {
+        let action = [Action::Created, Action::Updated][number % 2];
+        scene.stage.simulator.provider().change(|world, clock| {
+            let change = world.act_invoicing(0, Entity::Customer, action, clock).unwrap();
+            ((), vec![Change::Invoicing(change)])
+        });
+    }
+    let kafka = Kafka::plaintext(shared.bootstrap());
+    let (topic, end) = (format!("{}.invoicing.customer.events", scene.prefix), Instant::now() + LIMIT);
+    loop {
+        let mut published = 0;
+        let read = read_to_end(&kafka, &topic, &[0, 1], LIMIT, |_| published += 1).await;
+        read.map_err(|error| Error(format!("read {topic}: {error}")))?;
+        if published == CHANGES {
+            return Ok(());
+        }
+        assert!(published < CHANGES && Instant::now() < end, "{published} of {CHANGES} published");
+        sleep(POLL).await;
+    }
+}
