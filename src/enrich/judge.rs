@@ -100,7 +100,10 @@ fn found(
         }
         Err(error) => return Verdict::Unusable("model::Error", error.to_string()),
     };
-    let mut stamp = Stamp::reading(value.version_or(work.floor.as_ref()), Rank::ById, stored);
+    // An event from before the one that was published last says nothing about what is read now.
+    let published = stored.map(|stored| &stored.version).filter(|one| !matches!(one, Version::Sequence(_)));
+    let told = work.floor.as_ref().max(published.and_then(Version::number));
+    let mut stamp = Stamp::reading(value.version_or(told), Rank::ById, stored);
     let tells_version = matches!(stamp.version, Version::Sequence(_));
     // It was told that it is gone, and this may be from before that: for as long as a tombstone is confirmed, it is read again.
     let is_from_before = work.deleted.as_ref().is_some_and(|deleted| match deleted {
@@ -113,7 +116,7 @@ fn found(
             // At the version of the delete stands no record.
             return Verdict::Again(Cause::Floor, LATE.to_owned());
         }
-        match untold(work, &stamp, stored, rules, now) {
+        match untold(work, &stamp, stored, rules) {
             Untold::Settled(outcome) => return Verdict::Settled(outcome),
             Untold::Unsure { publishes, at } => {
                 let (value, size) = (Content::Value(Arc::new(value)), json.len());
@@ -158,9 +161,9 @@ enum Untold {
     Compared,
 }
 
-/// The read may have come from a replica that is behind, and nothing in the record says so. So it is believed once a wait has passed
-/// since the event.
-fn untold(work: &Work, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules, now: i64) -> Untold {
+/// The read may have come from a replica that is behind, and nothing in the record says so. So only a read that began a wait after
+/// the event is believed.
+fn untold(work: &Work, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules) -> Untold {
     let tells_version = stored.is_some_and(|stored| matches!(stored.version, Version::Sequence(_)));
     let is_same = stored.is_some_and(|stored| stamp.version.has_content_of(&stored.version));
     let at = work.since.saturating_add(rules.retry_longest);
@@ -168,7 +171,7 @@ fn untold(work: &Work, stamp: &Stamp, stored: Option<&Stamp>, rules: &Rules, now
         // The published record tells its own version, and nothing tells whether this one is newer.
         Comparison::Same if tells_version => Untold::Settled(Outcome::Duplicate),
         Comparison::Older if tells_version || is_same => Untold::Settled(Outcome::Stale),
-        comparison if now < at && (comparison.publishes() || comparison == Comparison::Same) => {
+        comparison if work.asked_at < at && (comparison.publishes() || comparison == Comparison::Same) => {
             Untold::Unsure { publishes: comparison.publishes() && !is_same, at }
         }
         _ => Untold::Compared,

@@ -40,6 +40,8 @@ pub(super) struct Work {
     pub(super) first_at: Option<i64>,
     /// Since when what it asks for has been asked for.
     pub(super) since: i64,
+    /// When it was read last: from before that is no answer.
+    pub(super) asked_at: i64,
     pub(super) tries: u32,
     /// Whether the state topic has it, and for which floor.
     pub(super) parked: Option<Cause>,
@@ -85,6 +87,7 @@ impl Work {
             tickets,
             held_since: now,
             since: now,
+            asked_at: now,
             tries: 0,
             parked: None,
             is_counted: false,
@@ -115,6 +118,7 @@ impl Work {
             tickets: Vec::new(),
             held_since: since,
             since,
+            asked_at: since,
             tries: 0,
             parked: Some(cause),
             is_counted: false,

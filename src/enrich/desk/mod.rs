@@ -435,7 +435,7 @@ impl Desk {
             let needs_company = subject.in_company || (is_own && work.deleted.is_none());
             let standing = if needs_company { companies.standing(&subject.company) } else { Standing::Known };
             if standing == Standing::Known {
-                work.state = State::Reading;
+                (work.state, work.asked_at) = (State::Reading, now);
                 let looks_back = work.looks_back || work.below_since.is_some();
                 let lane = match work.event.origin {
                     Origin::Snapshot => api::Lane::Snapshot,

@@ -71,6 +71,32 @@ fn a_replica_that_is_behind_is_corrected_by_the_second_read() {
 }
 
 #[test]
+fn an_answer_that_comes_late_is_no_second_read() {
+    let mut life = Life::new();
+    life.fences.insert(subject("r"), untold(Some(4), "old"));
+    life.take(1, wanted(subject("r"), 5, false), "e");
+    let ask = life.ask().unwrap();
+    // It was cut by a replica that was behind, and arrives after the wait.
+    life.now += 2 * rules().retry_longest;
+    life.read(&ask.subject, Ok(untold_json("r", "old"))).unwrap();
+
+    life.until(life.now + 60 * SECOND, |_| Ok(untold_json("r", "new")));
+
+    let stamps: Vec<_> = life.published.iter().map(|(_, stamp)| stamp.clone()).collect();
+    assert_eq!((stamps, life.offset), (vec![untold(Some(5), "new")], 1));
+}
+
+#[test]
+fn an_event_from_before_brings_what_is_there_now_at_the_version_that_was_published() {
+    let (stamps, _, life) =
+        published(Some(untold(Some(6), "a")), wanted(subject("r"), 5, false), |_| untold_json("r", "b"));
+
+    // The provider did not go back: there is no new epoch.
+    assert_eq!((stamps, life.offset), (vec![untold(Some(6), "b")], 1));
+    assert!(life.parked.is_empty());
+}
+
+#[test]
 fn a_record_that_looks_the_same_moves_to_the_version_of_its_event() {
     let (stamps, reads, _) =
         published(Some(untold(Some(4), "a")), wanted(subject("r"), 5, false), |_| untold_json("r", "a"));
