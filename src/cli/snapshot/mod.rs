@@ -55,7 +55,8 @@ enum Command {
         connector: String,
         #[command(flatten)]
         asked: Asked,
-        /// Of payroll only what has changed since the last run of it that was certified
+        /// Of payroll only what has changed since the last run of it that was certified. It is certified only if the whole list
+        /// had to be read
         #[arg(long)]
         incremental: bool,
         /// Wait until it is over; exit code 1 unless it is certified

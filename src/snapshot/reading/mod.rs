@@ -8,7 +8,7 @@
 //!    └─ short, r rows ─▶ page 2 of size r: empty ─▶ page 1 again, unless longer pages are known: the same ─▶ proved: single
 //!                                        └─ rows, twice ─▶ the provider gives r rows at once: this pass with size r
 //!
-//! with a filter: page 1 without it ─▶ the same with it ─▶ proved, and the filter has proved itself
+//! what changed: page 1 without the filter ─▶ the same with it ─▶ counted, and the filter has proved itself: read, not certified
 //!                        └─ short ─┐           └─ it has not, or a pass is void
 //!                                  └───────────┴─▶ the whole list, without it
 //! ```
@@ -20,9 +20,15 @@
 //! - **counting**: see [`counting`], where the theorem is.
 //!
 //! **Filters.** No document says what the provider makes of a filter, and an answer to one proves nothing by itself. A filter for rows
-//! that changed after a moment has proved itself in this run if it lets rows through, at least one of them changed later and none of them
-//! earlier, and every row of the plain page 1 that changed later is among them. Otherwise the whole list is read. A filter that an operator has configured cannot
-//! be checked: what it lets through is read and proved, unless that is nothing.
+//! that changed after a moment has proved itself in this run if
+//!
+//! - the plain page 1 tells of every row when it changed, and shows rows that changed later,
+//! - the filter lets all of these through, and more that are not on the plain page 1: it is not applied to each page alone,
+//! - and none that changed earlier.
+//!
+//! Otherwise the whole list is read. A filter that agrees with one page may still leave out rows of others, so that a list which was
+//! read with it is never certified. A filter that an operator has configured cannot be checked: what it lets through is read and
+//! proved, unless that is nothing.
 //!
 //! **Page size.** A short page 1 with rows behind it may be a page size that the provider limits, or a row that was added just
 //! then. It is believed once the same number has come twice, for one pass: each pass asks for full pages first.
@@ -76,6 +82,9 @@ const MOST_ROWS: u64 = 10_000_000;
 const NAMED: usize = 10;
 /// Restarts that do not count as passes: for a page size that the provider limits, and for a filter.
 const MOST_RESTARTS: u32 = 3;
+/// Why a list is not certified of which only changes were read.
+const ONLY_CHANGES: &str = "only what has changed was read, and nothing proves what the provider's filter leaves out; a run that is \
+                            not incremental proves the list";
 /// So many pages in a row that show nothing new: their numbers are not heeded.
 const MOST_FRUITLESS: u32 = 8;
 
@@ -117,8 +126,11 @@ struct Let {
     /// Records that it has to let through, by their places: the plain page 1 shows that they changed later.
     expected: Vec<u32>,
     through: Places,
-    /// Whether one of them changed later, and one earlier.
-    has_later: bool,
+    /// Records of the plain page 1, which have the first places.
+    plain: u32,
+    /// Whether one that it lets through is not on the plain page 1.
+    has_more: bool,
+    /// Whether one that it lets through changed earlier.
     has_earlier: bool,
 }
 
@@ -267,7 +279,7 @@ impl Reading {
             let (place, before) = remember(&mut self.memory, row, turn);
             if self.is_filtered {
                 self.filter.through.insert(place);
-                self.filter.has_later |= self.is_later(row);
+                self.filter.has_more |= place >= self.filter.plain;
                 self.filter.has_earlier |= self.is_earlier(row);
             }
             if problem.is_none() {
@@ -364,14 +376,17 @@ impl Reading {
 
     /// Page 1 without the filter: what the filter has to let through.
     fn plain(&mut self, seen: &Seen) {
-        if seen.rows.len() < self.size as usize {
-            // It is the whole list, or as much as the provider gives at once: without the filter nothing more is asked for.
+        let later = seen.rows.iter().filter(|row| self.is_later(row));
+        let expected: Vec<u32> =
+            later.filter_map(|row| self.memory.get(&row.id)).map(|known| known.place).collect();
+        let tells_all = seen.rows.iter().all(|row| row.changed_at.is_some());
+        if seen.rows.len() < self.size as usize || expected.is_empty() || !tells_all {
+            // It is the whole list, or as much as the provider gives at once, or there is nothing to hold the filter against.
             self.current.step = Step::Page(1);
             return self.page(seen);
         }
-        let later = seen.rows.iter().filter(|row| self.is_later(row));
-        let expected = later.filter_map(|row| self.memory.get(&row.id)).map(|known| known.place).collect();
-        self.filter = Let { expected, ..Let::default() };
+        let plain = u32::try_from(self.memory.len()).unwrap_or(u32::MAX);
+        self.filter = Let { expected, plain, ..Let::default() };
         self.is_filtered = true;
         self.current = Pass::new();
     }
@@ -459,19 +474,21 @@ impl Reading {
 
     /// The list is proved, and the filter has to be.
     fn certify(&mut self, verdict: Verdict) {
-        let Some(why) = self.settings.filter.as_ref().and_then(|filter| self.doubt(filter)) else {
-            self.verdict = Some(verdict);
-            return;
-        };
-        if self.settings.filter == Some(Filter::Configured) {
-            return self.conclude(Some(why));
+        let doubt = self.settings.filter.as_ref().and_then(|filter| self.doubt(filter));
+        match (doubt, self.settings.filter) {
+            (None, Some(Filter::Changed { .. })) if self.is_filtered => {
+                let (certified, method, reason) = (false, Method::None, Some(ONLY_CHANGES.to_owned()));
+                self.verdict = Some(Verdict { certified, method, reason, missing_at_most: None, ..verdict });
+            }
+            (None, _) => self.verdict = Some(verdict),
+            (Some(why), Some(Filter::Configured)) => self.conclude(Some(why)),
+            (Some(why), _) => self.give_up_pass(1, why),
         }
-        self.give_up_pass(1, why);
     }
 
     /// Why the filter has not proved itself.
     fn doubt(&self, filter: &Filter) -> Option<String> {
-        let Let { expected, through, has_later, has_earlier } = &self.filter;
+        let Let { expected, through, has_more, has_earlier, .. } = &self.filter;
         if !self.is_filtered {
             return None;
         }
@@ -486,11 +503,13 @@ impl Reading {
         if *has_earlier {
             return Some("it lets rows through that changed earlier".to_owned());
         }
-        if !has_later {
-            return Some("no row that it lets through changed later".to_owned());
-        }
         let missing = expected.iter().filter(|place| !through.contains(**place)).count();
-        (missing > 0).then(|| format!("it leaves out {missing} rows of page 1 that changed later"))
+        if missing > 0 {
+            return Some(format!("it leaves out {missing} rows of page 1 that changed later"));
+        }
+        (!has_more).then(|| {
+            "it lets nothing through but rows of page 1: it may be applied to each page alone".to_owned()
+        })
     }
 
     /// The pass has come to its end.

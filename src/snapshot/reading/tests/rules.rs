@@ -362,15 +362,33 @@ fn is_filtered(reading: &Reading) -> bool {
 }
 
 #[test]
-fn a_filter_that_agrees_with_the_plain_page_is_believed() {
+fn a_filter_that_agrees_with_the_plain_page_is_used_and_certifies_nothing() {
     let mut reading = changed();
     assert!(!is_filtered(&reading), "page 1 is read without it first");
     show(&mut reading, &[vec![at(1, 9), at(2, 1)]]);
     assert!(is_filtered(&reading));
-    show(&mut reading, &[vec![at(1, 9)], vec![], vec![at(1, 9)]]);
+    let filtered = vec![at(1, 9), at(3, 9)];
+    for rows in [filtered.clone(), vec![], vec![], filtered.clone(), vec![], vec![]] {
+        if reading.verdict().is_none() {
+            show(&mut reading, &[rows]);
+        }
+    }
 
     let verdict = reading.verdict().unwrap();
-    assert_eq!((verdict.certified, verdict.listed, reading.is_filtered()), (true, Some(1), true));
+    assert!(!verdict.certified && reading.is_filtered(), "nothing proves what it leaves out");
+    assert!(verdict.reason.as_ref().is_some_and(|why| why.contains("incremental")), "{verdict:?}");
+    assert_eq!((verdict.anomalies.len(), verdict.missing_at_most), (0, None));
+}
+
+#[test]
+fn a_filter_that_nothing_can_be_held_against_is_not_used() {
+    for plain in [vec![at(1, 4), at(2, 1)], vec![at(1, 9), Row { changed_at: None, ..row(2) }]] {
+        let mut reading = changed();
+        show(&mut reading, &[plain]);
+
+        assert!(!is_filtered(&reading));
+        assert_eq!(number_and_size(&reading), (2, 2));
+    }
 }
 
 #[test]
@@ -378,7 +396,7 @@ fn a_filter_in_doubt_leads_to_the_whole_list() {
     let plain = vec![at(1, 9), at(2, 1)];
     for (filtered, why) in [
         (vec![vec![], vec![]], "it lets nothing through"),
-        (vec![vec![at(3, 4)], vec![], vec![at(3, 4)]], "changed later"),
+        (vec![vec![at(1, 9)], vec![], vec![at(1, 9)]], "nothing through but rows of page 1"),
         (vec![vec![at(3, 2)], vec![], vec![at(3, 2)]], "changed earlier"),
         (vec![vec![at(3, 9)], vec![], vec![at(3, 9)]], "leaves out 1 rows"),
     ] {
@@ -402,7 +420,7 @@ fn a_filter_in_doubt_leads_to_the_whole_list() {
 #[test]
 fn a_filter_that_is_refused_is_left_out() {
     let mut reading = changed();
-    show(&mut reading, &[rows(1, 2)]);
+    show(&mut reading, &[vec![at(1, 9), at(2, 1)]]);
     let refused = Seen::unreadable(1, 2, "answered 400", i64::MAX - 1_000_000);
     reading.look(&refused).unwrap();
 
