@@ -19,6 +19,7 @@ use crate::{
     auth::Tokens,
     metrics::ApiArea,
     model::{self, Account, AccountingResource, Company, CompanyId, Customer, RecordId},
+    retry::Retry,
 };
 
 /// The accounting API with one grant.
@@ -166,7 +167,10 @@ impl Accounting {
                     self.core.learnt().company_wants(form);
                     return Ok(record);
                 }
-                Err(error) if !may_be_about_context(&error, false) => return Err(error),
+                // A form that nobody asked for may be refused for itself: only what passes says something about the read.
+                Err(error) if !may_be_about_context(&error, false) => {
+                    return Err(if error.retry() == Retry::Never { refused } else { error });
+                }
                 // The first refusal counts, unless it is about the request and this one is about the record.
                 Err(error) => {
                     if known.is_none() && refused.status == Some(400) && error.missing().is_some() {

@@ -3,10 +3,10 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     hash::{BuildHasher, RandomState},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::time::Instant;
+use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
 use super::{address::CompanyContext, call::Call};
 use crate::{auth::Access, model::AccountingResource};
@@ -27,6 +27,8 @@ struct Inner {
     none_for_companies: Option<bool>,
     /// The number of the first page of a list, by its path. There are as many as the product reads lists.
     first_pages: HashMap<String, u32>,
+    /// Held by whoever finds out that number, so that others wait for what is found.
+    finding: HashMap<String, Arc<AsyncMutex<()>>>,
     /// Rows of the longest page of each of these lists.
     widest: HashMap<String, u32>,
     /// Whether the payroll list refuses `OrderBy`.
@@ -55,6 +57,11 @@ impl Learnt {
     /// The number of the first page of a list, if that is known.
     pub(super) fn first_page(&self, path: &str) -> Option<u32> {
         self.lock().first_pages.get(path).copied()
+    }
+
+    /// Who holds it finds out the number of the first page of a list.
+    pub(super) fn finding(&self, path: &str) -> Arc<AsyncMutex<()>> {
+        Arc::clone(self.lock().finding.entry(path.to_owned()).or_default())
     }
 
     /// The pages of a list begin with this number.

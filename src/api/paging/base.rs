@@ -15,6 +15,8 @@
 //! are the same, and no pass over the list counts. A shorter page 1 begins with the same row only if nothing is before it: were page 0
 //! before it, its first row would have another place.
 //!
+//! One call at a time does that for a path, and others wait for it.
+//!
 //! On failure: what cannot be decided ends the call, and the next one tries again.
 
 use std::collections::HashSet;
@@ -59,16 +61,23 @@ where
 {
     let base = match learnt.first_page(path) {
         Some(base) => base,
-        None => match learn(wanted.size.max(FEWEST), plain).await? {
-            Numbering::From(base) => {
-                tracing::debug!(path, base, "learnt the number of the first page");
-                learnt.pages_begin_at(path, base);
-                base
+        None => {
+            let finding = learnt.finding(path);
+            let _turn = finding.lock().await;
+            match learnt.first_page(path) {
+                Some(base) => base,
+                None => match learn(wanted.size.max(FEWEST), plain).await? {
+                    Numbering::From(base) => {
+                        tracing::debug!(path, base, "learnt the number of the first page");
+                        learnt.pages_begin_at(path, base);
+                        base
+                    }
+                    Numbering::Empty(page) => {
+                        return Ok(Page { number: wanted.number, asked: wanted.size, ..page });
+                    }
+                },
             }
-            Numbering::Empty(page) => {
-                return Ok(Page { number: wanted.number, asked: wanted.size, ..page });
-            }
-        },
+        }
     };
     let number = wanted.number.saturating_sub(1).saturating_add(base);
     let page = asked(PageAsk { number, ..wanted }).await?;

@@ -86,6 +86,13 @@ fn is_about_record(error: &api::Error) -> bool {
 }
 
 impl Shared {
+    /// Whether it is time to look for proofs again: looking for known records takes the fence's time, so it is not done for each
+    /// of many deletes.
+    pub(super) fn may_prove(&self, resource: AccountingResource) -> bool {
+        let asked = self.proofs.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.get(&resource).is_none_or(|at| at.elapsed() >= self.source.enrich.retry_max)
+    }
+
     /// The error with who says that the record is not there, as far as that can be found out, and whether the path is proved to be
     /// served. `asked_at` is from before the record was read.
     pub(super) async fn attribute(
@@ -93,20 +100,23 @@ impl Shared {
         subject: &Subject,
         error: api::Error,
         asked_at: Instant,
-        known: impl Future<Output = Result<Vec<(CompanyId, RecordId)>, fence::Error>>,
+        known: Option<impl Future<Output = Result<Vec<(CompanyId, RecordId)>, fence::Error>>>,
         ask: &Ask,
     ) -> (api::Error, bool) {
         let resource = subject.resource;
         let by_gateway = error.missing() == Some(By::Gateway);
-        // The gateway may have lost a path that it knew before: only what comes later speaks against that.
-        let is_served =
-            self.accounting.answered_at(resource).is_some_and(|answered| !by_gateway || answered >= asked_at);
+        // The gateway may have lost a path that it knew before: only an answer of just now or later speaks against that.
+        let recent = self.source.enrich.retry_max;
+        let is_served = self
+            .accounting
+            .answered_at(resource)
+            .is_some_and(|answered| !by_gateway || answered + recent >= asked_at);
         if is_served {
             return (error.by_api(), true);
         }
-        if !is_time(&self.proofs.asked, resource, self.source.enrich.retry_max) {
+        let Some(known) = known.filter(|_| is_time(&self.proofs.asked, resource, recent)) else {
             return (error, false);
-        }
+        };
         for (company, id) in known.await.unwrap_or_default() {
             let in_company = !matches!(self.directory.standing(&company), Standing::Absent { .. });
             let context = in_company.then_some(&company);

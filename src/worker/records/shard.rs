@@ -267,17 +267,18 @@ impl Shard {
     fn begin_read(&self, ask: enrich::Ask, slot: OwnedSemaphorePermit) -> BoxFuture<'static, Read> {
         let shared = Arc::clone(&self.shared);
         let enrich::Ask { subject, lane, trace, is_delete } = ask;
-        let known = is_delete.then(|| proof::neighbors(&self.shelf, &subject));
+        let looks = is_delete && shared.may_prove(subject.resource);
+        let known = looks.then(|| proof::neighbors(&self.shelf, &subject));
         async move {
             let (asked_at, ask) = (Instant::now(), Ask { trace, ..Ask::within(lane, READ_LIMIT) });
             let accounting = &shared.accounting;
             let read = accounting.record(subject.resource, subject.context(), &subject.id, &ask).await;
-            let (read, is_proved) = match (read, known) {
-                (Err(error), Some(known)) if error.missing().is_some() => {
+            let (read, is_proved) = match read {
+                Err(error) if is_delete && error.missing().is_some() => {
                     let (error, is_proved) = shared.attribute(&subject, error, asked_at, known, &ask).await;
                     (Err(error), is_proved)
                 }
-                (read, _) => (read, false),
+                read => (read, false),
             };
             let path_answers = is_proved || accounting.answered_at(subject.resource).is_some();
             (subject, read.map(|document| document.json), path_answers, slot)

@@ -14,7 +14,7 @@ use crate::support::{Result, Shared};
 
 crate::tests! {
     real a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that_was_told_before_brings_it_back within 240;
-    real every_answer_for_a_deleted_record_is_a_tombstone within 300;
+    real every_answer_for_a_deleted_record_is_a_tombstone within 600;
     real more_deletes_than_a_day_has_wait_for_a_person_and_are_told within 240;
 }
 

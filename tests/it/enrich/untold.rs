@@ -12,7 +12,7 @@ use super::scene::{Options, Scene, ours};
 use crate::support::{Result, Shared};
 
 crate::tests! {
-    real records_that_tell_less_all_arrive_and_none_stays_stale within 300;
+    real records_that_tell_less_all_arrive_and_none_stays_stale within 600;
     real a_known_record_without_version_is_published_again_only_if_it_changed within 240;
 }
 

@@ -23,7 +23,7 @@ use crate::{
     enrich::{Companies as _, Desk, Standing, Subject},
     fence::Shelf,
     model::{AccountingResource, CompanyId, List, Run, RunKind, Wanted},
-    snapshot::{Reading, Seen, Settings},
+    snapshot::{Filter, Reading, Seen, Settings},
 };
 
 impl Lists {
@@ -168,7 +168,10 @@ impl Lists {
         let settings = Settings {
             page_size: snapshot.page_size,
             most_passes: PASSES,
-            filter: job.filter.as_deref().map(runs::checked_filter),
+            filter: job.filter.as_deref().map(|filter| match snapshot.payroll_filter.as_deref() {
+                Some(configured) if configured == filter => Filter::Configured,
+                _ => runs::checked_filter(filter),
+            }),
             clock_skew: self.shared.clock_skew,
         };
         let mut kept = self.pages.remove(collection).unwrap_or_default();

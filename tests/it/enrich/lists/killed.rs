@@ -145,7 +145,18 @@ fn is_open(pages: &[u64], at: u64) -> bool {
 fn payroll(scene: &Scene, from: u64, to: u64) -> Vec<u64> {
     let all = scene.provider().gateway.requests(from, usize::MAX).into_iter();
     let is_page = |(number, request): &(u64, Request)| *number < to && request.target.starts_with("/payroll");
-    all.filter(is_page).map(|(number, _)| number).collect()
+    let mut read = Vec::new();
+    all.filter(is_page).for_each(|(number, request)| note(&mut read, number, &request));
+    read
+}
+
+/// A page was asked for. A worker that has just started looks for the number of the first page: it asks for page 1, then for page 0.
+fn note(read: &mut Vec<u64>, number: u64, request: &Request) {
+    if request.target.contains("pageNumber=0&") {
+        read.pop();
+    } else {
+        read.push(number);
+    }
 }
 
 /// Waits until so many pages were asked for.
@@ -164,10 +175,9 @@ async fn until_read(scene: &Scene, since: u64, pages: u64) -> Result<()> {
 fn lists(scene: &Scene, from: u64, to: u64) -> BTreeMap<(List, String), Vec<u64>> {
     let mut found: BTreeMap<(List, String), Vec<u64>> = BTreeMap::new();
     for list in [List::Customers, List::Accounts] {
-        for (number, Request { company, .. }) in scene.pages(list, from) {
-            if number < to {
-                found.entry((list, company.unwrap_or_default())).or_default().push(number);
-            }
+        for (number, request) in scene.pages(list, from).into_iter().filter(|(number, _)| *number < to) {
+            let company = request.company.clone().unwrap_or_default();
+            note(found.entry((list, company)).or_default(), number, &request);
         }
     }
     found

@@ -101,8 +101,12 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     assert_eq!(last, after);
 
     // Only what has changed is asked for: since a day before the last run that was proved began.
+    // So many that each page shows one of them, and the filter can be held against the first page.
+    let updated = (6..COMPANIES as u32).step_by(2);
     scene.provider().change(|world, clock| {
-        assert!(world.act_payroll(Some(7), Kind::Updated, clock).is_some());
+        for index in updated.clone() {
+            assert!(world.act_payroll(Some(index), Kind::Updated, clock).is_some());
+        }
         ((), Vec::new())
     });
     let since = scene.provider().gateway.request_count();
@@ -119,8 +123,9 @@ async fn payroll_companies_are_certified_and_only_changes_are_written_again(
     // The first page without the filter tells whether the filter is understood.
     let plain = pages.iter().filter(|page| !page.contains("lastUpdate")).count();
     assert!(plain <= PARTITIONS as usize && plain < pages.len(), "{pages:?}");
-    assert_eq!(sum(&changed, "published"), 1, "{changed:#?}");
-    assert!((1..COMPANIES as u64).contains(&sum(&changed, "rows")), "{changed:#?}");
+    assert_eq!(sum(&changed, "published"), updated.len() as u64, "{changed:#?}");
+    // Nothing proves what a filter leaves out.
+    assert_eq!(sum(&changed, "certified"), 0, "{changed:#?}");
     let mut last = self::last(&self::published(&scene).await?);
     last.remove(&left[0]);
     assert_eq!(last, truth(&scene));
