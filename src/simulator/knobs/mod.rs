@@ -134,7 +134,7 @@ pub struct ReadKnobs {
     pub over_max: OverMax,
     /// Payroll refuses a request without both paging parameters.
     pub payroll_paging_required: bool,
-    /// `X-Pagination` on accounting lists; payroll always has it.
+    /// `X-Pagination` on accounting lists; `payrollTotal` says whether payroll has it.
     pub accounting_pagination: bool,
     /// What an empty list looks like.
     pub empty_list: EmptyList,
@@ -181,7 +181,7 @@ impl Default for ReadKnobs {
             payroll_paging_required: true,
             accounting_pagination: false,
             empty_list: EmptyList::Array,
-            companies_context: CompaniesContext::Either,
+            companies_context: CompaniesContext::Absent,
             order: ListOrder::Created,
             churn: Churn::default(),
             disabled: DisabledShows::Everywhere,
@@ -194,7 +194,7 @@ impl Default for ReadKnobs {
             filter_timestamps: true,
             payroll_filter: Parameter::Heeded,
             payroll_order: Parameter::Heeded,
-            payroll_total: PayrollTotal::Right,
+            payroll_total: PayrollTotal::Absent,
             first_page: FirstPage::One,
             records: RecordKnobs::default(),
         }
@@ -221,9 +221,9 @@ pub enum Parameter {
 #[serde(rename_all = "camelCase")]
 pub enum PayrollTotal {
     /// The rows that the parameters let through.
-    #[default]
     Right,
-    /// There is no `X-Pagination`.
+    /// There is no `X-Pagination`: the document shows none.
+    #[default]
     Absent,
     /// One row more than there are.
     Wrong,
@@ -275,9 +275,9 @@ pub enum EmptyList {
 #[serde(rename_all = "camelCase")]
 pub enum CompaniesContext {
     /// Absent or `none`.
-    #[default]
     Either,
-    /// It must be absent.
+    /// It must be absent, as the document shows it.
+    #[default]
     Absent,
     /// It must be `none`.
     None,

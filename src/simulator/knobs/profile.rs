@@ -23,6 +23,8 @@ impl Knobs {
         let mut knobs = Self::default();
         let reads = &mut knobs.reads;
         reads.accounting_pagination = true;
+        reads.companies_context = CompaniesContext::Either;
+        reads.payroll_total = PayrollTotal::Right;
         reads.payroll_paging_required = false;
         reads.first_page = FirstPage::OneOrZero;
         reads.extra_fields = true;

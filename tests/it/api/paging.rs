@@ -10,7 +10,7 @@ use tributary::{
     model::{CompanyId, Customer, PayrollCompany},
     simulator::{
         Simulator,
-        knobs::{Churn, Effect, EmptyList, Fault, ListOrder, Status, Target},
+        knobs::{Churn, Effect, EmptyList, Fault, ListOrder, PayrollTotal, Status, Target},
     },
 };
 
@@ -116,7 +116,7 @@ async fn a_page_that_fails_for_a_while_costs_no_row() {
 }
 
 async fn payroll_is_read_with_its_totals_filter_and_order() {
-    let simulator = start(|_| {}).await;
+    let simulator = start(|settings| settings.knobs.reads.payroll_total = PayrollTotal::Right).await;
     let payroll = client(&simulator).payroll(Granted::payroll(&simulator));
     let payroll = Arc::new(payroll);
     let read = async |filter: Option<&str>| {

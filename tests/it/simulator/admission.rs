@@ -134,7 +134,7 @@ async fn every_call_needs_the_json_content_type() {
 
 async fn what_the_gateway_does_not_know_gets_its_404() {
     let simulator = start(|_| {}).await;
-    let client = Client::accounting(&simulator).context("none");
+    let client = Client::accounting(&simulator);
 
     for path in
         ["/", "/accounting/api", "/accounting/api/nothing", "/accounting/api/nothing/1", "/payroll/api/x"]

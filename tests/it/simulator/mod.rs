@@ -268,7 +268,7 @@ impl Client {
 
     /// Correlation ids of the companies, as the list tells them.
     pub(crate) async fn companies(&self) -> Vec<String> {
-        ids(&self.context("none").get("/accounting/api/companies").await.rows())
+        ids(&Self { context: None, ..self.clone() }.get("/accounting/api/companies").await.rows())
     }
 }
 

@@ -17,7 +17,7 @@ fn invalid() -> Context {
 async fn each_list_has_all_records_of_its_company_as_they_are() {
     let rig = Rig::new();
     let cases = [
-        (COMPANIES, Resource::Companies, None, Context::None, 10),
+        (COMPANIES, Resource::Companies, None, Context::Absent, 10),
         (CUSTOMERS, Resource::Customers, Some(2), rig.context(2), 20),
         (ACCOUNTS, Resource::Accounts, Some(2), rig.context(2), 20),
     ];
@@ -149,8 +149,8 @@ async fn an_empty_list_is_written_as_the_knob_says() {
     for (knob, body) in [(EmptyList::Array, "[]"), (EmptyList::Nothing, ""), (EmptyList::Null, "null")] {
         rig.turn(|knobs| knobs.empty_list = knob);
 
-        let empty = rig.get(&target, Context::None).await;
-        let full = rig.get(COMPANIES, Context::None).await;
+        let empty = rig.get(&target, Context::Absent).await;
+        let full = rig.get(COMPANIES, Context::Absent).await;
 
         assert_eq!((empty.status, String::from_utf8(empty.body).unwrap().as_str()), (200, body));
         assert_eq!(full.rows().len(), 10);

@@ -286,7 +286,7 @@ async fn until_certified(scene: &Scene, id: &str) -> Result<Value> {
 }
 
 /// Every record of the topic.
-async fn published(scene: &Scene) -> Result<Vec<Value>> {
+pub(super) async fn published(scene: &Scene) -> Result<Vec<Value>> {
     let decoder = evidence::decoder(scene);
     let mut found = Vec::new();
     for record in evidence::read(scene, &scene.topic(Topic::PayrollCompanies)).await? {
@@ -299,12 +299,12 @@ async fn published(scene: &Scene) -> Result<Vec<Value>> {
 }
 
 /// The last of each company.
-fn last(published: &[Value]) -> BTreeMap<u64, Value> {
+pub(super) fn last(published: &[Value]) -> BTreeMap<u64, Value> {
     published.iter().map(|one| (one["companyCode"].as_u64().unwrap(), one.clone())).collect()
 }
 
 /// What the provider has.
-fn truth(scene: &Scene) -> BTreeMap<u64, Value> {
+pub(super) fn truth(scene: &Scene) -> BTreeMap<u64, Value> {
     let world = scene.provider().world();
     let rows = world.payroll(ListOrder::Created).into_iter();
     let shown: Vec<Value> = rows
