@@ -17,6 +17,8 @@ pub struct InvoicingKnobs {
     pub check_origin: bool,
     /// When the echo is asked for.
     pub echo: EchoTime,
+    /// Which addresses are asked for the echo; at others it is as with [`EchoTime::Never`].
+    pub echo_paths: ReceiverPaths,
     /// The echoed GUID is written with dashes.
     pub echo_dashes: bool,
     /// Fewest characters of a secret.
@@ -54,6 +56,7 @@ impl Default for InvoicingKnobs {
             receiver_paths: ReceiverPaths::Documented,
             check_origin: true,
             echo: EchoTime::AfterAnswer,
+            echo_paths: ReceiverPaths::Any,
             echo_dashes: true,
             secret_min: 32,
             secret_max: 64,
@@ -79,7 +82,7 @@ fn header_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
     }
 }
 
-/// Which addresses of receivers are taken.
+/// Addresses of receivers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReceiverPaths {
@@ -99,6 +102,8 @@ pub enum EchoTime {
     AfterAnswer,
     /// During the POST: without the echo it is refused with 400.
     DuringPost,
+    /// Never: the hook is listed and never effective.
+    Never,
 }
 
 /// The body of a notification.

@@ -107,7 +107,10 @@ impl Changes<'_, '_> {
         for one in self.situation.ledger.subscriptions.values() {
             let is_hook = matches!(one.target, Target::Invoicing(_)) && one.phase.may_live();
             if is_hook && one.problem.as_deref() != Some(&words) {
-                self.list.push(Change::Put(Box::new(Subscription { problem: Some(words.clone()), ..one.clone() })));
+                self.list.push(Change::Put(Box::new(Subscription {
+                    problem: Some(words.clone()),
+                    ..one.clone()
+                })));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Invoicing hooks where the provider does less than its document promises.
 
-use tributary::model::{Phase, Target};
-use tributary::simulator::knobs::{self, Effect, Fault, Status};
+use tributary::model::{Gap, GapCause, Phase, Subscription, Target};
+use tributary::simulator::knobs::{self, EchoTime, Effect, Fault, ReceiverPaths, Status};
 use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, Scene, active};
@@ -10,6 +10,8 @@ use crate::support::{Result, Shared};
 crate::tests! {
     real a_refused_invoicing_login_does_not_stop_accounting within 240;
     real a_missing_invoicing_grant_does_not_stop_accounting within 240;
+    real a_hook_without_echo_is_never_active_and_is_a_gap within 240;
+    real a_hook_without_echo_at_its_own_address_moves_to_the_shared_one within 240;
 }
 
 const SECRET: (&str, &str) = ("invoicing.secret", "0123456789abcdef0123456789abcdef");
@@ -30,9 +32,11 @@ fn waits_alone(ledger: &Ledger, what: &str) -> bool {
 }
 
 async fn a_refused_invoicing_login_does_not_stop_accounting(shared: &'static Shared) -> Result<()> {
-    let on = knobs::Target { path: Some("/invoicing/api/users/login".to_owned()), ..knobs::Target::default() };
+    let on =
+        knobs::Target { path: Some("/invoicing/api/users/login".to_owned()), ..knobs::Target::default() };
     let fault = Fault { on, effect: Effect::Status(Status::NOT_FOUND), share: 1.0, times: None, skip: 0 };
-    let scene = Scene::start(shared, "subs-no-invoicing", 1, |settings| settings.knobs.faults = vec![fault]).await?;
+    let scene =
+        Scene::start(shared, "subs-no-invoicing", 1, |settings| settings.knobs.faults = vec![fault]).await?;
     scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD]).await?;
     let ledger = scene.ledger().await?;
 
@@ -60,4 +64,46 @@ async fn a_missing_invoicing_grant_does_not_stop_accounting(shared: &'static Sha
     scene.stage.login_for("invoicing", CONNECTOR).await?;
 
     ledger.until(&scene, "hooks too", |ledger| active(ledger).len() == 3).await.map(drop)
+}
+
+/// How long an echo is awaited.
+const SOON: (&str, &str) = ("subscriptions.acknowledge.timeout.ms", "3000");
+
+async fn a_hook_without_echo_is_never_active_and_is_a_gap(shared: &'static Shared) -> Result<()> {
+    let scene =
+        Scene::start(shared, "subs-no-echo", 1, |settings| settings.knobs.invoicing.echo = EchoTime::Never)
+            .await?;
+    scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD, SOON]).await?;
+    let ledger = scene.ledger().await?;
+
+    let told = ledger
+        .until(&scene, "two gaps", |ledger| ledger.gaps.len() == 2 && active(ledger).len() == 1)
+        .await?;
+
+    let is_told =
+        |gap: &Gap| gap.cause == GapCause::Awaiting && gap.detail.contains("echo") && gap.to.is_none();
+    assert!(told.gaps.values().all(is_told), "{:?}", told.gaps);
+    let hooks = told.subscriptions.values().filter(|one| matches!(one.target, Target::Invoicing(_)));
+    let was_active = |one: &Subscription| one.phase == Phase::Active || one.active_since.is_some();
+    assert!(!hooks.cloned().any(|one| was_active(&one)), "{:?}", told.subscriptions);
+    Ok(())
+}
+
+async fn a_hook_without_echo_at_its_own_address_moves_to_the_shared_one(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "subs-own-echo", 1, |settings| {
+        let knobs = &mut settings.knobs.invoicing;
+        (knobs.receiver_paths, knobs.echo_paths) = (ReceiverPaths::Any, ReceiverPaths::Documented);
+    })
+    .await?;
+    scene.connect(&[HOOKS, SECRET, MAIL, PASSWORD, SOON]).await?;
+    let ledger = scene.ledger().await?;
+
+    ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?;
+
+    let made = scene.stage.simulator.provider().invoicing.hooks();
+    let is_shared = |uri: &str| uri.ends_with("/api/webhooks/incoming/Invoicing");
+    assert!(made.iter().all(|hook| hook.effective && is_shared(&hook.uri)), "{made:?}");
+    Ok(())
 }
