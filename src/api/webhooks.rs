@@ -147,6 +147,7 @@ impl Accounting {
     ) -> Result<Webhook, Error> {
         let call = self.by_id(Method::GET, resource, "/webhooks", id.as_str())?;
         let parse = |answer: &Answer| {
+            answer.check_ok()?;
             body::check_type(&answer.headers, &answer.body)?;
             Ok(body::parse::<Record>(&body::object(&answer.body)?)?.into())
         };
