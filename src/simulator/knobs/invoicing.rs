@@ -9,6 +9,8 @@ use super::Status;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct InvoicingKnobs {
+    /// Every call must have `Api-Version: 2.0`, a header that the document does not show.
+    pub version_required: bool,
     /// The last segment of a receiver's address.
     pub segment: String,
     /// Which addresses of receivers are taken.
@@ -52,6 +54,7 @@ pub struct InvoicingKnobs {
 impl Default for InvoicingKnobs {
     fn default() -> Self {
         Self {
+            version_required: false,
             segment: "Invoicing".to_owned(),
             receiver_paths: ReceiverPaths::Documented,
             check_origin: true,

@@ -55,7 +55,8 @@ impl Calls {
         };
         let invoicing = source.invoicing.as_ref();
         let egress_proxy = invoicing.and_then(|invoicing| invoicing.egress_proxy.as_ref());
-        let party = Party { egress_proxy, ..Party::new(connector, provider) };
+        let api_version = invoicing.and_then(|invoicing| invoicing.api_version.as_deref());
+        let party = Party { api_version, egress_proxy, ..Party::new(connector, provider) };
         let unusable = |cause: Cause| refused(&Chain(&cause).to_string());
         // Also where no resource is declared any more: there may be some to delete.
         calls.accounting = Some(access.accounting(&party).map_err(unusable)?);

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use tributary::{
     api::{
-        Accounting, Acted, Ask, By, Cause, Changed, Error, Subscription,
+        Accounting, Acted, Ask, By, Cause, Changed, Error, Options, Subscription,
         invoicing::{Door, Login, NewHook, Password, Session, Way},
     },
     model::{
@@ -62,7 +62,8 @@ async fn a_request_goes_by_http_2_with_its_trace_and_comes_back_compressed() {
     })
     .await;
     let directory = tempfile::tempdir().unwrap();
-    let client = client_of(&options(&simulator, Some(&directory)), FREELY);
+    let options = Options { api_version: Some("2.1".to_owned()), ..options(&simulator, Some(&directory)) };
+    let client = client_of(&options, FREELY);
     let company = first_company(&simulator).await;
     let accounting = client.accounting(Granted::accounting(&simulator));
     // The number of the first page is learnt before.
@@ -90,7 +91,7 @@ async fn a_request_goes_by_http_2_with_its_trace_and_comes_back_compressed() {
     assert!(traces[0].is_sampled() && traces[0].parent_id() != trace.parent_id(), "{:?}", traces[0]);
     assert_ne!(traces[1].trace_id(), traces[2].trace_id());
     assert_eq!(customers.company.as_deref(), Some(company.as_str()));
-    assert_eq!((companies.api_version.as_deref(), login.api_version.as_deref()), (None, Some("2.0")));
+    assert_eq!((companies.api_version.as_deref(), login.api_version.as_deref()), (None, Some("2.1")));
 }
 
 async fn lists_and_records_are_what_the_provider_has() {

@@ -59,6 +59,10 @@ keys! {
             "Company of each invoicing tenant, as tenant=company. Events of a mapped tenant are keyed by the company, \
              others by the tenant.")
             .rule(name::TENANT);
+        API_VERSION = Key::new(String, "invoicing.api.version",
+            "Value of the header Api-Version on calls of the invoicing API. Empty: the header is not sent. The provider's document \
+             does not show it.")
+            .or("2.0").or_empty().low().rule(name::VERSION);
         EGRESS_PROXY = Key::new(String, "invoicing.egress.proxy",
             "Proxy for registering hooks: the provider wants the request to come from the receiving host. Its host must be one \
              that provider.hosts.allowed of the worker allows.")
