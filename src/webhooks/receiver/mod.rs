@@ -210,9 +210,12 @@ struct Shared<T> {
     /// What deliveries to nobody are hashed with; what comes of it is not looked at.
     nobody: Keys,
     /// When the last echo of each address was told.
-    echoes: Mutex<HashMap<(Arc<str>, Option<InvoicingHook>), Instant>>,
+    echoes: Mutex<HashMap<EchoAddress, Instant>>,
     options: Options,
 }
+
+/// A connector, and the hook whose own address it is; `None` for the shared one.
+type EchoAddress = (Arc<str>, Option<InvoicingHook>);
 
 type Segments<S> = Result<Path<S>, PathRejection>;
 

@@ -10,6 +10,7 @@ use crate::support::{Result, Shared};
 crate::tests! {
     real a_refused_invoicing_login_does_not_stop_accounting within 240;
     real a_missing_invoicing_grant_does_not_stop_accounting within 240;
+    real an_echo_at_another_worker_makes_a_hook_active within 240;
     real a_hook_without_echo_is_never_active_and_is_a_gap within 240;
     real a_hook_without_echo_at_its_own_address_moves_to_the_shared_one within 240;
 }
@@ -64,6 +65,26 @@ async fn a_missing_invoicing_grant_does_not_stop_accounting(shared: &'static Sha
     scene.stage.login_for("invoicing", CONNECTOR).await?;
 
     ledger.until(&scene, "hooks too", |ledger| active(ledger).len() == 3).await.map(drop)
+}
+
+async fn an_echo_at_another_worker_makes_a_hook_active(shared: &'static Shared) -> Result<()> {
+    let scene = Scene::start(shared, "subs-other-echo", 2, |_| {}).await?;
+    scene.connect(&[]).await?;
+    let ledger = scene.ledger().await?;
+    ledger.until(&scene, "accounting active", |ledger| active(ledger).len() == 1).await?;
+    let runs = scene.runs_on().await?;
+    scene.stage.reach(1 - runs)?;
+
+    scene.configure(&[HOOKS, SECRET, MAIL, PASSWORD]).await?;
+    let told = ledger.until(&scene, "all active", |ledger| active(ledger).len() == 3).await?;
+
+    let other = scene.stage.workers[1 - runs].url();
+    assert!(
+        !told.echoes.is_empty() && told.echoes.values().all(|echo| other.ends_with(&echo.worker)),
+        "{:?}",
+        told.echoes
+    );
+    Ok(())
 }
 
 /// How long an echo is awaited.
