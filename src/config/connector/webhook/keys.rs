@@ -53,7 +53,7 @@ keys! {
             "Where the provider delivers: own gives each hook its address, /api/webhooks/incoming/<segment>/<hook> with a hook \
              such as customer-created, so that a delivery is verified with the secrets of that hook alone; shared gives all of \
              them /api/webhooks/incoming/<segment>, the form that the provider documents. With own, a hook whose address the \
-             provider refuses is registered at the shared one. Deliveries are taken at both.")
+             provider refuses, or does not ask for the echo, is registered at the shared one. Deliveries are taken at both.")
             .or("own").low().rule(Rule::OneOf(&["own", "shared"]));
         TENANTS = Key::new(List, "invoicing.tenants",
             "Company of each invoicing tenant, as tenant=company. Events of a mapped tenant are keyed by the company, \
@@ -98,7 +98,8 @@ keys! {
             "How often the provider is asked how each subscription stands: one that it has disabled is noticed within this time.")
             .or("60000").rule(Rule::Range(100, 86_400_000));
         ACKNOWLEDGE = Key::new(Long, "subscriptions.acknowledge.timeout.ms",
-            "How long the provider may wait for a receiver to accept a subscription before that is a gap, and it is made anew.")
+            "How long the provider may wait for a receiver to accept a subscription, or take to ask for the echo of an invoicing hook, \
+             before that is a gap, and the subscription is recreated.")
             .or("600000").low().rule(Rule::Range(100, 86_400_000));
         OVERLAP = Key::new(Long, "subscriptions.overlap.ms",
             "How long a subscription that is followed by another stays beside it: it may have deliveries to repeat.")
