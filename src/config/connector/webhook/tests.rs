@@ -256,7 +256,7 @@ fn a_literal_secret_warns_and_no_debug_output_shows_one() {
 
 #[test]
 fn an_empty_api_version_is_not_the_default() {
-    for (setting, expected) in [(None, Some("2.0")), (Some("3.1"), Some("3.1")), (Some(""), None)] {
+    for (setting, expected) in [(None, Some("2.0")), (Some("3.1"), Some("3.1")), (Some(" "), None)] {
         let changes: Vec<_> = setting.map(|value| ("invoicing.api.version", value)).into_iter().collect();
 
         let (source, _) = parse(&changes).unwrap();
