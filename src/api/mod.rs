@@ -123,6 +123,8 @@ pub struct Options {
     pub subscription_key: Secret,
     /// How the provider is reached.
     pub transport: Transport,
+    /// `invoicing.api.version`: the header `Api-Version` of invoicing calls; `None` sends none.
+    pub api_version: Option<String>,
     /// `invoicing.egress.proxy`: what invoicing hooks are created through.
     pub egress_proxy: Option<Secret>,
 }
@@ -133,6 +135,7 @@ impl From<&Provider> for Options {
             base_url: provider.base_url.clone(),
             subscription_key: provider.subscription_key.clone(),
             transport: provider.transport.clone(),
+            api_version: None,
             egress_proxy: None,
         }
     }

@@ -34,7 +34,7 @@ const KEY_HEADER: &str = "ocp-apim-subscription-key";
 const CONTEXT_HEADER: &str = "context";
 const TRACE_HEADER: &str = "traceparent";
 /// Invoicing has it, and it alone.
-const VERSION_HEADER: (&str, &str) = ("api-version", "2.0");
+const VERSION_HEADER: &str = "api-version";
 const JSON: &str = "application/json";
 /// A token that came at once was not waited for.
 const NO_WAIT: Duration = Duration::from_millis(1);
@@ -54,6 +54,8 @@ pub(super) struct Core {
     base: String,
     key: Secret,
     key_header: HeaderValue,
+    /// `invoicing.api.version`.
+    version_header: Option<HeaderValue>,
     transport: Transport,
     budget: Budget,
     clock: ProviderClock,
@@ -104,12 +106,18 @@ impl Core {
             Cause::Setup { what: "send provider.subscription.key in a header".into(), source: error.into() }
         })?;
         key_header.set_sensitive(true);
+        let version_header = options.api_version.as_deref().map(HeaderValue::from_str).transpose();
+        let version_header = version_header.map_err(|error| Cause::Setup {
+            what: "send invoicing.api.version in a header".into(),
+            source: error.into(),
+        })?;
         Ok(Self {
             http,
             egress,
             base: options.base_url.as_str().trim_end_matches('/').to_owned(),
             key: options.subscription_key.clone(),
             key_header,
+            version_header,
             transport: options.transport.clone(),
             budget,
             clock,
@@ -341,8 +349,8 @@ impl Core {
         if let Some(context) = context {
             request = request.header(CONTEXT_HEADER, context.clone());
         }
-        if call.area == ApiArea::Invoicing {
-            request = request.header(VERSION_HEADER.0, VERSION_HEADER.1);
+        if let Some(version) = self.version_header.as_ref().filter(|_| call.area == ApiArea::Invoicing) {
+            request = request.header(VERSION_HEADER, version.clone());
         }
         if let Some(body) = &call.body {
             request = request.body(body.clone());

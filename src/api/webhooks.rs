@@ -9,7 +9,7 @@ use super::{
     address::Context,
     body,
     call::{Answer, Authority, Call},
-    error::Cause,
+    error::{By, Cause},
 };
 use crate::{
     metrics::ApiArea,
@@ -147,10 +147,12 @@ impl Accounting {
     ) -> Result<Webhook, Error> {
         let call = self.by_id(Method::GET, resource, "/webhooks", id.as_str())?;
         let parse = |answer: &Answer| {
+            answer.check_ok()?;
             body::check_type(&answer.headers, &answer.body)?;
             Ok(body::parse::<Record>(&body::object(&answer.body)?)?.into())
         };
-        self.core.call(&Call { context: Context::None, ..call }, ask, parse).await
+        let found = self.core.call(&Call { context: Context::None, ..call }, ask, parse).await;
+        self.prove_missing(resource, found, ask).await
     }
 
     /// Enables or disables a webhook.
@@ -172,7 +174,8 @@ impl Accounting {
         }
         let call = self.by_id(Method::PUT, resource, "/webhooks/status", id.as_str())?;
         let body = json(&Body { webhook_id: id, enable });
-        self.core.call(&Call { context: Context::None, body, ..call }, ask, read_operation).await
+        let done = self.core.call(&Call { context: Context::None, body, ..call }, ask, read_operation).await;
+        self.prove_missing(resource, done, ask).await
     }
 
     /// Moves a webhook to another address, which must accept an `Acknowledge`.
@@ -195,11 +198,9 @@ impl Accounting {
         let call = self.by_id(Method::PUT, resource, "/webhooks/change", id.as_str())?;
         let body = json(&Body { webhook_id: id, url });
         // A success is one, whatever it looks like.
-        self.core
-            .call(&Call { context: Context::None, body, ..call }, ask, |answer| {
-                Ok(changed(&answer.body, &answer.secrets))
-            })
-            .await
+        let call = Call { context: Context::None, body, ..call };
+        let done = self.core.call(&call, ask, |answer| Ok(changed(&answer.body, &answer.secrets))).await;
+        self.prove_missing(resource, done, ask).await
     }
 
     /// Deletes a webhook.
@@ -213,7 +214,25 @@ impl Accounting {
         ask: &Ask,
     ) -> Result<Operation, Error> {
         let call = self.by_id(Method::DELETE, resource, "/webhooks/delete", id.as_str())?;
-        self.core.call(&Call { context: Context::None, ..call }, ask, read_operation).await
+        let done = self.core.call(&Call { context: Context::None, ..call }, ask, read_operation).await;
+        self.prove_missing(resource, done, ask).await
+    }
+
+    /// Finds out who says that there is no such webhook, where the body of a 404 or 410 does not tell: the document shows no error
+    /// body. If the same resource answers for its event names, its path is known and the API has spoken.
+    async fn prove_missing<T>(
+        &self,
+        resource: AccountingResource,
+        answered: Result<T, Error>,
+        ask: &Ask,
+    ) -> Result<T, Error> {
+        match answered {
+            Err(error) if error.missing() == Some(By::Unknown) => {
+                let is_known = self.event_names(resource, ask).await.is_ok();
+                Err(if is_known { error.by_api() } else { error })
+            }
+            other => other,
+        }
     }
 
     async fn subscription(

@@ -126,6 +126,15 @@ pub(crate) const HEADER: Rule = Rule::Custom {
     },
 };
 
+pub(crate) const VERSION: Rule = Rule::Custom {
+    says: "letters, digits, dots and dashes, or nothing",
+    remedy: "",
+    check: |text| {
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        sound(text.len() <= 64 && text.chars().all(letter), "it has other characters, or is longer than 64")
+    },
+};
+
 pub(crate) const TENANT: Rule = Rule::Custom {
     says: "tenant=company, the TenantId of the invoicing API and the company's correlation id",
     remedy: "write for example 1234=acc:17:CM:9f2c",
@@ -233,6 +242,7 @@ mod tests {
             (TOPIC, &["a", "acme.dead-letters", "A_1"], &["", ".", "..", "a b", "ä", "a/b"]),
             (TOPIC_PREFIX, &["acme", "acme.prod"], &["acme.", ".acme", "a b"]),
             (HEADER, &["ms-signature"], &["", "ms signature", "a:b"]),
+            (VERSION, &["2.0", ""], &["2 0", "2\n"]),
             (SEGMENT, &["Invoicing"], &["", "a/b", "a b", ".."]),
             (TENANT, &["1=acc:17:CM:9f2c", " 1 = a "], &["1", "=a", "1="]),
             (USER_INFO, &["a:b", "a:"], &["a", ":b"]),

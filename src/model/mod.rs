@@ -54,7 +54,7 @@ pub use ids::{
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
 pub use ledger::{
-    Accepted, Acknowledge, Difference, Done, Fingerprint, Gap, GapCause, GapState, Heard, ListProgress,
+    Accepted, Acknowledge, Difference, Done, Echo, Fingerprint, Gap, GapCause, GapState, Heard, ListProgress,
     Nonce, Note, Order, Pace, Paces, Phase, Progress, Repair, RepairState, Run, RunKind, ShardState, Start,
     Started, Subscription, Target, Traffic, Wanted, Wish,
 };

@@ -135,6 +135,8 @@ impl Hook {
 
 /// The rows of an array, or of the one array that an object holds: the provider does not document which it is.
 fn read_hooks(answer: &Answer) -> Result<Vec<Hook>, Cause> {
+    // An answer that is no list would read as an empty one, and every hook as lost.
+    answer.check_ok()?;
     body::check_type(&answer.headers, &answer.body)?;
     if body::is_empty(&answer.body) {
         return Ok(Vec::new());

@@ -324,6 +324,7 @@ mod tests {
             base_url: "http://127.0.0.1:1".parse().unwrap(),
             subscription_key: Secret::new("key"),
             transport,
+            api_version: None,
             egress_proxy: None,
         };
         let clock = ProviderClock::new(second);

@@ -94,6 +94,8 @@ pub struct Key {
     pub(crate) rule: Rule,
     /// Whether a list must have an item.
     pub(crate) not_empty: bool,
+    /// Whether an empty text is a value of its own, and not the default.
+    pub(crate) is_emptiable: bool,
 }
 
 impl Key {
@@ -115,6 +117,7 @@ impl Key {
             dependents: &[],
             rule: Rule::Any,
             not_empty: false,
+            is_emptiable: false,
         }
     }
 
@@ -145,6 +148,11 @@ impl Key {
 
     pub(crate) const fn not_empty(mut self) -> Self {
         self.not_empty = true;
+        self
+    }
+
+    pub(crate) const fn or_empty(mut self) -> Self {
+        self.is_emptiable = true;
         self
     }
 

@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
 
     /// An empty text counts as not set, except for a list that may be empty.
     fn may_be_empty(&self, key: &Key) -> bool {
-        key.kind == Type::List && key.fallback != Fallback::Required
+        key.is_emptiable || key.kind == Type::List && key.fallback != Fallback::Required
     }
 
     fn fallback(&mut self, key: &Key) -> Option<&'static str> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Fingerprint, Target};
-use crate::model::{AccountingResource, Key};
+use crate::model::{AccountingResource, InvoicingHook, Key};
 
 /// An Acknowledge that a worker has accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,27 @@ impl Acknowledge {
     }
 }
 
+/// An echo that a worker has answered for the invoicing API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Echo {
+    /// When.
+    pub received_at: i64,
+    /// By whom.
+    pub worker: String,
+}
+
+impl Echo {
+    /// Its key in the state topic: of the address of one hook, or of the one that hooks share.
+    #[must_use]
+    pub fn key(connector: &str, hook: Option<InvoicingHook>) -> Key {
+        match hook {
+            Some(hook) => Key::state("echo", &[connector, &hook.slug().to_string()]),
+            None => Key::state("echo", &[connector]),
+        }
+    }
+}
+
 /// What one worker has heard of one connector, and which secrets it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,6 +70,9 @@ pub struct Heard {
     /// Whether it takes deliveries at the own address of each invoicing hook. Workers of earlier versions do not.
     #[serde(default)]
     pub hook_addresses: bool,
+    /// Whether it writes an [`Echo`] for each echo it answers. Workers of earlier versions do not.
+    #[serde(default)]
+    pub tells_echoes: bool,
     /// Accounting deliveries that are durable, by webhook.
     #[serde(default)]
     pub webhooks: BTreeMap<String, Traffic>,

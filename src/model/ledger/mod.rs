@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `subscription/{connector}/{nonce}` | [`Subscription`] | the reconciler |
 //! | `acknowledge/{connector}/{webhookId}` | [`Acknowledge`] | the worker it came to |
+//! | `echo/{connector}` and, of the own address of a hook, `/{hook}` | [`Echo`] | the worker it came to |
 //! | `heard/{connector}/{worker}` | [`Heard`] | each worker, every so often |
 //! | `pace/{connector}` | [`Paces`] | the reconciler |
 //! | `gap/{connector}/{cause}/{openedAt}` and, of one target, `/{target}` | [`Gap`] | whoever finds it |
@@ -29,7 +30,7 @@ mod target;
 
 pub use difference::Difference;
 pub use gap::{Accepted, Gap, GapCause, GapState, Repair, RepairState};
-pub use heard::{Acknowledge, Heard, Pace, Paces, Traffic};
+pub use heard::{Acknowledge, Echo, Heard, Pace, Paces, Traffic};
 pub use run::{ListProgress, Order, Progress, Run, RunKind, ShardState, Wanted};
 pub use subscription::{Done, Nonce, Note, Phase, Start, Started, Subscription, Wish};
 pub use target::{Fingerprint, Target};

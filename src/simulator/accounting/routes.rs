@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use super::operations::{Acknowledged, Refusal};
 use crate::simulator::{
     Provider,
-    answer::{api_error, bytes_answer, empty_answer, then},
+    answer::{bytes_answer, empty_answer, then},
     catalog::Resource,
     gateway::Call,
-    knobs::{AccountingKnobs, AcknowledgeTime, ChangeAnswer},
+    knobs::{AcknowledgeTime, ChangeAnswer, Knobs},
     random::Guid,
+    reads::missing,
 };
 
 /// `responseState` of what worked. That of a change is not shown: it takes the number the others leave free.
@@ -48,7 +49,7 @@ fn family(resource: Resource) -> Router<Arc<Provider>> {
     let record = move |State(provider): Shared, id: Id| async move {
         match provider.accounting.record(resource, &text(id)) {
             Some(record) => written(200, &record),
-            None => unknown_webhook(),
+            None => unknown_webhook(&provider.knobs()),
         }
     };
     let status = move |State(provider): Shared, id: Id, body: Bytes| async move {
@@ -105,7 +106,7 @@ async fn acknowledged(
 ) -> Response {
     let (id, order) = match result {
         Ok(acknowledged) => acknowledged,
-        Err(refusal) => return refused(refusal, &provider.knobs().accounting),
+        Err(refusal) => return refused(refusal, &provider.knobs()),
     };
     let time = provider.knobs().accounting.acknowledge;
     match (time, order) {
@@ -124,12 +125,13 @@ async fn acknowledged(
 fn answer(provider: &Provider, state: i64, result: Result<Guid, Refusal>) -> Response {
     match result {
         Ok(id) => written(200, &OperationResult::done(state, id)),
-        Err(refusal) => refused(refusal, &provider.knobs().accounting),
+        Err(refusal) => refused(refusal, &provider.knobs()),
     }
 }
 
-fn refused(refusal: Refusal, knobs: &AccountingKnobs) -> Response {
-    let Refusal::Complaints(webhook, complaints) = refusal else { return unknown_webhook() };
+fn refused(refusal: Refusal, knobs: &Knobs) -> Response {
+    let Refusal::Complaints(webhook, complaints) = refusal else { return unknown_webhook(knobs) };
+    let knobs = &knobs.accounting;
     let element = |complaint: super::request::Complaint| {
         if knobs.error_objects {
             json!({ "code": complaint.code, "message": complaint.message })
@@ -166,8 +168,8 @@ fn written(status: u16, body: &impl Serialize) -> Response {
     bytes_answer(status, serde_json::to_vec(body).unwrap_or_default())
 }
 
-fn unknown_webhook() -> Response {
-    api_error(404, "there is no such webhook")
+fn unknown_webhook(knobs: &Knobs) -> Response {
+    missing(&knobs.reads.records, "there is no such webhook")
 }
 
 /// An id that is no text is no GUID either.

@@ -14,7 +14,7 @@ use url::{Host, Url};
 
 use crate::simulator::{
     catalog::{Action, Entity},
-    knobs::{DeliveryKnobs, Knobs, ReceiverPaths, ReceiverUrls},
+    knobs::{DeliveryKnobs, EchoTime, Knobs, ReceiverPaths, ReceiverUrls},
 };
 
 /// Characters of an address, a name or a description at most, so that hooks stay small.
@@ -145,11 +145,25 @@ fn receiver(uri: &str, knobs: &Knobs) -> Result<Url, String> {
     if knobs.invoicing.receiver_paths == ReceiverPaths::Any {
         return Ok(url);
     }
-    let path = format!("/api/webhooks/incoming/{}", knobs.invoicing.segment);
-    let mut expected = url.clone();
-    expected.set_path(&path);
-    if url.path() != expected.path() {
-        return Err(format!("uri: the path must be {path}"));
+    if !is_documented(&url, knobs) {
+        return Err(format!("uri: the path must be {}", documented(knobs)));
     }
     Ok(url)
+}
+
+/// Whether the receiver is asked for its echo.
+pub(super) fn is_asked(url: &Url, knobs: &Knobs) -> bool {
+    let is_path = knobs.invoicing.echo_paths == ReceiverPaths::Any || is_documented(url, knobs);
+    is_path && knobs.invoicing.echo != EchoTime::Never
+}
+
+/// The only path that the document shows.
+fn documented(knobs: &Knobs) -> String {
+    format!("/api/webhooks/incoming/{}", knobs.invoicing.segment)
+}
+
+fn is_documented(url: &Url, knobs: &Knobs) -> bool {
+    let mut expected = url.clone();
+    expected.set_path(&documented(knobs));
+    url.path() == expected.path()
 }

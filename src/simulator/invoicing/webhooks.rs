@@ -73,9 +73,15 @@ pub(super) async fn create(
     if provider.invoicing.hooks.full() {
         return Err(too_many());
     }
+    if !rules::is_asked(&subscription.url, &knobs) {
+        let hook = provider.invoicing.hooks.add(company, subscription, false).ok_or_else(too_many)?;
+        return Ok(answer(knobs.invoicing.created_status.get(), &hook, &knobs));
+    }
     match knobs.invoicing.echo {
         EchoTime::DuringPost => create_after_echo(&provider, company, subscription, &knobs).await,
-        EchoTime::AfterAnswer => create_before_echo(&provider, company, subscription, &knobs),
+        EchoTime::AfterAnswer | EchoTime::Never => {
+            create_before_echo(&provider, company, subscription, &knobs)
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use super::Status;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct InvoicingKnobs {
+    /// Every call must have `Api-Version: 2.0`, a header that the document does not show.
+    pub version_required: bool,
     /// The last segment of a receiver's address.
     pub segment: String,
     /// Which addresses of receivers are taken.
@@ -17,6 +19,8 @@ pub struct InvoicingKnobs {
     pub check_origin: bool,
     /// When the echo is asked for.
     pub echo: EchoTime,
+    /// Which addresses are asked for the echo; at others it is as with [`EchoTime::Never`].
+    pub echo_paths: ReceiverPaths,
     /// The echoed GUID is written with dashes.
     pub echo_dashes: bool,
     /// Fewest characters of a secret.
@@ -50,10 +54,12 @@ pub struct InvoicingKnobs {
 impl Default for InvoicingKnobs {
     fn default() -> Self {
         Self {
+            version_required: false,
             segment: "Invoicing".to_owned(),
             receiver_paths: ReceiverPaths::Documented,
             check_origin: true,
             echo: EchoTime::AfterAnswer,
+            echo_paths: ReceiverPaths::Any,
             echo_dashes: true,
             secret_min: 32,
             secret_max: 64,
@@ -79,7 +85,7 @@ fn header_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
     }
 }
 
-/// Which addresses of receivers are taken.
+/// Addresses of receivers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReceiverPaths {
@@ -99,6 +105,8 @@ pub enum EchoTime {
     AfterAnswer,
     /// During the POST: without the echo it is refused with 400.
     DuringPost,
+    /// Never: the hook is listed and never effective.
+    Never,
 }
 
 /// The body of a notification.

@@ -14,7 +14,7 @@ use crate::simulator::catalog::Resource;
 pub struct RecordKnobs {
     /// `context` on a read of a company by its id.
     pub company_context: CompanyContext,
-    /// Status for a record that is deleted or never was: 404 or 410.
+    /// Status for a record that is deleted or never was, and for a webhook that never was: 404 or 410.
     pub missing_status: Status,
     /// Body of that answer.
     pub missing_body: MissingBody,

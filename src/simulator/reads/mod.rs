@@ -32,6 +32,7 @@ use axum::{
     routing::get,
 };
 
+pub(super) use records::missing;
 pub use render::{
     Shape, payroll_code, payroll_identifier, payroll_json, payroll_name, record_json, write_payroll,
     write_record,

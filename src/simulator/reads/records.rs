@@ -42,7 +42,8 @@ fn found(provider: &Provider, call: &Call, resource: Resource, id: &str) -> Resu
     Ok(answer::bytes_answer(200, render::record_json(&naming, place, &row, shape)))
 }
 
-fn missing(knobs: &RecordKnobs, message: &str) -> Response {
+/// The answer for a record or a webhook that is not there.
+pub(in crate::simulator) fn missing(knobs: &RecordKnobs, message: &str) -> Response {
     let status = knobs.missing_status.get();
     match knobs.missing_body {
         MissingBody::Api => answer::api_error(status, message),

@@ -2,7 +2,8 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, PoisonError},
+    time::Duration,
 };
 
 use axum::{
@@ -26,7 +27,7 @@ use super::{
         receivers::{Found, Receiver, Taking, Trust},
         signature::{ACCOUNTING_HEADER, Presented, Scheme},
     },
-    ACCOUNTING, Acknowledged, INCOMING, Oversized, Shared, Take, answer,
+    ACCOUNTING, Acknowledged, Echoed, INCOMING, Oversized, Shared, Take, answer,
     body::{self, Limits, Read},
     check::Check,
     echo, origin,
@@ -37,6 +38,8 @@ use crate::{
     server::Arrived,
 };
 
+/// The shortest time between two echoes of one address that are told.
+const ECHO_INTERVAL: Duration = Duration::from_secs(1);
 /// What a header takes in memory beside its name and value.
 const HEADER: usize = 128;
 /// Largest body that is read for nobody: as for connectors that set no other limit.
@@ -125,17 +128,38 @@ impl<T: Take> Shared<T> {
     }
 
     /// Says that the address is the receiver's.
-    pub(super) async fn echo(&self, found: Found, request: Request) -> Response {
+    pub(super) async fn echo(&self, found: Found, hook: Option<InvoicingHook>, request: Request) -> Response {
         let (head, body) = request.into_parts();
         let refusal = match (found, echo::asked(head.uri.query())) {
             (Found::Received(receiver), _) if receiver.state == Taking::Nothing => Refusal::Stopped,
-            (Found::Received(_), Some(guid)) => return answer::echo(guid),
+            (Found::Received(receiver), Some(guid)) => {
+                if self.admit(&head, Some(&receiver)).is_ok() {
+                    self.tell_echo(&receiver, hook);
+                }
+                return answer::echo(guid);
+            }
             (Found::Received(_), None) => Refusal::Echo,
             (Found::Faulty, _) => Refusal::Faulty,
             (Found::Unknown, _) => Refusal::Starting,
             (Found::Nobody, _) => Refusal::Route,
         };
         self.refuse(refusal, &head, body).await
+    }
+
+    /// Tells of an echo, at most once in [`ECHO_INTERVAL`] for each address: anybody may ask. The answer waits for nothing, because
+    /// a hook whose echo is forgotten is still in the provider's list.
+    fn tell_echo(&self, receiver: &Receiver, hook: Option<InvoicingHook>) {
+        let Some(told) = &self.options.echoed else { return };
+        let connector = Arc::clone(&receiver.connector);
+        let mut echoes = self.echoes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (place, now) = ((Arc::clone(&connector), hook), Instant::now());
+        if echoes.get(&place).is_some_and(|last| now.duration_since(*last) < ECHO_INTERVAL) {
+            return;
+        }
+        if told.try_send(Echoed { connector, hook, received_at: Moment::now().micros() }).is_ok() {
+            echoes.retain(|_, last| now.duration_since(*last) < ECHO_INTERVAL);
+            echoes.insert(place, now);
+        }
     }
 
     /// Whether a delivery may be read at all.

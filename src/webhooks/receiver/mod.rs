@@ -27,7 +27,12 @@
 //!
 //! A sender that hangs up loses its answer, not its delivery: what was handed to the [`Take`] is seen through there.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -104,6 +109,8 @@ pub struct Options {
     pub retry_after: Duration,
     /// Who is told of verified deliveries that were too large; `None` for nobody.
     pub oversized: Option<mpsc::Sender<Oversized>>,
+    /// Who is told of echoes that were answered; `None` for nobody.
+    pub echoed: Option<mpsc::Sender<Echoed>>,
     /// Where it is noted by which subscriptions deliveries come.
     pub hearing: Hearing,
     /// How long the answer to an Acknowledge waits until others can know of it; then the provider is to ask again.
@@ -120,6 +127,7 @@ impl Default for Options {
             verified_bytes: 64 << 20,
             retry_after: Duration::from_secs(5),
             oversized: None,
+            echoed: None,
             hearing: Hearing::default(),
             acknowledge_time: Duration::from_secs(3),
         }
@@ -156,6 +164,17 @@ pub struct Oversized {
     pub received_at: i64,
 }
 
+/// The provider has asked for the echo of an invoicing address, and got it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Echoed {
+    /// Whose address.
+    pub connector: Arc<str>,
+    /// The hook whose own address it is; `None` for the shared one.
+    pub hook: Option<InvoicingHook>,
+    /// Microseconds since 1970.
+    pub received_at: i64,
+}
+
 /// Where accounting deliveries come to; the connector follows.
 const ACCOUNTING: &str = "/webhooks/accounting/";
 /// Where invoicing deliveries come to; the segment follows.
@@ -171,7 +190,8 @@ pub fn router<T: Take>(
 ) -> Router {
     let budget = Budget::new(options.unverified_bytes, options.verified_bytes, options.hash_limit);
     let nobody = Keys::new([&b"in the place of a secret"[..]]);
-    let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, options });
+    let echoes = Mutex::default();
+    let shared = Arc::new(Shared { receivers, take, acknowledged, budget, nobody, echoes, options });
     Router::new()
         .route(&format!("{ACCOUNTING}{{connector}}"), any(accounting::<T>))
         .route(&format!("{ACCOUNTING}{{connector}}/{{resource}}"), any(accounting_resource::<T>))
@@ -189,8 +209,13 @@ struct Shared<T> {
     budget: Arc<Budget>,
     /// What deliveries to nobody are hashed with; what comes of it is not looked at.
     nobody: Keys,
+    /// When the last echo of each address was told.
+    echoes: Mutex<HashMap<EchoAddress, Instant>>,
     options: Options,
 }
+
+/// A connector, and the hook whose own address it is; `None` for the shared one.
+type EchoAddress = (Arc<str>, Option<InvoicingHook>);
 
 type Segments<S> = Result<Path<S>, PathRejection>;
 
@@ -242,7 +267,7 @@ async fn incoming_hook<T: Take>(
 impl<T: Take> Shared<T> {
     async fn incoming(&self, found: Found, hook: Option<InvoicingHook>, request: Request) -> Response {
         if request.method() == Method::GET {
-            self.echo(found, request).await
+            self.echo(found, hook, request).await
         } else {
             self.invoicing(found, hook, request).await
         }

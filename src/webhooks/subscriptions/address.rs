@@ -6,7 +6,7 @@
 //! ```
 //!
 //! With `invoicing.hook.address=own` a hook gets its own address where the provider takes it, and the shared one where it refuses
-//! it. What was refused stands in the ledger, so the answer outlives the task; it is tried again once the ledger forgets it.
+//! it or never asks for the echo there. What was refused stands in the ledger, so the answer outlives the task; it is tried again once the ledger forgets it.
 //!
 //! - While no hook stands at its own address, one of them tries first. Where it is refused, all use the shared address at once.
 //! - A hook whose shared address is refused as well alternates, because the address is not the reason.
@@ -22,6 +22,8 @@ use crate::model::{Heard, Phase, Subscription, Target};
 pub(super) const REFUSED: &str = "the provider refused it";
 /// The provider took the call, and its question to the address was not answered as it wants.
 pub(super) const NOT_ECHOED: &str = "it is not listed: the receiver's echo was not accepted";
+/// The provider lists the hook, and nobody was asked for the echo of its address.
+pub(super) const NOT_ASKED: &str = "no echo was asked for at its address in time";
 /// The call had no answer, and the provider does not list the hook.
 pub(super) const NOT_LISTED: &str = "given up: it is not listed";
 
@@ -67,11 +69,12 @@ pub(super) fn waits_for_another(situation: &Situation<'_>, target: Target, url: 
     tries && !is_proven(ledger, wanted) && (steps.any(is_own) || intended.any(is_own))
 }
 
-/// Whether the provider has taken the own address of a hook.
+/// Whether the provider has taken the own address of a hook, and its echo.
 fn is_proven(ledger: &Ledger, wanted: &BTreeMap<Target, Wanted>) -> bool {
     ledger.subscriptions.values().any(|one| {
         let wanted = wanted.get(&one.target).filter(|wanted| wanted.fallback().is_some());
-        one.phase.may_live() && one.id.is_some() && wanted.is_some_and(|wanted| wanted.url == one.url)
+        let is_effective = matches!(one.phase, Phase::Active | Phase::Disabled);
+        is_effective && one.id.is_some() && wanted.is_some_and(|wanted| wanted.url == one.url)
     })
 }
 
@@ -90,7 +93,7 @@ fn refusals(ledger: &Ledger, target: Target, wanted: &Wanted) -> (Option<i64>, O
 fn is_refused(one: &Subscription) -> bool {
     let is_refusal = |what: &str| match what {
         REFUSED => one.id.is_none(),
-        what => [NOT_ECHOED, NOT_LISTED].contains(&what),
+        what => [NOT_ECHOED, NOT_ASKED, NOT_LISTED].contains(&what),
     };
     one.phase == Phase::Ended && one.history.iter().any(|note| is_refusal(&note.what))
 }

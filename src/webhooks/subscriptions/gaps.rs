@@ -47,7 +47,11 @@ pub(super) fn open_awaiting(situation: &Situation<'_>, one: &Subscription) -> Op
     if is_active {
         return None;
     }
-    open(situation, one, GapCause::Awaiting, "no receiver has accepted the subscription in time")
+    let detail = match one.target {
+        Target::Invoicing(_) => "the provider has not asked for the echo of the hook's address in time",
+        Target::Accounting(_) => "no receiver has accepted the subscription in time",
+    };
+    open(situation, one, GapCause::Awaiting, detail)
 }
 
 /// A subscription is about to be moved without one beside it.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Accepted, Acknowledge, Done, Gap, GapState, Heard, Key, Nonce, Paces, Phase, Repair, Start, Subscription,
-    Target, Traffic, Wish,
+    Accepted, Acknowledge, Done, Echo, Gap, GapState, Heard, Key, Nonce, Paces, Phase, Repair, Start,
+    Subscription, Target, Traffic, Wish,
 };
 
 /// What the state topic says of one connector's subscriptions.
@@ -14,6 +14,8 @@ pub struct Ledger {
     pub subscriptions: BTreeMap<Nonce, Subscription>,
     /// By webhook.
     pub acknowledges: BTreeMap<String, Acknowledge>,
+    /// By slug of the hook whose own address was asked; the empty text for the shared address.
+    pub echoes: BTreeMap<String, Echo>,
     /// By worker.
     pub heard: BTreeMap<String, Heard>,
     /// How often deliveries come.

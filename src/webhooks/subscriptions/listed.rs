@@ -5,9 +5,15 @@ use std::collections::BTreeSet;
 use super::{
     Listed, Situation,
     address::{NOT_ECHOED, NOT_LISTED},
+    echo::{echoed, is_effective},
     settle::{Changes, is_address, lost, stranger},
 };
 use crate::model::{GapCause, Nonce, Phase, Target};
+
+/// The line of history of a hook that has become active.
+const LISTED: &str = "listed, and not paused";
+/// The problem of a hook that is listed and not effective.
+const UNASKED: &str = "the provider lists the hook and has not asked for the echo of its address: it sends no notifications yet";
 
 /// What the description of a hook begins with: whose it is.
 #[must_use]
@@ -84,9 +90,21 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
             }
             (true, _) => {}
             (false, Phase::Active) => one.problem = None,
-            (false, _) => {
-                one.enter(Phase::Active, now, "listed, and not paused");
+            // It was active before it was paused.
+            (false, Phase::Disabled) => {
+                one.enter(Phase::Active, now, LISTED);
                 one.problem = None;
+            }
+            (false, _) if is_effective(changes.situation, &one) => {
+                one.acknowledged_at = one.acknowledged_at.max(echoed(ledger, &one));
+                one.enter(Phase::Active, now, LISTED);
+                one.problem = None;
+            }
+            (false, _) => {
+                if one.phase != Phase::Awaiting {
+                    one.enter(Phase::Awaiting, now, "listed");
+                }
+                one.problem = one.problem.filter(|_| one.id.is_none()).or_else(|| Some(UNASKED.to_owned()));
             }
         }
         changes.put(one);
@@ -103,7 +121,8 @@ pub(super) fn listed(changes: &mut Changes<'_, '_>, hooks: &[Listed], planned: i
             one.id = Some(id.to_owned());
             one.url = hook.url.clone().unwrap_or_default();
             one.checked_at = Some(now);
-            one.enter(Phase::Active, now, "found in the list");
+            // Another hook follows it in any case, so no gap opens unless that one waits for its echo in vain, too.
+            one.enter(Phase::Awaiting, now, "found in the list");
             changes.put(one);
         }
     }

@@ -22,6 +22,7 @@
 //! - No call changes a secret, a set of events or a name, so a subscription that does not fit is followed by a second one, and
 //!   deleted once that is active: doubled deliveries, and none missing. An address is changed in the same way, unless the provider
 //!   refuses a second one, or people want it otherwise: then there is a gap while the provider waits for the new address.
+//! - A hook that is listed is not active before the echo of its address was answered: see `echo`.
 //! - An invoicing hook has an address of its own, or shares one where the provider refuses that: see [`address()`].
 //! - Every step may be repeated after a crash at any point: what the provider says decides, never what was written before.
 //! - `unsubscribe` is not used: it takes no id, and nobody can know which others have the same words or the same address.
@@ -30,6 +31,7 @@
 
 mod address;
 mod call;
+mod echo;
 mod gaps;
 mod ledger;
 mod listed;

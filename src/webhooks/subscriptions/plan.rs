@@ -3,7 +3,8 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{
-    Call, Change, Situation, Step, Tries, Wanted, address, chance, gaps, needed::needed, silence, upkeep,
+    Call, Change, Situation, Step, Tries, Wanted, address, address::NOT_ASKED, chance, echo::is_effective,
+    gaps, needed::needed, silence, upkeep,
 };
 use crate::model::{Done, Phase, Subscription, Target};
 
@@ -183,12 +184,13 @@ fn listing(situation: &Situation<'_>, targets: &BTreeSet<Target>, plan: &mut Pla
         return;
     }
     let open = hooks.flat_map(|target| ledger.living(*target));
-    // An answer nobody heard, or a hook that was not listed since it was made, is looked for sooner.
+    // An answer nobody heard, a hook that was not listed since it was made, or one whose echo has come, is looked for sooner.
     let soon = open.filter(|one| matches!(one.phase, Phase::Intended | Phase::Awaiting | Phase::Ending));
-    let soon = soon
-        .filter(|one| memory.listed.is_none_or(|listed| listed < settled(situation, one)))
-        .map(|one| settled(situation, one))
-        .min();
+    let is_new = |one: &&Subscription| {
+        let is_echoed = || one.phase == Phase::Awaiting && is_effective(situation, one);
+        memory.listed.is_none_or(|listed| listed < settled(situation, one)) || is_echoed()
+    };
+    let soon = soon.filter(is_new).map(|one| settled(situation, one)).min();
     let regular = memory.listed.map_or(*now, |listed| listed.saturating_add(spread(rules.poll, "hooks")));
     let at = soon.map_or(regular, |soon| soon.min(regular)).max(memory.list_tries.not_before);
     if at <= *now {
@@ -218,6 +220,7 @@ pub(super) fn spread(time: i64, name: &str) -> i64 {
 fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut Plan) {
     let Situation { wanted, ledger, memory, rules, now, .. } = situation;
     let (now, wanted) = (*now, wanted.get(&target));
+    let is_hook = matches!(target, Target::Invoicing(_));
     let mut living: Vec<&Subscription> = ledger.living(target).collect();
     // The best comes first: one that fits before one that does not, active before others, the oldest of those.
     let fitting = |one: &Subscription| wanted.is_some_and(|wanted| misfit(situation, wanted, one).is_none());
@@ -251,7 +254,11 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
             Phase::Disabled if !is_alive(one) => (true, "it sends nothing, and cannot be made to"),
             phase => match stands_since {
                 // What it has not delivered yet nobody else will.
-                Some(since) if phase == Phase::Active && since.saturating_add(rules.overlap) > now => {
+                // A hook that awaits its echo may send all the same: only the list knows it.
+                Some(since)
+                    if (phase == Phase::Active || is_hook && phase == Phase::Awaiting)
+                        && since.saturating_add(rules.overlap) > now =>
+                {
                     plan.again(since.saturating_add(rules.overlap));
                     (false, "")
                 }
@@ -262,6 +269,7 @@ fn one(situation: &Situation<'_>, target: Target, mut is_taken: bool, plan: &mut
         let awaited_too_long =
             one.phase == Phase::Awaiting && one.since.saturating_add(rules.acknowledge) <= now;
         let (surplus, why) = match (surplus, awaited_too_long) {
+            (false, true) if is_hook => (true, NOT_ASKED),
             (false, true) => (true, "the provider has waited too long for a receiver to accept it"),
             other => (other.0, why),
         };

@@ -62,6 +62,9 @@ pub fn settle(situation: &Situation<'_>, call: &Call, outcome: &Outcome, memory:
     if let (Some(nonce), false) = (call.nonce(), went_well) {
         changes.problem(nonce, outcome);
     }
+    if let (Call::List { .. }, false) = (call, went_well) {
+        changes.unlisted(outcome);
+    }
     let text = format!("{}{now}", call.nonce().map_or("", Nonce::as_str));
     let tries = match (call, call.target()) {
         (Call::Identify { id, .. }, _) => memory.strangers.entry(id.clone()).or_default(),
@@ -96,6 +99,20 @@ impl Changes<'_, '_> {
 
     pub(super) fn gap(&mut self, one: &Subscription, cause: GapCause, detail: &str) {
         self.list.extend(gaps::open(self.situation, one, cause, detail));
+    }
+
+    /// Shows on every invoicing hook why the list cannot be read. The next list removes it.
+    fn unlisted(&mut self, outcome: &Outcome) {
+        let words = words(outcome);
+        for one in self.situation.ledger.subscriptions.values() {
+            let is_hook = matches!(one.target, Target::Invoicing(_)) && one.phase.may_live();
+            if is_hook && one.problem.as_deref() != Some(&words) {
+                self.list.push(Change::Put(Box::new(Subscription {
+                    problem: Some(words.clone()),
+                    ..one.clone()
+                })));
+            }
+        }
     }
 
     /// Shows what stands in the way of a subscription, once.

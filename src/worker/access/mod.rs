@@ -39,6 +39,9 @@ use crate::{
     secret::Secret,
 };
 
+/// The default of `invoicing.api.version`. Connectors that call no invoicing have it too, so that all share a client.
+const API_VERSION: &str = "2.0";
+
 /// Who asks, and how that provider is reached.
 #[derive(Debug, Clone, Copy)]
 pub struct Party<'a> {
@@ -48,6 +51,8 @@ pub struct Party<'a> {
     pub provider: &'a Provider,
     /// Requests a second that it allows, where it says so.
     pub rates: Option<Rates>,
+    /// `invoicing.api.version`; `None` where the header is not sent.
+    pub api_version: Option<&'a str>,
     /// `invoicing.egress.proxy`.
     pub egress_proxy: Option<&'a Secret>,
 }
@@ -56,7 +61,7 @@ impl<'a> Party<'a> {
     /// A connector that says nothing about rates or proxies.
     #[must_use]
     pub fn new(connector: &'a str, provider: &'a Provider) -> Self {
-        Self { connector, provider, rates: None, egress_proxy: None }
+        Self { connector, provider, rates: None, api_version: Some(API_VERSION), egress_proxy: None }
     }
 }
 
@@ -88,6 +93,7 @@ struct Key {
     /// By its clock tokens end.
     auth_url: String,
     transport: String,
+    api_version: Option<String>,
     /// Of the subscription key and the proxy.
     secrets: [[u8; 32]; 2],
 }
@@ -213,7 +219,7 @@ impl Access {
 
     /// Does something with the client of a connector.
     fn with<T>(&self, party: &Party<'_>, then: impl FnOnce(&mut Kept) -> T) -> Result<T, Cause> {
-        let Party { connector, provider, rates, egress_proxy } = *party;
+        let Party { connector, provider, rates, api_version, egress_proxy } = *party;
         let key = Key::of(party);
         let mut state = self.0.lock();
         // What it was reached with before its settings changed.
@@ -227,7 +233,11 @@ impl Access {
         let wish = budget(rates);
         wish.set_share(state.share);
         if !state.kept.contains_key(&key) {
-            let options = Options { egress_proxy: egress_proxy.cloned(), ..Options::from(provider) };
+            let options = Options {
+                api_version: api_version.map(str::to_owned),
+                egress_proxy: egress_proxy.cloned(),
+                ..Options::from(provider)
+            };
             let host = self.0.hosts.of(&provider.auth_url);
             let budget = budget(None);
             let client = Client::new(&options, budget.clone(), host.clock.clone())?;
@@ -273,6 +283,7 @@ impl Key {
             base_url: base_url.to_string(),
             auth_url: auth_url.to_string(),
             transport: format!("{transport:?}"),
+            api_version: party.api_version.map(str::to_owned),
             secrets: [digest(Some(subscription_key)), digest(party.egress_proxy)],
         }
     }

@@ -66,7 +66,7 @@ use crate::{
     webhooks::{
         hearing::Hearing,
         intake::{Intake, Producers, Times},
-        receiver::{self, Noted, Oversized},
+        receiver::{self, Echoed, Noted, Oversized},
         receivers::Receivers,
     },
 };
@@ -233,11 +233,13 @@ impl Ingest {
         };
         let (acknowledged, hears_acknowledged) = mpsc::channel::<Noted>(NOTES);
         let (oversized, hears_oversized) = mpsc::channel::<Oversized>(NOTES);
+        let (echoed, hears_echoed) = mpsc::channel::<Echoed>(NOTES);
         let hearing = Hearing::default();
         let options = receiver::Options {
             proxies: worker.webhook.proxies.clone(),
             verified_bytes: memory,
             oversized: Some(oversized),
+            echoed: Some(echoed),
             hearing: hearing.clone(),
             ..receiver::Options::default()
         };
@@ -253,7 +255,8 @@ impl Ingest {
             worker: Arc::clone(worker_id),
         };
         let telling = Telling::new(Arc::clone(worker_id), hearing);
-        let ears = Ears { acknowledged: hears_acknowledged, oversized: hears_oversized };
+        let ears =
+            Ears { acknowledged: hears_acknowledged, oversized: hears_oversized, echoed: hears_echoed };
         let upkeep = vec![
             ("follower of connectors", tasks.spawn(follower.run(follows, cancel.clone()))),
             ("writer of notes", tasks.spawn(notes.run(ears, telling, cancel.clone()))),

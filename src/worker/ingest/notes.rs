@@ -1,7 +1,8 @@
-//! What the receiver tells the rest of the cluster, as records of `{prefix}.state`: gaps, Acknowledges, and what was heard.
+//! What the receiver tells the rest of the cluster, as records of `{prefix}.state`: gaps, Acknowledges, echoes, and what was heard.
 //!
 //! A subscription's Acknowledge may land on any worker: it becomes `acknowledge/{connector}/{webhookId}`. A later one replaces
-//! it. By which subscriptions deliveries come is told every so often ([`telling`](super::telling)).
+//! it. So does the echo of an invoicing address, which becomes `echo/{connector}` or `echo/{connector}/{hook}`. By which
+//! subscriptions deliveries come is told every so often ([`telling`](super::telling)).
 //!
 //! - Written again until Kafka has it. Gaps are kept on disk until then; an Acknowledge is not, at most [`MOST`] wait, and those of a
 //!   worker that ends are forgotten: its answer waits for it, and says that the provider is to ask again where Kafka does not take
@@ -26,10 +27,10 @@ use super::{
 use crate::{
     config,
     kafka::{self, Producer, ProducerOptions},
-    model::{Acknowledge, EncodedRecord, Key},
+    model::{Acknowledge, Echo, EncodedRecord, Key},
     retry::{Backoff, Chain, Policy, Retry},
     webhooks::{
-        receiver::{Acknowledged, Noted, Oversized},
+        receiver::{Acknowledged, Echoed, Noted, Oversized},
         receivers::Receivers,
     },
 };
@@ -57,9 +58,10 @@ pub(super) struct Notes {
 pub(super) struct Ears {
     pub(super) acknowledged: mpsc::Receiver<Noted>,
     pub(super) oversized: mpsc::Receiver<Oversized>,
+    pub(super) echoed: mpsc::Receiver<Echoed>,
 }
 
-/// Acknowledges that wait, by prefix and key: a later one of the same subscription replaces it. Who waits for it is told.
+/// Acknowledges and echoes that wait, by prefix and key: a later one of the same subscription or address replaces it. Who waits for it is told.
 type Waiting = BTreeMap<(String, String), (Key, Value, Vec<oneshot::Sender<()>>)>;
 
 impl Notes {
@@ -104,6 +106,7 @@ impl Notes {
             tokio::select! {
                 Some(note) = ears.acknowledged.recv() => self.acknowledge(note, &mut waiting),
                 Some(note) = ears.oversized.recv() => self.oversized(note).await,
+                Some(note) = ears.echoed.recv() => self.echo(&note, &mut waiting),
                 _ = gaps.changed() => {}
                 _ = openings.changed() => {}
                 _ = receivers.changed() => {}
@@ -137,6 +140,17 @@ impl Notes {
         told.retain(|waits| !waits.is_closed());
         told.push(durable);
         waiting.insert(place, (key, value, told));
+    }
+
+    /// Nobody waits for it: of one address the last echo counts.
+    fn echo(&self, note: &Echoed, waiting: &mut Waiting) {
+        let Echoed { connector, hook, received_at } = note;
+        let Some(prefix) = self.prefix(connector).filter(|_| waiting.len() < MOST) else { return };
+        let key = Echo::key(connector, *hook);
+        let echo = Echo { received_at: *received_at, worker: self.worker.to_string() };
+        // Plain data: it always becomes JSON.
+        let value = serde_json::to_value(echo).unwrap_or_default();
+        waiting.insert((prefix, key.as_str().to_owned()), (key, value, Vec::new()));
     }
 
     async fn oversized(&self, note: Oversized) {

@@ -105,6 +105,7 @@ impl Telling {
             accounting: receiver.told.accounting.clone(),
             invoicing: receiver.told.invoicing.clone(),
             hook_addresses: true,
+            tells_echoes: true,
             webhooks: heard.webhooks,
             hooks: heard.hooks,
         };

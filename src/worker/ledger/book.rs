@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use crate::{
     kafka::Received,
     model::{
-        Accepted, Acknowledge, Done, Gap, Heard, Key, Nonce, Order, Paces, Progress, Repair, Run, RunId,
-        Start, Subscription, Wish,
+        Accepted, Acknowledge, Done, Echo, Gap, Heard, Key, Nonce, Order, Paces, Progress, Repair, Run,
+        RunId, Start, Subscription, Wish,
     },
     snapshot::Runs,
     webhooks::subscriptions::Ledger,
@@ -128,6 +128,11 @@ impl Book {
             ("acknowledge", [id]) => {
                 let told = value.map(read::<Acknowledge>).transpose();
                 told.and_then(|told| put(&mut ledger.acknowledges, (*id).to_owned(), told))
+            }
+            ("echo", [] | [_]) => {
+                let hook = rest.first().copied().unwrap_or_default().to_owned();
+                let echo = value.map(read::<Echo>).transpose();
+                echo.and_then(|echo| put(&mut ledger.echoes, hook, echo))
             }
             ("heard", [worker]) => {
                 let heard = value.map(read::<Heard>).transpose();

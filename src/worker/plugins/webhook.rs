@@ -5,7 +5,8 @@
 //! both is so it keeps them as they are declared ([`reconciler`](crate::worker::reconciler)). While it is paused they stay as they
 //! are.
 //!
-//! On failure the receiver goes on: a lost login fails the task, with the command that mends it, and no delivery.
+//! On failure the receiver goes on: a lost login fails the task, with the command that mends it, and no delivery. Beside accounting,
+//! invoicing waits for its login and holds up nothing: its subscriptions show the problem.
 
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream::FuturesUnordered};
@@ -58,8 +59,8 @@ impl Plugin for WebhookSource {
 
     async fn run(&self, task: Task) -> Result<(), Failure> {
         let (mut paused, mut faults) = (task.paused.clone(), task.tools.faults.clone());
-        let mut logins = self.logins(&task)?;
-        for login in &mut logins {
+        let Logins { mut needed, mut invoicing } = self.logins(&task)?;
+        for login in &mut needed {
             if login.problem().is_some() && task.cancel.run_until_cancelled(login.catch_up()).await.is_none()
             {
                 return Ok(());
@@ -74,10 +75,10 @@ impl Plugin for WebhookSource {
             let mut works = false;
             if *paused.borrow_and_update() {
                 task.rests();
-            } else if let Some(error) = logins.iter_mut().find_map(Watch::problem) {
+            } else if let Some(error) = needed.iter_mut().find_map(Watch::problem) {
                 return Err(no_access(&error));
             } else {
-                works = logins.iter().all(Watch::is_known);
+                works = needed.iter().chain(&invoicing).all(Watch::is_known);
             }
             let mut wake = None;
             if works {
@@ -97,7 +98,10 @@ impl Plugin for WebhookSource {
                 // The sender is the supervisor, which outlives its tasks; without it nobody resumes.
                 changed = paused.changed() => if changed.is_err() { return Ok(()) },
                 () = changed(&mut faults) => {}
-                () = logged_in(&mut logins) => {}
+                () = logged_in(&mut needed) => {}
+                () = logged_in(invoicing.as_mut_slice()) => {
+                    reconciler.iter_mut().for_each(Reconciler::retry_invoicing);
+                }
                 () = idle(&mut reconciler, wake) => {}
             }
         }
@@ -122,19 +126,32 @@ impl Plugin for WebhookSource {
 
 impl WebhookSource {
     /// How the grants stand that subscriptions need, where this connector keeps any.
-    fn logins(&self, task: &Task) -> Result<Vec<Watch>, Failure> {
+    fn logins(&self, task: &Task) -> Result<Logins, Failure> {
         let parsed = config::WebhookSource::parse(&task.connector, &task.config, &self.providers);
         let (source, _) = parsed.map_err(super::unusable)?;
         let Some(provider) = source.provider.filter(|_| source.manage_subscriptions) else {
-            return Ok(Vec::new());
+            return Ok(Logins { needed: Vec::new(), invoicing: None });
         };
         let grants = task.tools.access.grants();
-        let areas =
-            [(Area::Accounting, source.accounting.is_some()), (Area::Invoicing, source.invoicing.is_some())];
-        let needed =
-            areas.into_iter().filter(|(area, is_declared)| *is_declared && area.is_used(&provider.oauth));
-        Ok(needed.map(|(area, _)| grants.watch(&provider, area, &task.connector)).collect())
+        let watch = |area: Area, is_declared: bool| {
+            let is_needed = is_declared && area.is_used(&provider.oauth);
+            is_needed.then(|| grants.watch(&provider, area, &task.connector))
+        };
+        let accounting = watch(Area::Accounting, source.accounting.is_some());
+        let invoicing = watch(Area::Invoicing, source.invoicing.is_some());
+        Ok(match source.accounting {
+            Some(_) => Logins { needed: accounting.into_iter().collect(), invoicing },
+            None => Logins { needed: invoicing.into_iter().collect(), invoicing: None },
+        })
     }
+}
+
+/// How the grants stand that subscriptions need.
+struct Logins {
+    /// Without these the task fails.
+    needed: Vec<Watch>,
+    /// Beside accounting, invoicing waits for its own.
+    invoicing: Option<Watch>,
 }
 
 /// Why subscriptions cannot be kept.

@@ -55,7 +55,8 @@ impl Calls {
         };
         let invoicing = source.invoicing.as_ref();
         let egress_proxy = invoicing.and_then(|invoicing| invoicing.egress_proxy.as_ref());
-        let party = Party { egress_proxy, ..Party::new(connector, provider) };
+        let api_version = invoicing.and_then(|invoicing| invoicing.api_version.as_deref());
+        let party = Party { api_version, egress_proxy, ..Party::new(connector, provider) };
         let unusable = |cause: Cause| refused(&Chain(&cause).to_string());
         // Also where no resource is declared any more: there may be some to delete.
         calls.accounting = Some(access.accounting(&party).map_err(unusable)?);
@@ -78,13 +79,16 @@ impl Calls {
     /// Makes a call, which ends by then.
     pub(super) async fn make(&self, call: &Call, end: Instant) -> (Outcome, Option<Stop>) {
         let ask = Ask { lane: Lane::Webhook, end, trace: None };
-        let made = match (call, call.target()) {
-            (Call::List { .. }, _) | (_, Some(Target::Invoicing(_))) => self.invoicing(call, &ask).await,
-            _ => self.accounting(call, &ask).await,
+        let made = match is_invoicing(call) {
+            true => self.invoicing(call, &ask).await,
+            false => self.accounting(call, &ask).await,
         };
         let (outcome, stop) = match made {
             Ok(outcome) => (outcome, None),
             Err(Trouble::Unable(words)) => (Outcome::Failed { words, acted: false, refused: false }, None),
+            Err(Trouble::Api(error)) if self.waits_alone(call) => {
+                (waiting(outcome(call, &error), &error), None)
+            }
             Err(Trouble::Api(error)) => {
                 let outcome = outcome(call, &error);
                 (outcome, stop(*error))
@@ -92,6 +96,11 @@ impl Calls {
         };
         metrics::subscription_called(call.name(), label(&outcome));
         (outcome, stop)
+    }
+
+    /// Whether a failure is about invoicing alone: beside accounting, its targets wait by themselves.
+    fn waits_alone(&self, call: &Call) -> bool {
+        is_invoicing(call) && self.source.accounting.is_some()
     }
 
     async fn accounting(&self, call: &Call, ask: &Ask) -> Result<Outcome, Trouble> {
@@ -246,6 +255,26 @@ fn outcome(call: &Call, error: &Error) -> Outcome {
     Outcome::Failed { words, acted: error.acted != Acted::No, refused: is_refused }
 }
 
+/// Whether a call goes to the invoicing API.
+fn is_invoicing(call: &Call) -> bool {
+    matches!(call, Call::List { .. }) || matches!(call.target(), Some(Target::Invoicing(_)))
+}
+
+/// Adds the remedy to a failure of the invoicing login.
+fn waiting(outcome: Outcome, error: &Error) -> Outcome {
+    match outcome {
+        Outcome::Failed { words, acted, refused } if error.reach() == Reach::Grant => {
+            let words = format!(
+                "invoicing waits for its login ({words}); accounting goes on without it; run the login that is named, or \
+                 correct invoicing.login.mail and invoicing.login.password and restart the task; if invoicing is not wanted, \
+                 leave invoicing.hooks empty"
+            );
+            Outcome::Failed { words, acted, refused }
+        }
+        other => other,
+    }
+}
+
 /// What a failed call means for everything else.
 fn stop(error: Error) -> Option<Stop> {
     if error.reach() < Reach::Grant {
@@ -317,6 +346,44 @@ mod tests {
 
         assert!(matches!(meant(Acted::No), Outcome::Failed { acted: false, refused: true, .. }));
         assert!(matches!(meant(Acted::Unknown), Outcome::Failed { acted: true, refused: false, .. }));
+    }
+
+    #[test]
+    fn invoicing_waits_alone_only_beside_accounting() {
+        use crate::{config::Providers, worker::plugins::samples::webhook_config};
+        let mut config = webhook_config();
+        config.extend(
+            [
+                ("invoicing.hooks", "Customer:Created"),
+                ("invoicing.secret", "0123456789abcdef0123456789abcdef"),
+                ("invoicing.login.mail", "me@example.com"),
+                ("invoicing.login.password", "a password"),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        );
+        let calls = |config: &std::collections::BTreeMap<String, String>| {
+            let (source, _) = WebhookSource::parse("hooks", config, &Providers::new([])).unwrap();
+            Calls::nobody(&source)
+        };
+        let (list, names) = (Call::List { planned: 0 }, Call::Names(model::AccountingResource::Customers));
+
+        let both = calls(&config);
+        config.insert("accounting.resources".into(), String::new());
+        let invoicing = calls(&config);
+
+        assert!(both.waits_alone(&list) && !both.waits_alone(&names));
+        assert!(!invoicing.waits_alone(&list));
+    }
+
+    #[test]
+    fn a_refused_invoicing_login_names_the_remedy() {
+        let list = Call::List { planned: 0 };
+        let refused = auth::Error::Login { area: "invoicing", source: "no".into(), retry: Retry::Never };
+        for (cause, names_it) in [(refused.into(), true), (Cause::Server { again: None }, false)] {
+            let error = error(cause, Acted::No);
+            let Outcome::Failed { words, .. } = waiting(outcome(&list, &error), &error) else { panic!() };
+            assert_eq!(words.contains("accounting goes on without it"), names_it, "{words}");
+        }
     }
 
     #[test]

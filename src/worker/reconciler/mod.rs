@@ -18,7 +18,7 @@
 //! - Without `subscriptions.manage` nobody is called: what is known to be lost is handed on to be repaired, and that is all.
 //!
 //! On failure of one call its target waits; of one that is about more than that everything does, for longer each time; what
-//! needs a person fails the task.
+//! needs a person fails the task. Beside accounting, invoicing fails nothing else: its targets show the problem and are retried.
 
 mod calls;
 mod desired;
@@ -47,7 +47,7 @@ use crate::{
     model::{Fingerprint, GapState, Moment, Nonce, Target},
     random,
     retry::{Backoff, Chain, Policy},
-    webhooks::subscriptions::{Change, Ledger, Memory, Plan, Situation, Wanted, plan},
+    webhooks::subscriptions::{Change, Ledger, Memory, Plan, Situation, Tries, Wanted, plan},
 };
 
 /// Between two plans where one follows from the other; and where that goes on and on.
@@ -158,6 +158,12 @@ impl<'a> Reconciler<'a> {
             wake = wake.max(self.pause_until);
         }
         Ok(wake.max(Instant::now() + if self.busy > BUSY { REST } else { BREATH }))
+    }
+
+    /// Retries invoicing now: somebody has logged in for it.
+    pub(crate) fn retry_invoicing(&mut self) {
+        self.memory.tries.retain(|target, _| target.resource().is_some());
+        self.memory.list_tries = Tries::default();
     }
 
     /// Waits until there may be something to do.

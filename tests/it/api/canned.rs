@@ -68,6 +68,7 @@ impl Canned {
             base_url: self.url.clone(),
             subscription_key: Secret::new(KEY),
             transport,
+            api_version: None,
             egress_proxy: None,
         }
     }

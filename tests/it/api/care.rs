@@ -291,14 +291,17 @@ async fn a_token_that_is_none_is_told_as_such() {
 async fn only_200_is_a_success_of_a_read() {
     for (status, body) in [(200, "[]"), (201, "[]"), (202, ""), (203, "[]"), (204, ""), (206, "[]")] {
         let provider = Canned::start(move |head| {
-            let is_record = head.starts_with("get /accounting/api/customers/r ");
+            let is_record = head.starts_with("get /accounting/api/customers/r ")
+                || head.starts_with("get /accounting/api/customers/webhooks/w ");
             json(status, if is_record || head.starts_with("put") { "{}" } else { body })
         })
         .await;
         let client = client_of(&provider.options(), FREELY);
         let accounting = client.accounting(Arc::new(Stale::default()));
         let payroll = client.payroll(Arc::new(Stale::default()));
+        let invoicing = client.invoicing(Arc::new(Stale::default()));
         let (company, id) = (CompanyId::new("c").unwrap(), RecordId::new("r").unwrap());
+        let webhook = WebhookId::new("w").unwrap();
         let wanted = PayrollAsk { page: page(1, 10), filter: None, order_by: None };
 
         let reads = [
@@ -308,8 +311,10 @@ async fn only_200_is_a_success_of_a_read() {
             accounting.record(AccountingResource::Customers, Some(&company), &id, &ask()).await.map(drop),
             accounting.event_names(AccountingResource::Customers, &ask()).await.map(drop),
             payroll.companies(wanted, &ask()).await.map(drop),
+            accounting.webhook(AccountingResource::Customers, &webhook, &ask()).await.map(drop),
+            invoicing.hooks(&ask()).await.map(drop),
         ];
-        let (webhook, url) = (WebhookId::new("w").unwrap(), "https://hooks.example.com");
+        let url = "https://hooks.example.com";
         let managed = accounting.change_url(AccountingResource::Customers, &webhook, url, &ask()).await;
 
         assert!(managed.is_ok(), "{status}");

@@ -73,6 +73,7 @@ fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Opti
         base_url: simulator.base_url(),
         subscription_key: Secret::new(KEY),
         transport,
+        api_version: None,
         egress_proxy: None,
     }
 }

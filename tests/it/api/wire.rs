@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use tributary::{
     api::{
-        Accounting, Acted, Ask, By, Cause, Changed, Error, Subscription,
+        Accounting, Acted, Ask, By, Cause, Changed, Error, Options, Subscription,
         invoicing::{Door, Login, NewHook, Password, Session, Way},
     },
     model::{
@@ -43,6 +43,7 @@ crate::tests! {
     plain a_refused_subscription_says_why_and_not_its_secret;
     plain the_company_list_finds_out_which_context_it_wants_and_remembers;
     plain a_company_by_id_finds_out_which_context_it_wants;
+    plain a_missing_webhook_is_the_apis_word_whatever_its_body;
     plain a_missing_record_is_the_apis_word_once_its_path_has_answered;
     plain an_answer_that_was_lost_may_have_been_acted_on;
     plain invoicing_logs_in_by_password_and_manages_its_hooks;
@@ -61,7 +62,8 @@ async fn a_request_goes_by_http_2_with_its_trace_and_comes_back_compressed() {
     })
     .await;
     let directory = tempfile::tempdir().unwrap();
-    let client = client_of(&options(&simulator, Some(&directory)), FREELY);
+    let options = Options { api_version: Some("2.1".to_owned()), ..options(&simulator, Some(&directory)) };
+    let client = client_of(&options, FREELY);
     let company = first_company(&simulator).await;
     let accounting = client.accounting(Granted::accounting(&simulator));
     // The number of the first page is learnt before.
@@ -89,7 +91,7 @@ async fn a_request_goes_by_http_2_with_its_trace_and_comes_back_compressed() {
     assert!(traces[0].is_sampled() && traces[0].parent_id() != trace.parent_id(), "{:?}", traces[0]);
     assert_ne!(traces[1].trace_id(), traces[2].trace_id());
     assert_eq!(customers.company.as_deref(), Some(company.as_str()));
-    assert_eq!((companies.api_version.as_deref(), login.api_version.as_deref()), (None, Some("2.0")));
+    assert_eq!((companies.api_version.as_deref(), login.api_version.as_deref()), (None, Some("2.1")));
 }
 
 async fn lists_and_records_are_what_the_provider_has() {
@@ -278,6 +280,54 @@ async fn a_company_by_id_finds_out_which_context_it_wants() {
         simulator.provider().turn(|knobs| knobs.reads.records.company_context = wanted);
         read(&accounting).await;
         assert_eq!(read(&accounting).await, 1, "{wanted:?}");
+    }
+}
+
+async fn a_missing_webhook_is_the_apis_word_whatever_its_body() {
+    let simulator = start(|_| {}).await;
+    let provider = simulator.provider();
+    let accounting = client(&simulator).accounting(Granted::accounting(&simulator));
+    let (resource, id) =
+        (AccountingResource::Customers, WebhookId::new("0b9d4c8e-0000-4000-8000-000000000000").unwrap());
+    let unknown_events = Fault {
+        on: Target { ending: Some("/webhooks/events".to_owned()), ..Target::default() },
+        effect: Effect::UnknownPath,
+        share: 1.0,
+        times: None,
+        skip: 0,
+    };
+    for status in [404, 410] {
+        for body in MissingBody::ALL {
+            for faults in [vec![], vec![unknown_events.clone()]] {
+                provider.turn(|knobs| {
+                    let records = &mut knobs.reads.records;
+                    (records.missing_status, records.missing_body) = (Status::new(status).unwrap(), body);
+                });
+                let are_known = faults.is_empty();
+                provider.set_faults(faults);
+
+                let missing = [
+                    accounting.webhook(resource, &id, &ask()).await.map(drop),
+                    accounting.delete_webhook(resource, &id, &ask()).await.map(drop),
+                    accounting.set_enabled(resource, &id, true, &ask()).await.map(drop),
+                    accounting.change_url(resource, &id, "https://hooks.example.com", &ask()).await.map(drop),
+                ];
+
+                let by = match body {
+                    MissingBody::Gateway => By::Gateway,
+                    MissingBody::Api => By::Api,
+                    _ if are_known => By::Api,
+                    _ => By::Unknown,
+                };
+                for error in missing.map(Result::unwrap_err) {
+                    assert_eq!(
+                        (error.status, error.missing()),
+                        (Some(status), Some(by)),
+                        "{body:?} {error:?}"
+                    );
+                }
+            }
+        }
     }
 }
 

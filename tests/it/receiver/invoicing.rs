@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use tokio::sync::mpsc;
 use tributary::{
     model::{InvoicingAction, InvoicingEntity, InvoicingHook},
     webhooks::{delivery::Family, receiver::HashLimit},
@@ -17,6 +18,8 @@ crate::tests! {
     plain the_secret_that_verifies_tells_the_hook;
     plain each_hook_has_an_address_for_its_own_secrets;
     plain an_own_address_echoes_where_its_hook_is_configured;
+    plain an_answered_echo_is_told_once_for_each_address;
+    plain an_echo_from_an_unlisted_address_is_not_told;
     plain an_oversized_invoicing_body_is_refused_at_once;
     plain a_source_that_forges_too_much_is_refused_alone;
     plain a_replayed_delivery_has_the_same_id;
@@ -202,6 +205,41 @@ async fn each_hook_has_an_address_for_its_own_secrets() {
         assert_eq!(rig.ask(&posted_to(path, &good)).await.status, 404, "{path}");
     }
     assert_eq!(rig.taken.drain().len(), 0);
+}
+
+async fn an_answered_echo_is_told_once_for_each_address() {
+    let (told, mut echoes) = mpsc::channel(8);
+    let rig = Rig::with(|setup| setup.receiver.echoed = Some(told)).await;
+    let guid = "a".repeat(32);
+    let own = format!("{INVOICING}/customer-created");
+
+    // Within a second only the first is told; a question that is refused is not told at all.
+    for (path, status) in
+        [(INVOICING, 200), (INVOICING, 200), (&own, 200), ("/api/webhooks/incoming/Others", 404)]
+    {
+        let answer = rig.ask(&request("GET", &format!("{path}?echo={guid}"), &[], b"")).await;
+        assert_eq!(answer.status, status, "{path}");
+    }
+    rig.ask(&request("GET", &format!("{own}?echo="), &[], b"")).await;
+
+    let [shared, hook] = [echoes.recv().await.unwrap(), echoes.recv().await.unwrap()];
+    assert_eq!((&*shared.connector, shared.hook), ("hooks", None));
+    assert_eq!(hook.hook, InvoicingHook::from_slug("customer-created"));
+    assert!(shared.received_at > 1_700_000_000_000_000 && hook.received_at >= shared.received_at);
+    assert!(echoes.try_recv().is_err());
+}
+
+async fn an_echo_from_an_unlisted_address_is_not_told() {
+    let (told, mut echoes) = mpsc::channel(8);
+    let rig = Rig::with(|setup| {
+        setup.set("source.addresses", "198.51.100.0/24");
+        setup.receiver.echoed = Some(told);
+    })
+    .await;
+
+    let answer = rig.ask(&request("GET", &format!("{INVOICING}?echo={}", "a".repeat(32)), &[], b"")).await;
+
+    assert_eq!((answer.status, echoes.try_recv().is_err()), (200, true));
 }
 
 async fn an_own_address_echoes_where_its_hook_is_configured() {

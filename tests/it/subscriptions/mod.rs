@@ -5,6 +5,7 @@
 mod changing;
 mod crash;
 mod drawn;
+mod invoicing;
 mod living;
 mod load;
 mod scene;
@@ -17,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
     let parts = [
         living::tests(),
         drawn::tests(),
+        invoicing::tests(),
         changing::tests(),
         takeover::tests(),
         crash::tests(),

@@ -53,12 +53,16 @@ keys! {
             "Where the provider delivers: own gives each hook its address, /api/webhooks/incoming/<segment>/<hook> with a hook \
              such as customer-created, so that a delivery is verified with the secrets of that hook alone; shared gives all of \
              them /api/webhooks/incoming/<segment>, the form that the provider documents. With own, a hook whose address the \
-             provider refuses is registered at the shared one. Deliveries are taken at both.")
+             provider refuses, or does not ask for the echo, is registered at the shared one. Deliveries are taken at both.")
             .or("own").low().rule(Rule::OneOf(&["own", "shared"]));
         TENANTS = Key::new(List, "invoicing.tenants",
             "Company of each invoicing tenant, as tenant=company. Events of a mapped tenant are keyed by the company, \
              others by the tenant.")
             .rule(name::TENANT);
+        API_VERSION = Key::new(String, "invoicing.api.version",
+            "Value of the header Api-Version on calls of the invoicing API. Empty: the header is not sent. The provider's document \
+             does not show it.")
+            .or("2.0").or_empty().low().rule(name::VERSION);
         EGRESS_PROXY = Key::new(String, "invoicing.egress.proxy",
             "Proxy for registering hooks: the provider wants the request to come from the receiving host. Its host must be one \
              that provider.hosts.allowed of the worker allows.")
@@ -94,7 +98,8 @@ keys! {
             "How often the provider is asked how each subscription stands: one that it has disabled is noticed within this time.")
             .or("60000").rule(Rule::Range(100, 86_400_000));
         ACKNOWLEDGE = Key::new(Long, "subscriptions.acknowledge.timeout.ms",
-            "How long the provider may wait for a receiver to accept a subscription before that is a gap, and it is made anew.")
+            "How long the provider may wait for a receiver to accept a subscription, or take to ask for the echo of an invoicing hook, \
+             before that is a gap, and the subscription is recreated.")
             .or("600000").low().rule(Rule::Range(100, 86_400_000));
         OVERLAP = Key::new(Long, "subscriptions.overlap.ms",
             "How long a subscription that is followed by another stays beside it: it may have deliveries to repeat.")

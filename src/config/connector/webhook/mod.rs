@@ -107,6 +107,8 @@ pub struct Invoicing {
     pub own_addresses: bool,
     /// `invoicing.tenants`.
     pub tenants: BTreeMap<TenantId, CompanyId>,
+    /// `invoicing.api.version`; `None` where the header is not sent.
+    pub api_version: Option<String>,
     /// `invoicing.egress.proxy`; an address that may hold credentials.
     pub egress_proxy: Option<Secret>,
     /// `invoicing.login.*`.
@@ -250,6 +252,7 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
     let segment = reader.word(&keys::SEGMENT);
     let own_addresses = reader.word(&keys::HOOK_ADDRESS) == "own";
     let tenants = tenants(reader);
+    let api_version = Some(reader.word(&keys::API_VERSION)).filter(|version| !version.is_empty());
     let egress_proxy = egress_proxy(reader);
     let body_limit_bytes = reader.number(&keys::INVOICING_BODY_LIMIT);
     let login = login(reader, manage && !hooks.is_empty());
@@ -263,6 +266,7 @@ fn invoicing(reader: &mut Reader<'_>, manage: bool) -> Option<Invoicing> {
         segment,
         own_addresses,
         tenants,
+        api_version,
         egress_proxy,
         login,
         body_limit_bytes,

@@ -253,3 +253,15 @@ fn a_literal_secret_warns_and_no_debug_output_shows_one() {
     let shown = format!("{source:?} {warnings:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
 }
+
+#[test]
+fn an_empty_api_version_is_not_the_default() {
+    for (setting, expected) in [(None, Some("2.0")), (Some("3.1"), Some("3.1")), (Some(" "), None)] {
+        let changes: Vec<_> = setting.map(|value| ("invoicing.api.version", value)).into_iter().collect();
+
+        let (source, _) = parse(&changes).unwrap();
+
+        assert_eq!(source.invoicing.unwrap().api_version.as_deref(), expected);
+    }
+    assert!(parse(&[("invoicing.api.version", "2 0")]).is_err());
+}

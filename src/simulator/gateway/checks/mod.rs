@@ -90,7 +90,7 @@ pub(super) fn admit(
     if area == Area::Payroll && provider.knobs().gateway.payroll_forbidden {
         return Err(Refusal::api(403, "payroll is not available to this client"));
     }
-    common_headers(area, headers)?;
+    common_headers(area, headers, provider.knobs().invoicing.version_required)?;
     if webhooks && is_accounting(area) && context != Context::None {
         return Err(Refusal::api(400, "webhooks are managed with context none"));
     }
@@ -145,13 +145,14 @@ fn scopes(area: Area, webhooks: bool, caller: &Caller) -> Result<(), Refusal> {
     }
 }
 
-fn common_headers(area: Area, headers: &HeaderMap) -> Result<(), Refusal> {
+fn common_headers(area: Area, headers: &HeaderMap, needs_version: bool) -> Result<(), Refusal> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = content_type.split(';').next().unwrap_or("").trim();
     if !essence.eq_ignore_ascii_case("application/json") {
         return Err(Refusal::api(415, "Content-Type must be application/json"));
     }
-    if area == Area::Invoicing && headers.get("api-version").is_none_or(|version| version != "2.0") {
+    let is_versioned = || headers.get("api-version").is_some_and(|version| version == "2.0");
+    if area == Area::Invoicing && needs_version && !is_versioned() {
         return Err(Refusal::api(400, "Api-Version must be 2.0"));
     }
     Ok(())

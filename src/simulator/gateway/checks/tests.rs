@@ -61,7 +61,9 @@ async fn told(refusal: Refusal) -> (u16, String) {
 
 #[tokio::test]
 async fn the_first_thing_that_is_missing_decides() {
-    let provider = Provider::new(Settings::default()).unwrap();
+    let mut settings = Settings::default();
+    settings.knobs.invoicing.version_required = true;
+    let provider = Provider::new(settings).unwrap();
     let wrong_key = ("Ocp-Apim-Subscription-Key", "other");
     let token = |token: &'static str| ("Authorization", token);
     let accounting = token("Bearer SVC.ES.NEWPOL.ACC.API");

@@ -76,6 +76,22 @@ fn an_own_address_without_echo_falls_back_to_the_shared_one() {
 }
 
 #[test]
+fn a_listed_hook_without_echo_falls_back_to_the_shared_address() {
+    let mut scene = scene();
+    scene.provider.only_echoes_at = Some(SHARED);
+
+    scene.pass(590);
+    let is_awaiting = |one: &crate::model::Subscription| one.phase == Phase::Awaiting;
+    assert!(scene.ledger.subscriptions.values().all(is_awaiting), "{:?}", scene.brief());
+    scene.converge();
+
+    assert_eq!(urls(&scene), vec![SHARED.to_owned(); 3]);
+    let told: Vec<_> = scene.gaps().iter().map(|gap| (gap.cause, gap.state)).collect();
+    assert!(told.contains(&(GapCause::Awaiting, GapState::Unrepairable)), "{told:?}");
+    assert!(scene.gaps().iter().all(|gap| gap.detail.contains("echo")), "{:?}", scene.gaps());
+}
+
+#[test]
 fn a_rotated_secret_does_not_ask_for_the_refused_address_again() {
     let mut scene = scene();
     scene.provider.only_hooks_at = Some(SHARED);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::provider::{Provider, State};
 use super::{Change, Ledger, Memory, Rules, Situation, Wanted, plan, settle};
 use crate::model::{
-    AccountingResource, Acknowledge, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
+    AccountingResource, Acknowledge, Echo, Fingerprint, Gap, GapCause, GapState, Heard, InvoicingAction,
     InvoicingEntity, InvoicingHook, Nonce, Phase, Target, Traffic,
 };
 
@@ -132,7 +132,8 @@ impl Scene {
             .entry("worker:1".to_owned())
             .or_insert_with(|| Heard { worker: "worker:1".to_owned(), ..Heard::default() });
         heard.at = self.now;
-        (heard.accounting, heard.invoicing, heard.hook_addresses) = (known.clone(), known, true);
+        (heard.accounting, heard.invoicing) = (known.clone(), known);
+        (heard.hook_addresses, heard.tells_echoes) = (true, true);
     }
 
     /// A delivery of an active webhook is durable.
@@ -153,8 +154,25 @@ impl Scene {
         }
     }
 
+    /// The provider asks for the echoes it owes.
+    fn echo(&mut self) {
+        let only = self.provider.only_echoes_at;
+        for one in self.provider.webhooks.iter_mut().filter(|one| !one.is_echoed && one.lives()) {
+            if only.is_some_and(|only| one.url != only) {
+                continue;
+            }
+            one.is_echoed = true;
+            let Target::Invoicing(hook) = one.target else { continue };
+            let slug = hook.slug().to_string();
+            let place = if one.url.ends_with(&slug) { slug } else { String::new() };
+            let echo = Echo { received_at: self.now, worker: "worker:1".to_owned() };
+            self.ledger.echoes.insert(place, echo);
+        }
+    }
+
     /// The provider sends the Acknowledges it owes; receivers that know the secret accept them.
     fn acknowledge(&mut self) {
+        self.echo();
         let known: BTreeSet<_> = self.wanted.values().flat_map(|wanted| wanted.known.clone()).collect();
         let now = self.now;
         for one in self.provider.webhooks.iter_mut().filter(|one| one.state == State::Awaiting) {

@@ -25,6 +25,8 @@ pub(super) struct Webhook {
     pub(super) events: BTreeSet<String>,
     pub(super) state: State,
     pub(super) is_foreign: bool,
+    /// Whether the receiver was asked for its echo.
+    pub(super) is_echoed: bool,
     /// Calls that changed it.
     pub(super) touched: u32,
 }
@@ -58,6 +60,8 @@ pub(super) struct Provider {
     pub(super) only_hooks_at: Option<&'static str>,
     /// Answers as if it took a hook elsewhere, and drops it: its question to that address had no answer.
     pub(super) drops_elsewhere: bool,
+    /// Asks for the echo at this address alone; `Some("")` for none.
+    pub(super) only_echoes_at: Option<&'static str>,
     /// Takes none of this target.
     pub(super) refuses: Option<Target>,
     /// Has another address for each than was asked for.
@@ -91,6 +95,7 @@ impl Provider {
             events: BTreeSet::new(),
             state: State::Active,
             is_foreign: true,
+            is_echoed: true,
             touched: 0,
         });
         id
@@ -163,6 +168,7 @@ impl Provider {
                         .collect(),
                     state: if is_hook { State::Active } else { State::Awaiting },
                     is_foreign: false,
+                    is_echoed: !is_hook,
                     touched: 0,
                 });
                 done(3, &id)

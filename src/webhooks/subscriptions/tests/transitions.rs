@@ -192,6 +192,74 @@ fn a_hook_whose_answer_nobody_heard_is_found_in_the_list() {
 }
 
 #[test]
+fn a_listed_hook_is_active_only_after_its_echo() {
+    let mut scene = Scene::new(&[CREATED]);
+    scene.provider.only_echoes_at = Some("");
+    scene.pass(90);
+    let phases = |scene: &Scene| scene.ledger.living(CREATED).map(|one| one.phase).collect::<Vec<_>>();
+    assert_eq!(phases(&scene), [Phase::Awaiting]);
+    let problem = scene.ledger.living(CREATED).next().unwrap().problem.clone().unwrap();
+    assert!(problem.contains("has not asked for the echo"), "{problem}");
+
+    scene.provider.only_echoes_at = None;
+    scene.pass(2);
+
+    assert_eq!(phases(&scene), [Phase::Active]);
+    assert!(scene.gaps().is_empty());
+    scene.check();
+}
+
+#[test]
+fn a_notification_proves_a_hook_whose_echo_nobody_told() {
+    let mut scene = Scene::new(&[CREATED]);
+    scene.provider.only_echoes_at = Some("");
+    scene.pass(30);
+    let id = scene.only(CREATED).id.clone();
+    scene.deliver(&id);
+
+    scene.pass(2);
+
+    assert_eq!(scene.ledger.by_id(&id).unwrap().phase, Phase::Active);
+}
+
+#[test]
+fn an_echo_from_before_the_intent_proves_nothing() {
+    let mut scene = Scene::new(&[CREATED]);
+    scene.provider.only_echoes_at = Some("");
+    let echo = Echo { received_at: scene.now - 60 * SECOND, worker: "worker:2".to_owned() };
+    scene.ledger.echoes.insert(String::new(), echo);
+
+    scene.pass(30);
+
+    assert_eq!(scene.ledger.living(CREATED).next().unwrap().phase, Phase::Awaiting);
+}
+
+#[test]
+fn an_active_hook_stays_active_without_an_echo_on_record() {
+    let mut scene = settled(&[CREATED]);
+    scene.ledger.echoes.clear();
+    scene.memory = Memory::default();
+    let id = scene.only(CREATED).id.clone();
+
+    scene.pass(700);
+
+    assert_eq!((scene.ledger.by_id(&id).unwrap().phase, scene.gaps().len()), (Phase::Active, 0));
+}
+
+#[test]
+fn a_listed_hook_is_active_while_a_worker_tells_no_echoes() {
+    let mut scene = Scene::new(&[CREATED]);
+    scene.provider.only_echoes_at = Some("");
+    let older =
+        Heard { worker: "worker:2".into(), at: i64::MAX / 2, ..scene.ledger.heard["worker:1"].clone() };
+    scene.ledger.heard.insert("worker:2".into(), Heard { tells_echoes: false, ..older });
+
+    scene.pass(10);
+
+    assert_eq!(scene.ledger.living(CREATED).next().unwrap().phase, Phase::Active);
+}
+
+#[test]
 fn a_request_that_never_arrived_is_made_again() {
     for target in [CUSTOMERS, CREATED] {
         let mut scene = Scene::new(&[target]);

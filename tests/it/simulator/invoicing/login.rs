@@ -123,6 +123,9 @@ async fn every_call_needs_the_api_version_and_the_subscription_key() {
     let account = json!({ "mail": "ana@example.com", "password": "simulated-password" });
     let without = |client: &Client| Client { headers: Vec::new(), ..client.clone() };
 
+    // The document shows no such header, so none is needed unless the knob says so.
+    assert_eq!(without(&nobody(&stage.simulator)).post(LOGIN, &account).await.status, 200);
+    stage.simulator.provider().turn(|knobs| knobs.invoicing.version_required = true);
     for (version, allowed) in [(None, false), (Some("1.0"), false), (Some("2"), false), (Some("2.0"), true)] {
         let versioned = |client: &Client| match version {
             None => without(client),
