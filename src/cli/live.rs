@@ -33,11 +33,13 @@ impl Block {
 }
 
 /// Colours, or none.
+#[cfg(any(test, feature = "simulator"))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paint {
     pub(super) is_on: bool,
 }
 
+#[cfg(any(test, feature = "simulator"))]
 impl Paint {
     pub(super) fn good(self, text: &str) -> String {
         self.put("32", text)

@@ -20,10 +20,9 @@ use std::io::{self, IsTerminal as _, Write};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
-pub(super) use self::{
-    verify::{Options as VerifyOptions, run as verify},
-    watch::progress,
-};
+pub(super) use self::verify::{Options as VerifyOptions, run as verify};
+#[cfg(feature = "simulator")]
+pub(super) use self::watch::progress;
 use super::{
     Failure,
     client::{Access, Method, Worker, path_of, refusal},

@@ -75,7 +75,7 @@ pub struct OAuth {
     pub pkce: bool,
     /// `oauth.issuers`; empty for the identity service's own.
     pub issuers: Vec<String>,
-    /// `oauth.audiences`; empty for those that follow from the issuers, [`ANY_AUDIENCE`] alone for no check.
+    /// `oauth.audiences`; empty for those that follow from the issuers, `ANY_AUDIENCE` alone for no check.
     pub audiences: Vec<String>,
     /// `oauth.keys.location`; `None` for the keys that the identity service publishes.
     pub keys: Option<PathBuf>,
