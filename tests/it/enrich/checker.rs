@@ -240,10 +240,14 @@ fn histories(evidence: &Evidence, resource: AccountingResource, lines: &[Line], 
         if line.partition != partition_of(company.as_bytes(), evidence.partitions) {
             verdict.add("misplaced", told);
         }
-        let says = |member: &str| line.value.as_ref().map(|value| value[member].as_str());
+        // A record may leave both out, or say no number. What it says is compared with the provider below.
+        let says = |member: &str| {
+            line.value.as_ref().and_then(|value| value[member].as_str()).filter(|said| !said.is_empty())
+        };
         let is_mislabelled = says("sequenceVersion")
-            .is_some_and(|said| said.and_then(|said| said.parse().ok()) != line.version)
-            || says("correlationId").is_some_and(|said| said.map(encoded).as_deref() != Some(id));
+            .and_then(|said| said.parse().ok())
+            .is_some_and(|said: u64| Some(said) != line.version)
+            || says("correlationId").is_some_and(|said| encoded(said) != *id);
         if is_mislabelled || line.version.is_none() || line.epoch.is_none() || line.origin.is_empty() {
             verdict.add("mislabelled", told);
         }

@@ -12,6 +12,7 @@ use tributary::model::{self, AccountingEvent, AccountingResource, EventKind, Sch
 use tributary::simulator::catalog::Resource;
 use tributary::simulator::control::{self, RecordTruth};
 use tributary::simulator::deliveries::{End, Family, Purpose};
+use tributary::simulator::knobs::CompanyContext;
 use tributary::simulator::world::RecordState;
 
 use super::checker::{Evidence, Fence, Kind, Letter, Line, Name, Spot, Told, Truth, encoded};
@@ -262,6 +263,7 @@ async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Trut
         })
         .collect();
     let told = told_deleted(evidence);
+    let form = scene.provider().knobs().reads.records.company_context;
     let each = stream::iter(records).map(|(resource, record)| {
         let company = record.company.clone();
         let part = company.as_deref().unwrap_or(&scene.provider().settings.tenant);
@@ -271,6 +273,12 @@ async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Trut
         async move {
             let truth = if reads {
                 let client = match &company {
+                    Some(_) if resource == Resource::Companies && form == CompanyContext::Absent => {
+                        client.clone()
+                    }
+                    Some(_) if resource == Resource::Companies && form == CompanyContext::None => {
+                        client.context("none")
+                    }
                     Some(company) => client.company(company),
                     None => client.context("none"),
                 };
