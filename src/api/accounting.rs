@@ -130,7 +130,7 @@ impl Accounting {
         };
         match read {
             Ok(record) => {
-                self.core.learnt().path_answered(resource);
+                self.core.learnt().path_answered(resource, company, id);
                 Ok(record)
             }
             Err(error) if error.missing() == Some(By::Unknown) && self.answered_at(resource).is_some() => {
@@ -144,6 +144,12 @@ impl Accounting {
     #[must_use]
     pub fn answered_at(&self, resource: AccountingResource) -> Option<Instant> {
         self.core.learnt().path_answered_at(resource)
+    }
+
+    /// The record that the by-id path of a resource last answered with, since this worker started, and its company.
+    #[must_use]
+    pub fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
+        self.core.learnt().last_record(resource)
     }
 
     /// A company by its id, with the form of `context` that has worked before. A refusal that may be about it leads to the other

@@ -9,7 +9,10 @@ use std::{
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 
 use super::{address::CompanyContext, call::Call};
-use crate::{auth::Access, model::AccountingResource};
+use crate::{
+    auth::Access,
+    model::{AccountingResource, CompanyId, RecordId},
+};
 
 /// Endpoints and tokens that are remembered; beyond that it begins anew.
 const MOST_REMEMBERED: usize = 1_024;
@@ -35,8 +38,8 @@ struct Inner {
     refuses_order: bool,
     /// The form of `context` that a read of a company by its id was answered with.
     company_context: Option<CompanyContext>,
-    /// When the by-id path of a resource last answered with a record.
-    paths: BTreeMap<AccountingResource, Instant>,
+    /// When the by-id path of a resource last answered with a record, and which, in the context of which company.
+    paths: BTreeMap<AccountingResource, (Instant, Option<CompanyId>, RecordId)>,
     /// Tokens that something was answered with.
     good: HashSet<u64>,
     /// Endpoints, and companies at them, that answered 401 to a token and to its successor.
@@ -99,12 +102,22 @@ impl Learnt {
 
     /// When the by-id path of a resource last answered with a record; `None` where it never did.
     pub(super) fn path_answered_at(&self, resource: AccountingResource) -> Option<Instant> {
-        self.lock().paths.get(&resource).copied()
+        self.lock().paths.get(&resource).map(|(at, ..)| *at)
     }
 
-    /// The by-id path of a resource has answered with a record.
-    pub(super) fn path_answered(&self, resource: AccountingResource) {
-        self.lock().paths.insert(resource, Instant::now());
+    /// The record that the by-id path of a resource last answered with, and its company.
+    pub(super) fn last_record(&self, resource: AccountingResource) -> Option<(Option<CompanyId>, RecordId)> {
+        self.lock().paths.get(&resource).map(|(_, company, id)| (company.clone(), id.clone()))
+    }
+
+    /// The by-id path of a resource has answered with this record.
+    pub(super) fn path_answered(
+        &self,
+        resource: AccountingResource,
+        company: Option<&CompanyId>,
+        id: &RecordId,
+    ) {
+        self.lock().paths.insert(resource, (Instant::now(), company.cloned(), id.clone()));
     }
 
     /// A call was answered.

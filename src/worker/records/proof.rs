@@ -3,7 +3,8 @@
 //! A path that has answered with a record since the worker started is served by the API: what it says of another record is the
 //! API's own word, whatever its body. Otherwise, and where the body is the gateway's, this asks:
 //!
-//! - for records of the same resource that the fence knows. One that is answered proves that the path is served now.
+//! - for the record of the same resource that was answered last, of any shard, and for those that the shard's fence knows. One that is
+//!   answered proves that the path is served now.
 //! - for an id that cannot exist. A gateway that does not know the path answers the same to every id; an answer of another kind comes
 //!   from somebody who knows ids. The record is read once more then, so that both answers are of one moment.
 //!
@@ -117,10 +118,13 @@ impl Shared {
         let Some(known) = known.filter(|_| is_time(&self.proofs.asked, resource, recent)) else {
             return (error, false);
         };
-        for (company, id) in known.await.unwrap_or_default() {
+        let last = self.accounting.last_record(resource).filter(|(_, id)| *id != subject.id);
+        let known = known.await.unwrap_or_default().into_iter().map(|(company, id)| {
             let in_company = !matches!(self.directory.standing(&company), Standing::Absent { .. });
-            let context = in_company.then_some(&company);
-            if self.accounting.record(resource, context, &id, ask).await.is_ok() {
+            (in_company.then_some(company), id)
+        });
+        for (company, id) in last.into_iter().chain(known) {
+            if self.accounting.record(resource, company.as_ref(), &id, ask).await.is_ok() {
                 return (error.by_api(), true);
             }
         }
