@@ -26,7 +26,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Topics read, and records asked for, at the same time.
 const AT_ONCE: usize = 8;
 
-/// All of it. The provider has to be well, and nothing may change meanwhile.
+/// How often everything is read before it is said that records do not stand still.
+const READS: usize = 20;
+
+/// All of it. The provider has to be well, and nothing may be told meanwhile. A repair may still write: then all is read again.
 pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
     let decoder = decoder(scene);
     // Offsets before events: what is settled then was there before.
@@ -34,22 +37,36 @@ pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
     let events =
         gather(scene, Topic::AccountingEvents, async |one, read| told(&decoder, one, &read).await).await?;
     let events: Vec<Told> = events.into_iter().flat_map(|(_, events)| events).collect();
-    let parked =
-        parked(scene).await?.into_iter().map(|(name, entry)| (name, number(&entry["floor"]))).collect();
     let mut evidence = Evidence {
         partitions: PARTITIONS,
         lines: lines(scene).await?,
         events,
-        fences: fences(scene).await?,
-        parked,
-        letters: letters(scene).await?,
+        fences: BTreeMap::new(),
+        parked: BTreeMap::new(),
+        letters: Vec::new(),
         settled,
         truth: BTreeMap::new(),
         accepted: accepted(scene),
         restored: false,
     };
-    evidence.truth = truth(scene, &evidence).await?;
-    Ok(evidence)
+    for _ in 0..READS {
+        let parked = parked(scene).await?.into_iter();
+        evidence.parked = parked.map(|(name, entry)| (name, number(&entry["floor"]))).collect();
+        evidence.fences = fences(scene).await?;
+        evidence.letters = letters(scene).await?;
+        let lines = lines(scene).await?;
+        let stood_still = count(&lines) == count(&evidence.lines);
+        evidence.lines = lines;
+        if stood_still {
+            evidence.truth = truth(scene, &evidence).await?;
+            return Ok(evidence);
+        }
+    }
+    Err(scene.stage.error("records never stand still"))
+}
+
+fn count(lines: &BTreeMap<AccountingResource, Vec<Line>>) -> usize {
+    lines.values().map(Vec::len).sum()
 }
 
 /// Every record of every record topic, each partition in its order.
