@@ -173,7 +173,7 @@ impl Accounting {
                     self.core.learnt().company_wants(form);
                     return Ok(record);
                 }
-                // A form that nobody asked for may be refused for itself: only what passes says something about the read.
+                // This form is a guess and may be refused for that alone, so the first refusal stands unless a retry can help.
                 Err(error) if !may_be_about_context(&error, false) => {
                     return Err(if error.retry() == Retry::Never { refused } else { error });
                 }

@@ -30,7 +30,7 @@ struct Inner {
     none_for_companies: Option<bool>,
     /// The number of the first page of a list, by its path. There are as many as the product reads lists.
     first_pages: HashMap<String, u32>,
-    /// Held by whoever finds out that number, so that others wait for what is found.
+    /// Locks, by path: one call at a time probes for that number.
     finding: HashMap<String, Arc<AsyncMutex<()>>>,
     /// Rows of the longest page of each of these lists.
     widest: HashMap<String, u32>,
@@ -62,7 +62,7 @@ impl Learnt {
         self.lock().first_pages.get(path).copied()
     }
 
-    /// Who holds it finds out the number of the first page of a list.
+    /// The lock under which the number of the first page of a list is probed for.
     pub(super) fn finding(&self, path: &str) -> Arc<AsyncMutex<()>> {
         Arc::clone(self.lock().finding.entry(path.to_owned()).or_default())
     }

@@ -13,6 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures::FutureExt as _;
 
+use super::Dice;
 use crate::{
     api::{
         Acted, Cause, Cut, Endpoint, Error, Learnt, Page, PageAsk, Pagination, Total, page_hash,
@@ -83,26 +84,6 @@ struct Provider {
     /// Those that have not left and were there before the first request.
     throughout: BTreeMap<u32, i64>,
     requests: u32,
-}
-
-#[derive(Debug, Clone)]
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        value ^ (value >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.roll() % limit.max(1) as u64).unwrap()
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
 }
 
 impl Provider {

@@ -29,6 +29,10 @@ impl Dice {
         usize::try_from(self.roll() % limit.max(1) as u64).unwrap()
     }
 
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
     fn chance(&mut self, share: f64) -> bool {
         (self.roll() >> 11) as f64 / ((1_u64 << 53) as f64) < share
     }
