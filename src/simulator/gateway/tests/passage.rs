@@ -1,4 +1,4 @@
-//! What the gateway does with requests that nothing is wrong with, or only with themselves.
+//! Requests that the gateway leaves alone, and the limit of their bodies.
 
 use super::*;
 

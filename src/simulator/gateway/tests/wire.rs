@@ -1,4 +1,4 @@
-//! Every fault, seen by a client over a socket.
+//! Faults that change the body, compression, and requests that latency holds up, seen by a client over a socket.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

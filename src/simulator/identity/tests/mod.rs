@@ -1,4 +1,4 @@
-//! The identity provider through its routes, as browsers and clients see it.
+//! The journal of exchanges and the faults of the identity provider, through its routes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
