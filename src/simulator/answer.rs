@@ -181,19 +181,7 @@ impl<G: Unpin> http_body::Body for Then<G> {
 mod tests {
     use std::sync::Arc;
 
-    use axum::body::to_bytes;
-
     use super::*;
-
-    #[tokio::test]
-    async fn errors_begin_with_what_tells_whose_they_are() {
-        let text = async |answer: Response| {
-            String::from_utf8(to_bytes(answer.into_body(), 1_000).await.unwrap().to_vec()).unwrap()
-        };
-
-        assert_eq!(text(gateway_error(429, "a \"b\"")).await, r#"{"statusCode":429,"message":"a \"b\""}"#);
-        assert_eq!(text(api_error(422, "ñ")).await, r#"{"ok":false,"httpCode":422,"message":"ñ"}"#);
-    }
 
     #[tokio::test]
     async fn an_answer_has_gone_only_once_its_body_is_dropped() {

@@ -35,8 +35,6 @@ mod operations;
 mod registry;
 mod request;
 mod routes;
-#[cfg(test)]
-mod tests;
 mod webhook;
 
 use envelope::{Envelope, Partition};

@@ -44,12 +44,8 @@ use super::{
 mod attempt;
 mod client;
 mod queue;
-#[cfg(test)]
-pub(in crate::simulator) mod rig;
 mod run;
 mod signature;
-#[cfg(test)]
-mod tests;
 
 pub(super) use attempt::cause;
 pub use run::run;

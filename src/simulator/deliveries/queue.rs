@@ -319,21 +319,6 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_lane_gives_nothing_until_it_is_free_and_others_go_on() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        for (number, lane) in [(0, 1), (1, 1), (2, 2)] {
-            push(&mut queue, job(number, lane), None, now);
-        }
-
-        let taken: Vec<_> = std::iter::from_fn(|| take(&mut queue, now)).collect();
-        queue.over(&taken[0].order, true, now);
-        let after = take(&mut queue, now).map(|job| job.number);
-
-        assert_eq!(taken.iter().map(|job| job.number).collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(after, Some(1));
-    }
-
-    #[test]
     fn a_webhook_with_enough_on_their_way_waits_and_others_go_on() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         let of = |webhook, number| {

@@ -147,40 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_with_the_first_request_and_not_before() {
-        let limits = Limits::new(1);
-        let knobs = rate(RATE);
-
-        let answers =
-            [100, 109, 109, 110, 110, 110].map(|second| limits.count(0, &knobs, at(second)).is_ok());
-
-        assert_eq!(answers, [true, true, false, true, true, false]);
-    }
-
-    #[test]
-    fn a_refusal_tells_the_seconds_after_which_the_next_passes() {
-        let limits = Limits::new(1);
-        let knobs = rate(RATE);
-        let refused = |now| limits.count(0, &knobs, now).err().and_then(|refusal| refusal.retry_after);
-
-        assert_eq!([refused(at(0)), refused(at(0))], [None, None]);
-        assert_eq!(refused(at(0)), Some(10));
-        assert_eq!(refused(Ticks(3 * SECOND + 1)), Some(7));
-        assert_eq!(refused(Ticks(10 * SECOND - 1)), Some(1));
-        assert_eq!(refused(at(10)), None);
-    }
-
-    #[test]
-    fn every_key_has_a_window_of_its_own() {
-        let limits = Limits::new(2);
-        let knobs = rate(Rate { requests: 1, ..RATE });
-
-        let answers = [0, 1, 0, 1].map(|key| limits.count(key, &knobs, at(0)).is_ok());
-
-        assert_eq!(answers, [true, true, false, false]);
-    }
-
-    #[test]
     fn other_numbers_or_a_clock_set_back_begin_a_new_window() {
         let limits = Limits::new(1);
         let (one, two) = (rate(Rate { requests: 1, ..RATE }), rate(RATE));

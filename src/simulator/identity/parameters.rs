@@ -52,12 +52,4 @@ mod tests {
         assert!(parameters.contains("c") && !parameters.contains("d"));
         assert_eq!(parameters.repeated(&["a", "b"]), Some("b"));
     }
-
-    #[test]
-    fn bytes_that_are_no_text_and_endless_lists_are_read_without_harm() {
-        let endless = "x=1&".repeat(100_000);
-
-        assert_eq!(Parameters::parse(b"a=%ff\xfe").get("a"), Some("\u{fffd}\u{fffd}"));
-        assert_eq!(Parameters::parse(endless.as_bytes()).0.len(), MOST);
-    }
 }

@@ -82,52 +82,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_documents_addresses_are_allowed() {
-        for (text, allowed) in [
-            ("https://client.example/callback", true),
-            ("https://client.example", true),
-            ("https://127.0.0.1/callback", true),
-            ("http://localhost:8080/callback", true),
-            ("http://localhost:8080/callback?a=b", true),
-            ("urn:ietf:wg:oauth:2.0:oob", true),
-            ("http://127.0.0.1:8080/callback", false),
-            ("http://127.0.0.1/callback", false),
-            ("http://[::1]:8080/callback", false),
-            ("http://localhost/callback", false),
-            ("http://localhost:8080", false),
-            ("http://localhost:+80/callback", false),
-            ("http://localhost:99999/callback", false),
-            ("http://localhost:80@evil.example/callback", false),
-            ("http://localhost.evil.example:80/callback", false),
-            ("http://client.example/callback", false),
-            ("https://client.example/callback#part", false),
-            ("https://user:word@client.example/", false),
-            ("javascript:alert(1)", false),
-            ("/callback", false),
-            ("https://", false),
-            ("", false),
-        ] {
-            assert_eq!(Redirect::check(text, &[]).is_ok(), allowed, "{text}");
-        }
-    }
-
-    #[test]
-    fn registered_addresses_are_compared_to_the_letter() {
-        let registered = ["https://client.example/callback".to_owned()];
-
-        for (text, allowed) in [
-            ("https://client.example/callback", true),
-            ("https://client.example/Callback", false),
-            ("https://client.example/callback/", false),
-            ("https://client.example/callback?a=b", false),
-            ("HTTPS://client.example/callback", false),
-            ("urn:ietf:wg:oauth:2.0:oob", false),
-        ] {
-            assert_eq!(Redirect::check(text, &registered).is_ok(), allowed, "{text}");
-        }
-    }
-
-    #[test]
     fn a_query_that_is_there_already_stays() {
         let redirect = Redirect::check("https://client.example/callback?a=b%20c", &[]).unwrap();
 

@@ -204,30 +204,6 @@ mod tests {
     }
 
     #[test]
-    fn an_event_finds_the_hooks_of_its_company_entity_and_action_in_order() {
-        let hooks = Hooks::new(1);
-        let add = |company, entity, action| {
-            hooks.add(company, subscription(entity, action), true).unwrap().subscribed.id
-        };
-        let first = add(1, Entity::Customer, Action::Created);
-        add(1, Entity::Customer, Action::Updated);
-        add(1, Entity::Product, Action::Created);
-        add(2, Entity::Customer, Action::Created);
-        let last = add(1, Entity::Customer, Action::Created);
-
-        let found = hooks.of_event(1, Entity::Customer, Action::Created);
-
-        let found: Vec<Guid> = found.iter().map(|hook| hook.subscribed.id).collect();
-        assert_eq!(found, [first, last]);
-        assert_eq!(hooks.of_company(1).len(), 4);
-        assert!(hooks.remove(2, first).is_none());
-        assert!(hooks.remove(1, first).is_some());
-        assert!(hooks.remove(1, first).is_none());
-        assert_eq!(hooks.of_event(1, Entity::Customer, Action::Created).len(), 1);
-        assert!(!hooks.update(first, |_| ()));
-    }
-
-    #[test]
     fn no_hook_is_added_above_the_limit_and_no_id_comes_twice() {
         let hooks = Hooks { limit: 1, ..Hooks::new(1) };
         let add = || hooks.add(0, subscription(Entity::Bank, Action::Deleted), true);

@@ -253,6 +253,3 @@ impl IntoResponse for Refusal {
         api_error(self.status, &self.message)
     }
 }
-
-#[cfg(test)]
-mod tests;

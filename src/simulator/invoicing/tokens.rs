@@ -176,22 +176,6 @@ mod tests {
     use crate::simulator::clock::SECOND;
 
     #[test]
-    fn a_token_expires_to_the_second_and_a_refresh_token_opens_no_api() {
-        let tokens = Tokens::new(&Settings::default());
-        let knobs = InvoicingKnobs::default();
-
-        let pair = tokens.login(Some(3), &knobs, Ticks(0));
-
-        let at = |bearer: &str, seconds: i64| tokens.check(bearer, Ticks(seconds * SECOND));
-        assert!(
-            matches!(at(&pair.access, 3_599), Standing::Valid(caller) if caller.invoicing_company == Some(3))
-        );
-        assert!(matches!(at(&pair.access, 3_600), Standing::Expired));
-        assert!(matches!(at(&pair.refresh, 0), Standing::Unknown));
-        assert!(matches!(at("", 0), Standing::Unknown));
-    }
-
-    #[test]
     fn a_refresh_token_chooses_a_company_until_it_ends_and_once_only_where_the_knob_says_so() {
         let tokens = Tokens::new(&Settings::default());
         let many = InvoicingKnobs::default();

@@ -101,6 +101,3 @@ impl IntoResponse for Refusal {
 fn is_no_id(resource: Resource, id: &str) -> bool {
     id == "webhooks" || (resource == Resource::Activities && matches!(id, "estimations" | "prorates"))
 }
-
-#[cfg(test)]
-mod tests;

@@ -105,12 +105,10 @@ fn pack(place: Place) -> (u64, u64) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::simulator::{clock::Ticks, world::RecordState};
 
     fn places() -> impl Iterator<Item = Place> {
         let companies = [None, Some(0), Some(1), Some(999_999), Some(u32::MAX)];
@@ -172,23 +170,5 @@ mod tests {
         assert!(
             matches!(parts[..], ["svc", number, "CM", tail] if number.parse::<u32>().is_ok() && tail == guid)
         );
-    }
-
-    #[test]
-    fn content_differs_by_revision_and_by_lineage_while_the_fixed_part_stays() {
-        let naming = Naming::new(7);
-        let place = Place { resource: Resource::Customers, company: Some(1), index: 1 };
-        let row =
-            Row { sequence: 5, changed: Ticks(1), revision: 1, lineage: 0, state: RecordState::Enabled };
-
-        let contents = [
-            naming.content(place, &row),
-            naming.content(place, &Row { revision: 2, ..row }),
-            naming.content(place, &Row { lineage: 1, ..row }),
-            naming.content(Place { index: 2, ..place }, &row),
-        ];
-
-        assert_eq!(contents.iter().collect::<HashSet<_>>().len(), 4);
-        assert_eq!(naming.content(place, &Row { sequence: 6, changed: Ticks(2), ..row }), contents[0]);
     }
 }

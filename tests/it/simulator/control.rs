@@ -18,8 +18,6 @@ crate::tests! {
     plain payroll_and_invoicing_are_changed_by_hand;
     plain steps_of_the_world_are_counted;
     plain grants_are_given_and_revoked_and_keys_rotated;
-    plain webhooks_are_disabled_and_sent_events_by_hand;
-    plain hooks_are_paused_and_resumed_by_hand;
     plain the_truth_in_full_is_what_reads_show_byte_for_byte;
     plain truth_tells_requests_deliveries_tokens_webhooks_and_hooks;
     plain control_needs_neither_key_nor_token_and_is_no_part_of_the_journal;
@@ -375,54 +373,6 @@ pub(super) async fn with_webhook() -> (Simulator, Client, String) {
     let client = Client::bare(&simulator);
     assert_eq!(done(&client, "POST", "/deliveries/idle", json!({ "seconds": 20 })).await["idle"], true);
     (simulator, client, made["webhookId"].as_str().unwrap().to_owned())
-}
-
-async fn webhooks_are_disabled_and_sent_events_by_hand() {
-    let (_simulator, client, id) = with_webhook().await;
-    let (company, _, _) = customer(&client).await;
-    let state = async || truth(&client, "webhooks").await[0]["state"].as_str().unwrap().to_owned();
-
-    assert_eq!(state().await, "active");
-    let event = json!({ "company": company, "eventType": "CustomerBlessed", "jsonData": "{}" });
-    done(&client, "POST", &format!("/webhooks/{id}/send"), event.clone()).await;
-    done(&client, "POST", "/deliveries/idle", Value::Null).await;
-    let sent = truth(&client, "deliveries").await.pop().unwrap();
-    assert!(sent["about"]["event"].as_str().unwrap().ends_with("CustomerBlessed"), "{sent}");
-    assert_eq!(sent["attempts"][0]["status"], 200, "{sent}");
-
-    done(&client, "POST", &format!("/webhooks/{id}/disable"), Value::Null).await;
-    assert_eq!(state().await, "disabled");
-    assert_eq!(call(&client, "POST", &format!("/webhooks/{id}/disable"), "").await.status, 404);
-    assert_eq!(call(&client, "POST", &format!("/webhooks/{id}/send"), &event.to_string()).await.status, 404);
-}
-
-async fn hooks_are_paused_and_resumed_by_hand() {
-    let simulator = start(|settings| {
-        settings.knobs.delivery.receivers = ReceiverUrls::Any;
-        settings.knobs.invoicing.check_origin = false;
-    })
-    .await;
-    let client = Client::bare(&simulator);
-    let token = simulator.provider().invoicing.grant(simulator.provider(), 0);
-    let body = json!({
-        "uri": "http://127.0.0.1:9/api/webhooks/incoming/Invoicing",
-        "entity": "Customer",
-        "action": "Updated",
-        "secret": "a secret of at least thirty-two characters",
-        "isPaused": false,
-        "applicationName": "tests",
-        "description": "tests",
-    });
-    let api = Client::accounting(&simulator).token(&token).header("api-version", "2.0");
-    assert_eq!(api.post("/invoicing/api/webhooks", &body).await.status, 200);
-    let hook = truth(&client, "hooks").await.swap_remove(0);
-    let id = hook["id"].as_str().unwrap();
-
-    assert_eq!(hook["paused"], false);
-    for (act, paused) in [("pause", true), ("pause", true), ("resume", false)] {
-        assert_eq!(done(&client, "POST", &format!("/hooks/{id}/{act}"), Value::Null).await["paused"], paused);
-        assert_eq!(truth(&client, "hooks").await[0]["paused"], paused, "{act}");
-    }
 }
 
 async fn the_truth_in_full_is_what_reads_show_byte_for_byte() {

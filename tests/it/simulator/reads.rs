@@ -5,7 +5,7 @@ use tributary::simulator::{
     Simulator,
     catalog::{Kind, Resource},
     control,
-    knobs::{CompaniesContext, DisabledShows, Status},
+    knobs::{CompaniesContext, CompanyContext, DisabledShows, LeftOut, MissingBody, Status},
     world::Change,
 };
 
@@ -17,6 +17,9 @@ crate::tests! {
     plain a_row_of_a_list_is_the_record_by_id;
     plain context_must_be_what_the_endpoint_asks_for;
     plain the_company_list_takes_the_context_its_knob_says;
+    plain a_company_is_read_with_the_context_its_knob_says;
+    plain a_missing_record_is_answered_as_the_knobs_say;
+    plain records_leave_out_what_the_knobs_say;
     plain an_unknown_company_has_the_status_its_knob_says;
     plain one_company_never_sees_the_records_of_another;
     plain records_of_no_company_are_read_with_context_none;
@@ -229,7 +232,9 @@ async fn context_must_be_what_the_endpoint_asks_for() {
     // Payroll knows no context and does not look at it.
     let payroll = Client::payroll(&simulator);
     assert_eq!(payroll.get(PAYROLL).await.status, 200);
-    assert_eq!(payroll.context("none").get(PAYROLL).await.status, 200);
+    for context in ["none", "{\"clientId\":\"unknown\"}", "{"] {
+        assert_eq!(payroll.context(context).get(PAYROLL).await.status, 200, "{context}");
+    }
 }
 
 async fn the_company_list_takes_the_context_its_knob_says() {
@@ -245,6 +250,92 @@ async fn the_company_list_takes_the_context_its_knob_says() {
 
         assert_eq!(client.get(COMPANIES).await.status, absent, "{knob:?}");
         assert_eq!(client.context("none").get(COMPANIES).await.status, none, "{knob:?}");
+    }
+}
+
+async fn a_company_is_read_with_the_context_its_knob_says() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let company = client.companies().await.swap_remove(0);
+    let path = format!("{COMPANIES}/{}", segment(&company));
+    let senders = [client.company(&company), client.context("none"), client];
+
+    for (knob, statuses) in [
+        (CompanyContext::Company, [200, 400, 400]),
+        (CompanyContext::None, [400, 200, 400]),
+        (CompanyContext::Absent, [400, 400, 200]),
+        (CompanyContext::Any, [200; 3]),
+    ] {
+        simulator.provider().turn(|knobs| knobs.reads.records.company_context = knob);
+
+        for (sender, status) in senders.iter().zip(statuses) {
+            assert_eq!(sender.get(&path).await.status, status, "{knob:?} {:?}", sender.context);
+        }
+    }
+}
+
+async fn a_missing_record_is_answered_as_the_knobs_say() {
+    let simulator = start(|_| {}).await;
+    let client = Client::accounting(&simulator);
+    let client = client.company(&client.companies().await[0]);
+    let json = "application/json; charset=utf-8";
+
+    for status in [Status::NOT_FOUND, Status::GONE] {
+        for (body, kind, begins) in [
+            (MissingBody::Api, json, "{\"ok\":false,\"httpCode\":4"),
+            (MissingBody::Json, json, "{\"error\":{"),
+            (MissingBody::Gateway, json, "{\"statusCode\":4"),
+            (MissingBody::Empty, "", ""),
+            (MissingBody::Text, "text/plain; charset=utf-8", "Not here"),
+            (MissingBody::Html, "text/html; charset=utf-8", "<!DOCTYPE html>"),
+        ] {
+            simulator.provider().turn(|knobs| {
+                let records = &mut knobs.reads.records;
+                (records.missing_status, records.missing_body) = (status, body);
+            });
+
+            let answer = client.get("/accounting/api/journals/00000000-0000-0000-0000-000000000000").await;
+
+            let found = (answer.status, answer.header("content-type").unwrap_or_default());
+            assert_eq!(found, (status.get(), kind), "{body:?}");
+            assert!(answer.body.starts_with(begins), "{body:?}: {answer:?}");
+            assert_eq!(answer.body.is_empty(), begins.is_empty(), "{body:?}: {answer:?}");
+        }
+    }
+}
+
+async fn records_leave_out_what_the_knobs_say() {
+    let simulator = start(|_| {}).await;
+    let journal = control::records(simulator.provider(), Resource::Journals).swap_remove(0);
+    let client = Client::accounting(&simulator).company(journal.company.as_deref().unwrap());
+    let journal = format!("/accounting/api/journals/{}", segment(&journal.id));
+    let account = client.get(ACCOUNTS).await.rows()[0]["correlationId"].as_str().unwrap().to_owned();
+    let account = format!("{ACCOUNTS}/{}", segment(&account));
+    simulator.provider().turn(|knobs| {
+        let records = &mut knobs.reads.records;
+        records.without_id = [Resource::Journals].into();
+        records.without_sequence = [Resource::Journals].into();
+        records.without_last_update = true;
+        knobs.reads.template_accounts = 1;
+    });
+
+    for (knob, id, version) in [
+        (LeftOut::Absent, None, None),
+        (LeftOut::Null, Some(Value::Null), Some(Value::Null)),
+        (LeftOut::Empty, Some(json!("")), Some(json!(""))),
+        (LeftOut::Unreadable, Some(json!("")), Some(json!("unknown"))),
+    ] {
+        simulator.provider().turn(|knobs| knobs.reads.records.left_out = knob);
+
+        let (bare, whole) = (client.get(&journal).await.ok(), client.get(&account).await.ok());
+        let template = client.get(ACCOUNTS).await.rows().pop().unwrap();
+        let payroll = Client::payroll(&simulator).get(PAYROLL).await.rows();
+
+        assert_eq!(bare.get("correlationId"), id.as_ref(), "{knob:?}");
+        assert_eq!(bare.get("sequenceVersion"), version.as_ref(), "{knob:?}");
+        assert!(whole["correlationId"].is_string() && whole["sequenceVersion"].is_string(), "{whole}");
+        assert_eq!((template.get("correlationId"), &template["state"]), (id.as_ref(), &json!("Template")));
+        assert_eq!(payroll[0].get("lastUpdate"), version.as_ref(), "{knob:?}");
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) enum Reply {
     Header(u16, &'static str, &'static str),
     /// 200 with the value of the query parameter `echo` as text.
     Echo,
+    /// 200 with that value between these two texts.
+    EchoBetween(&'static str, &'static str),
     /// 200 with this text.
     Text(&'static str),
     /// This status, once the test lets it go.
@@ -196,6 +198,7 @@ async fn receive(State(inner): State<Arc<Inner>>, request: Request) -> Response 
             (StatusCode::from_u16(status).unwrap(), [(name, value)]).into_response()
         }
         Reply::Echo => echo.into_response(),
+        Reply::EchoBetween(before, after) => format!("{before}{echo}{after}").into_response(),
         Reply::Text(text) => text.into_response(),
         Reply::Held(status) => {
             inner.releases.acquire().await.unwrap().forget();

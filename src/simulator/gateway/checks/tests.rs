@@ -33,19 +33,13 @@ fn judge(_: &Provider, _: Area, bearer: &str, _: Ticks) -> Standing {
     }
 }
 
-fn admit_with(
-    provider: &Provider,
-    method: &str,
-    path: &str,
-    context: Context,
-    headers: &[(&str, &str)],
-) -> Result<Call, Refusal> {
+fn admit_with(provider: &Provider, method: &str, path: &str, headers: Headers<'_>) -> Result<Call, Refusal> {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
-    admit(provider, area(path).unwrap(), &parts, context, judge)
+    admit(provider, area(path).unwrap(), &parts, Context::Absent, judge)
 }
 
 async fn told(refusal: Refusal) -> (u16, String) {
@@ -125,7 +119,7 @@ async fn the_first_thing_that_is_missing_decides() {
         ("POST", LOGIN, &[KEY, JSON], 400, "api: Api-Version"),
     ];
     for (method, path, headers, status, message) in table {
-        let refusal = admit_with(&provider, method, path, Context::Absent, headers).unwrap_err();
+        let refusal = admit_with(&provider, method, path, headers).unwrap_err();
 
         let (found, words) = told(refusal).await;
 
@@ -134,77 +128,14 @@ async fn the_first_thing_that_is_missing_decides() {
     }
 }
 
-#[test]
-fn what_brings_everything_is_admitted() {
-    let provider = Provider::new(Settings::default()).unwrap();
-    let accounting = ("authorization", "bEARER   SVC.ES.NEWPOL.ACC.API ");
-    let core = ("authorization", "bEARER   SVC.ES.NEWPOL.COR.API,SVC.ES.Webhooks ");
-    let payroll = ("Authorization", "Bearer SVC.ES.EquipoContex");
-    let charset = ("Content-Type", "Application/JSON; charset=utf-8");
-
-    let company = Context::Company("acme".to_owned());
-    let invalid = Context::Invalid("why".to_owned());
-    for (method, path, context, headers, area) in [
-        ("GET", ACC, company, &[KEY, accounting, JSON][..], Area::Accounting),
-        // What a handler needs of it is the handler's to ask.
-        ("GET", ACC, invalid, &[KEY, accounting, JSON], Area::Accounting),
-        ("GET", HOOKS, Context::None, &[KEY, core, charset], Area::Core),
-        ("GET", IMPORT, Context::Absent, &[KEY, accounting, JSON], Area::Import),
-        ("GET", PAY, Context::Absent, &[KEY, payroll, charset], Area::Payroll),
-        ("GET", INV, Context::Absent, &[KEY, VERSION, JSON, ("Authorization", "Bearer x")], Area::Invoicing),
-        ("POST", LOGIN, Context::Absent, &[KEY, VERSION, JSON], Area::Invoicing),
-    ] {
-        let call = admit_with(&provider, method, path, context.clone(), headers).unwrap();
-
-        assert_eq!((call.area, call.context), (area, context), "{path}");
-        assert_eq!(call.caller.is_none(), path == LOGIN, "{path}");
-    }
-}
-
-#[test]
-fn webhooks_of_accounting_take_no_context_but_none() {
-    let provider = Provider::new(Settings::default()).unwrap();
-    let token = ("Authorization", "Bearer SVC.ES.NEWPOL.COR.API,SVC.ES.Webhooks");
-
-    let admitted =
-        [Context::Absent, Context::None, Context::Company("a".to_owned()), Context::Invalid("b".to_owned())]
-            .map(|context| admit_with(&provider, "GET", HOOKS, context, &[KEY, token, JSON]).is_ok());
-
-    assert_eq!(admitted, [false, true, false, false]);
-}
-
-#[tokio::test]
-async fn an_expired_token_is_a_server_error_where_the_knob_says_so() {
-    let provider = Provider::new(Settings::default()).unwrap();
-    provider.turn(|knobs| knobs.gateway.expired_token = ExpiredToken::ServerError);
-
-    let token = ("Authorization", "Bearer expired");
-    let refusal = admit_with(&provider, "GET", ACC, Context::Absent, &[KEY, token, JSON]).unwrap_err();
-
-    assert_eq!(told(refusal).await, (500, "api: An error has occurred.".to_owned()));
-}
-
-#[tokio::test]
-async fn payroll_is_forbidden_to_all_where_the_knob_says_so() {
-    let provider = Provider::new(Settings::default()).unwrap();
-    provider.turn(|knobs| knobs.gateway.payroll_forbidden = true);
-    let token = ("Authorization", "Bearer SVC.ES.EquipoContex,SVC.ES.NEWPOL.ACC.API");
-
-    let payroll = admit_with(&provider, "GET", PAY, Context::Absent, &[KEY, token, JSON]).unwrap_err();
-    let accounting = admit_with(&provider, "GET", ACC, Context::Absent, &[KEY, token, JSON]);
-
-    assert_eq!(told(payroll).await.0, 403);
-    assert!(accounting.is_ok());
-}
-
 #[tokio::test]
 async fn limits_come_after_the_key_and_before_the_token() {
     let provider = Provider::new(Settings::default()).unwrap();
     let none = Rate { requests: 0, seconds: 60.0, tells: crate::simulator::knobs::Tells::Both };
     provider.turn(|knobs| knobs.gateway.rate = Some(none));
 
-    let no_key = admit_with(&provider, "GET", ACC, Context::Absent, &[]).unwrap_err();
-    let no_token = admit_with(&provider, "GET", ACC, Context::Absent, &[KEY]).unwrap_err();
+    let no_key = admit_with(&provider, "GET", ACC, &[]).unwrap_err();
+    let no_token = admit_with(&provider, "GET", ACC, &[KEY]).unwrap_err();
 
     assert_eq!(told(no_key).await.0, 401);
     assert_eq!(told(no_token).await.0, 429);
@@ -225,29 +156,5 @@ fn a_path_belongs_to_an_area_by_whole_segments() {
         ("", None),
     ] {
         assert_eq!(area(path), found, "{path}");
-    }
-}
-
-#[test]
-fn only_records_of_the_resources_named_are_hidden() {
-    let knobs = GatewayKnobs {
-        unknown_paths: [Resource::Customers, Resource::Activities].into(),
-        ..GatewayKnobs::default()
-    };
-
-    for (method, path, expected) in [
-        (Method::GET, "/accounting/api/customers/a%3A7", true),
-        (Method::POST, "/accounting/api/customers/a", false),
-        (Method::GET, "/accounting/api/customers", false),
-        (Method::GET, "/accounting/api/customers/", false),
-        (Method::GET, "/accounting/api/customers/webhooks/events", false),
-        (Method::GET, "/accounting/api/accounts/a", false),
-        (Method::GET, "/accounting/api/customersX/a", false),
-        (Method::GET, "/accounting-core/api/customers/a", false),
-        (Method::GET, "/accounting-core/api/activities/a", true),
-        (Method::GET, "/accounting-core/api/activities/estimations", false),
-        (Method::GET, "/accounting-core/api/activities/estimations/a", false),
-    ] {
-        assert_eq!(hidden(&knobs, &method, path), expected, "{method} {path}");
     }
 }

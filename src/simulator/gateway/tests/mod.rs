@@ -1,9 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Instant,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::{
     http::StatusCode,

@@ -1,4 +1,4 @@
-//! Every fault, seen by a client over a socket.
+//! Faults that change the body, compression, and requests that latency holds up, seen by a client over a socket.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -16,76 +16,6 @@ fn status(status: u16) -> Effect {
 async fn rigs() -> [Rig; 2] {
     let http2 = reqwest::Client::builder().http2_prior_knowledge();
     [Rig::start().await, Rig::with(http2).await]
-}
-
-#[tokio::test]
-async fn a_dropped_request_gets_no_answer_and_does_nothing() {
-    for rig in rigs().await {
-        rig.fault(Effect::Drop);
-
-        let answer = rig.login().send().await;
-
-        assert!(answer.is_err());
-        assert_eq!((rig.reached(), rig.journal()), (0, vec![(None, Some("drop"))]));
-    }
-}
-
-#[tokio::test]
-async fn a_lost_answer_comes_after_the_work() {
-    for rig in rigs().await {
-        rig.fault(Effect::LoseAnswer);
-
-        let answer = rig.login().send().await;
-
-        assert!(answer.is_err());
-        assert_eq!((rig.reached(), rig.journal()), (1, vec![(None, Some("loseAnswer"))]));
-    }
-}
-
-#[tokio::test]
-async fn a_truncated_answer_announces_more_than_it_sends() {
-    for rig in rigs().await {
-        rig.fault(Effect::Truncate);
-        let whole = right().to_string();
-
-        let mut answer = rig.login().send().await.unwrap();
-        let announced = answer.content_length();
-        let first = answer.chunk().await;
-        let rest = answer.chunk().await;
-
-        assert_eq!(answer.status(), 200);
-        assert_eq!(announced, Some(whole.len() as u64));
-        assert_eq!(first.unwrap().unwrap(), whole[..whole.len() / 2]);
-        assert!(rest.is_err());
-        assert_eq!(rig.journal(), [(Some(200), Some("truncate"))]);
-    }
-}
-
-#[tokio::test]
-async fn invalid_json_is_half_of_it_under_a_length_that_fits() {
-    let rig = Rig::start().await;
-    rig.fault(Effect::InvalidJson);
-    let whole = right().to_string();
-
-    let answer = rig.login().send().await.unwrap();
-
-    assert_eq!(answer.status(), 200);
-    assert_eq!(answer.headers()["content-type"], "application/json; charset=utf-8");
-    assert_eq!(answer.content_length(), Some(whole.len() as u64 / 2));
-    assert_eq!(answer.text().await.unwrap(), whole[..whole.len() / 2]);
-    assert_eq!(rig.journal(), [(Some(200), Some("invalidJson"))]);
-}
-
-#[tokio::test]
-async fn a_wrong_content_type_comes_with_the_right_body() {
-    let rig = Rig::start().await;
-    rig.fault(Effect::WrongContentType);
-
-    let answer = rig.login().send().await.unwrap();
-
-    assert_eq!(answer.headers()["content-type"], "text/html");
-    assert_eq!(answer.json::<Value>().await.unwrap(), right());
-    assert_eq!(rig.journal(), [(Some(200), Some("wrongContentType"))]);
 }
 
 #[tokio::test]
@@ -175,75 +105,6 @@ async fn a_compressed_answer_can_be_cut_off_in_its_middle() {
 }
 
 #[tokio::test]
-async fn a_delayed_answer_is_right_and_late() {
-    let rig = Rig::start().await;
-    rig.fault(Effect::Delay(Latency::Fixed(80.0)));
-
-    let before = Instant::now();
-    let answer = rig.login().send().await.unwrap();
-
-    assert!(before.elapsed() >= Duration::from_millis(80));
-    assert_eq!(answer.json::<Value>().await.unwrap(), right());
-    assert_eq!(rig.journal(), [(Some(200), Some("delay"))]);
-}
-
-#[tokio::test]
-async fn latency_holds_up_every_answer_and_is_no_fault() {
-    let rig = Rig::start().await;
-    rig.provider.turn(|knobs| knobs.gateway.latency = Latency::Fixed(80.0));
-
-    let before = Instant::now();
-    let answer = rig.login().send().await.unwrap();
-
-    assert!(before.elapsed() >= Duration::from_millis(80));
-    assert_eq!(answer.json::<Value>().await.unwrap(), right());
-    assert_eq!(rig.journal(), [(Some(200), None)]);
-}
-
-#[tokio::test]
-async fn a_refusing_fault_answers_before_anything_is_checked_or_done() {
-    let rig = Rig::start().await;
-    let gateway = |status: u16, message: &str| json!({ "statusCode": status, "message": message });
-    let api = |status: u16| json!({ "ok": false, "httpCode": status, "message": "An error has occurred." });
-    let unavailable = "The service is unavailable.";
-
-    for (effect, status, retry_after, body) in [
-        (Effect::UnknownPath, 404, None, gateway(404, "Resource not found")),
-        (status(500), 500, None, api(500)),
-        (status(501), 501, None, api(501)),
-        (status(502), 502, None, gateway(502, unavailable)),
-        (status(503), 503, None, gateway(503, unavailable)),
-        (
-            Effect::Throttle { seconds: 7, tells: Tells::Both },
-            429,
-            Some("7"),
-            gateway(429, "Rate limit is exceeded. Try again in 7 seconds."),
-        ),
-        (
-            Effect::Throttle { seconds: 7, tells: Tells::Nothing },
-            429,
-            None,
-            gateway(429, "Rate limit is exceeded."),
-        ),
-        (
-            Effect::Quota { seconds: 3_725 },
-            403,
-            Some("3725"),
-            gateway(403, "Out of call volume quota. Quota will be replenished in 01:02:05."),
-        ),
-    ] {
-        rig.fault(effect.clone());
-
-        let answer = rig.request(Method::GET, CUSTOMERS).send().await.unwrap();
-
-        assert_eq!(answer.status(), status, "{effect:?}");
-        let told = answer.headers().get("retry-after").map(|told| told.to_str().unwrap().to_owned());
-        assert_eq!(told.as_deref(), retry_after, "{effect:?}");
-        assert_eq!(answer.json::<Value>().await.unwrap(), body, "{effect:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_status_without_a_body_tells_no_length_of_it() {
     let rig = Rig::start().await;
 
@@ -264,37 +125,6 @@ async fn a_status_without_a_body_tells_no_length_of_it() {
         let answer = rig.login().send().await.unwrap();
         assert_eq!((answer.status().as_u16(), answer.headers().contains_key("content-length")), (204, false));
     }
-}
-
-#[tokio::test]
-async fn a_rule_set_again_after_it_was_taken_away_hits_again() {
-    let rig = Rig::start().await;
-    let once = Fault {
-        on: Target { path: Some(LOGIN.to_owned()), ..Target::default() },
-        effect: status(500),
-        share: 1.0,
-        times: Some(1),
-        skip: 0,
-    };
-    let statuses = async || {
-        let first = rig.login().send().await.unwrap().status().as_u16();
-        [first, rig.login().send().await.unwrap().status().as_u16()]
-    };
-
-    rig.provider.turn(|knobs| knobs.faults = vec![once.clone()]);
-    let first = statuses().await;
-    rig.provider.turn(|knobs| knobs.changes_per_second = 0.5);
-    let unrelated = statuses().await;
-    rig.provider.turn(|knobs| knobs.faults.clear());
-    rig.provider.turn(|knobs| knobs.faults = vec![once.clone()]);
-    let again = statuses().await;
-    rig.provider.set_faults(vec![once.clone()]);
-    let set_as_it_was = statuses().await;
-    rig.provider.turn(|knobs| knobs.faults = vec![once.clone()]);
-    let turned_to_the_same = statuses().await;
-
-    assert_eq!([first, unrelated, again], [[500, 200], [200, 200], [500, 200]]);
-    assert_eq!([set_as_it_was, turned_to_the_same], [[500, 200], [200, 200]]);
 }
 
 /// A request that is still held up by latency when the knobs are turned.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::simulator::{
     identity::{Answer as Fate, Exchange, Kind, Outcome},
-    knobs::{Effect, Endpoint, IdentityFault, Latency},
+    knobs::Latency,
 };
 
 /// Longer than any test runs.
@@ -82,18 +82,6 @@ async fn every_refusal_stands_in_the_journal_under_its_reason() {
 }
 
 #[tokio::test]
-async fn an_answer_that_a_knob_loses_stands_as_lost_beside_its_rotation() {
-    let simulated = Simulated::new();
-    let refresh = simulated.login(ACCOUNTING).await.member("refresh_token");
-    simulated.turn(|knobs| knobs.lose_answers = 1);
-
-    simulated.refresh(&refresh).await;
-
-    let last = simulated.exchanges().pop().unwrap();
-    assert_eq!((last.outcome, last.answer), (Outcome::Rotated, Fate::Lost));
-}
-
-#[tokio::test]
 async fn a_client_that_leaves_before_a_late_answer_has_its_token_rotated_all_the_same() {
     let simulated = Arc::new(Simulated::new());
     let refresh = simulated.login(ACCOUNTING).await.member("refresh_token");
@@ -138,23 +126,4 @@ async fn a_client_that_leaves_before_anybody_looked_has_presented_its_token_all_
 
     assert_eq!((left.token, left.outcome, left.answer), (refresh, Outcome::Unavailable, Fate::Lost));
     assert_eq!(simulated.exchanges().len(), 2);
-}
-
-#[tokio::test]
-async fn a_connection_that_a_fault_drops_before_the_work_has_no_answer() {
-    let simulated = Simulated::new();
-    let refresh = simulated.login(ACCOUNTING).await.member("refresh_token");
-    simulated.turn(|knobs| {
-        knobs.faults = vec![IdentityFault {
-            on: Endpoint::Token,
-            effect: Effect::Drop,
-            times: Some(1),
-            after_work: false,
-        }];
-    });
-
-    simulated.refresh(&refresh).await;
-
-    let last = simulated.exchanges().pop().unwrap();
-    assert_eq!((last.outcome, last.answer), (Outcome::Unavailable, Fate::Lost));
 }

@@ -1,13 +1,9 @@
-//! The identity provider through its routes, as browsers and clients see it.
+//! The journal of exchanges and the faults of the identity provider, through its routes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod authorize;
 mod exchanges;
 mod faults;
-mod grants;
-mod lookups;
-mod token;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,7 +20,7 @@ use crate::{
     simulator::{
         Provider,
         clock::{midnight, ticks},
-        identity::{AUTHORIZE, Standing, TOKEN, router},
+        identity::{AUTHORIZE, TOKEN, router},
         knobs::IdentityKnobs,
         settings::Settings,
     },
@@ -33,7 +29,6 @@ use crate::{
 const REDIRECT: &str = "https://client.example/callback";
 const ACCOUNTING: &str = "offline_access openid SVC.ES.NEWPOL.COR.API SVC.ES.NEWPOL.ACC.API SVC.ES.NEWPOL.MNG.API \
                           SVC.ES.Webhooks";
-const PAYROLL: &str = "offline_access openid IDInfo SVC.ES.EquipoContex";
 const DAY: u64 = 86_400;
 
 /// A provider of its own for each test, its clock standing at a midnight.
@@ -58,11 +53,6 @@ impl Answer {
         self.json()[name].as_str().unwrap_or_else(|| panic!("no {name} in {}", self.text)).to_owned()
     }
 
-    /// Status, and the error of an OAuth answer.
-    fn outcome(&self) -> (u16, String) {
-        (self.status, self.json()["error"].as_str().unwrap_or_default().to_owned())
-    }
-
     /// Where it redirects to, and the parameters there.
     fn location(&self) -> (Url, BTreeMap<String, String>) {
         assert_eq!(self.status, 302, "{}", self.text);
@@ -74,12 +64,7 @@ impl Answer {
 
 impl Simulated {
     fn new() -> Self {
-        Self::with(|_| {})
-    }
-
-    fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings { frozen_at: midnight(2026, 11, 15), ..Settings::default() };
-        change(&mut settings);
+        let settings = Settings { frozen_at: midnight(2026, 11, 15), ..Settings::default() };
         Self(Provider::new(settings).unwrap())
     }
 
@@ -112,11 +97,6 @@ impl Simulated {
         self.call(request.body(Body::empty()).unwrap()).await
     }
 
-    async fn post(&self, path: &str, content_type: &str, body: impl Into<Body>) -> Answer {
-        let request = Request::post(path).header("content-type", content_type).body(body.into()).unwrap();
-        self.call(request).await
-    }
-
     async fn authorize(&self, parameters: &[(&str, &str)]) -> Answer {
         self.get(&format!("{AUTHORIZE}?{}", encode(parameters)), &[]).await
     }
@@ -129,8 +109,8 @@ impl Simulated {
     }
 
     async fn token(&self, parameters: &[(&str, &str)]) -> Answer {
-        let body = encode(parameters);
-        self.post(TOKEN, "application/x-www-form-urlencoded", body).await
+        let request = Request::post(TOKEN).header("content-type", "application/x-www-form-urlencoded");
+        self.call(request.body(Body::from(encode(parameters))).unwrap()).await
     }
 
     async fn redeem(&self, code: &str) -> Answer {
@@ -148,14 +128,6 @@ impl Simulated {
         let answer = self.redeem(&self.code(scope).await).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         answer
-    }
-
-    fn standing(&self, token: &str) -> &'static str {
-        match self.0.identity.check(token, self.0.clock.now()) {
-            Standing::Valid(_) => "valid",
-            Standing::Expired => "expired",
-            Standing::Unknown => "unknown",
-        }
     }
 }
 

@@ -41,26 +41,6 @@ fn dates_and_timestamps_compare_with_the_last_update() {
 }
 
 #[test]
-fn numbers_compare_with_the_code() {
-    let row = company(3);
-    let code = payroll_code(SEED, 3);
-    let cases = [
-        (format!("companyCode eq {code}"), true),
-        (format!("companyCode eq {code}.0"), true),
-        (format!("companyCode eq {code}.5"), false),
-        (format!("companyCode gt {code}"), false),
-        (format!("companyCode ge {code}"), true),
-        (format!("companyCode gt {}", code - 1), true),
-        ("companyCode gt -5".to_owned(), true),
-        ("companyCode gt 999999999999999999999999999999999999999".to_owned(), false),
-        ("companyCode eq null".to_owned(), false),
-    ];
-    for (filter, expected) in cases {
-        assert_eq!(passes(&filter, &row), expected, "{filter}");
-    }
-}
-
-#[test]
 fn texts_compare_by_case_and_a_doubled_quote_is_one() {
     let quoted = |text: &str| text.replace('\'', "''");
     // Among many names there is one with a quote in it.
@@ -80,26 +60,6 @@ fn texts_compare_by_case_and_a_doubled_quote_is_one() {
         (format!("contains(identifierNumber,'{}')", &identifier[2..5]), true),
         (format!("identifierNumber eq '{identifier}'"), true),
         ("identifierNumber eq null".to_owned(), false),
-    ];
-    for (filter, expected) in cases {
-        assert_eq!(passes(&filter, &row), expected, "{filter}");
-    }
-}
-
-#[test]
-fn and_binds_closer_than_or_and_parentheses_closest() {
-    let row = company(0);
-    let (yes, no) = ("lastUpdate ge 2026-11-15", "lastUpdate gt 2026-11-15");
-    let cases = [
-        (format!("{yes} or {no} and {no}"), true),
-        (format!("({yes} or {no}) and {no}"), false),
-        (format!("{no} and {no} or {yes}"), true),
-        (format!("{no} and ({no} or {yes})"), false),
-        (format!("{yes} and {yes} and {yes}"), true),
-        (format!("{yes} and {yes} and {no}"), false),
-        (format!("{no} or {no} or {yes}"), true),
-        (format!("(({yes}))"), true),
-        (format!("  ( {yes} )  and({yes})or({no})  "), true),
     ];
     for (filter, expected) in cases {
         assert_eq!(passes(&filter, &row), expected, "{filter}");
@@ -157,14 +117,6 @@ fn what_is_not_understood_is_refused_with_what_would_be() {
 
         assert!(refused.contains(expected), "{filter}: {refused}");
     }
-}
-
-#[test]
-fn a_time_of_day_is_refused_where_only_dates_are_understood() {
-    let refused = Filter::parse("lastUpdate gt 2026-11-15T00:00:00Z", false).unwrap_err();
-
-    assert!(refused.ends_with("is no date of the form YYYY-MM-DD"), "{refused}");
-    assert!(Filter::parse("lastUpdate gt 2026-11-15", false).is_ok());
 }
 
 #[test]

@@ -57,7 +57,9 @@ async fn until_the_echo_is_back_events_are_missed() {
 }
 
 /// What a receiver may answer instead of the echo.
-const WRONG: [Reply; 7] = [
+const WRONG: [Reply; 9] = [
+    Reply::EchoBetween("", "\n"),
+    Reply::EchoBetween("\"", "\""),
     Reply::Text("6f9619ff-8b86-d011-b42d-00c04fc964ff"),
     Reply::Text("{\"echo\":\"6f9619ff-8b86-d011-b42d-00c04fc964ff\"}"),
     Reply::Status(200),

@@ -13,6 +13,7 @@ crate::tests! {
     plain a_webhook_is_disabled_after_the_last_retry_and_can_be_enabled_again;
     plain a_new_url_awaits_a_contract_of_its_own_before_events_go_there;
     plain a_new_url_that_refuses_the_acknowledge_is_never_told_of_events;
+    plain an_acknowledge_at_the_old_url_is_no_contract_for_the_new;
     plain an_unsubscribed_webhook_is_told_of_nothing_more;
     plain a_deleted_webhook_is_told_of_nothing_more_and_still_reads_as_deleted;
     plain only_the_rows_of_the_table_are_transitions;
@@ -164,6 +165,22 @@ async fn a_new_url_that_refuses_the_acknowledge_is_never_told_of_events() {
     assert!(new.taken().iter().all(|received| received.event() == "Acknowledge"));
     assert!(old.taken().is_empty());
     assert_eq!(stage.ends().last().unwrap(), &("CustomerUpdated".to_owned(), Some(End::Missed)));
+}
+
+async fn an_acknowledge_at_the_old_url_is_no_contract_for_the_new() {
+    let mut old = Receiver::scripted(|_| Reply::Held(200)).await;
+    let mut new = Receiver::scripted(|_| Reply::Status(500)).await;
+    let stage = Stage::start(|knobs| knobs.accounting.strict_transitions = false).await;
+    let id = stage.subscribe(CUSTOMERS, &old.url("/old")).await;
+    old.next().await;
+
+    stage.change(CUSTOMERS, &id, &new.url("/new")).await.ok();
+    new.several(3).await;
+    old.release(1);
+    stage.idle().await;
+
+    assert_eq!(stage.ends()[0], ("Acknowledge".to_owned(), Some(End::Accepted)));
+    assert_eq!(stage.flags(CUSTOMERS, &id).await, (false, false));
 }
 
 async fn an_unsubscribed_webhook_is_told_of_nothing_more() {
