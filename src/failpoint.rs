@@ -1,10 +1,12 @@
 //! Places where a test lets the process die: between two steps that a crash must not come between unnoticed.
 //!
 //! `TRIBUTARY_FAIL_AT=name` kills the process when it first reaches `name`, `name:3` when it does so for the third time. It is
-//! SIGKILL: nothing is flushed, nobody is told. Only builds with debug assertions look at it; in others this is nothing.
+//! SIGKILL: nothing is flushed and no handler runs. Only builds with debug assertions look at it; in others this is nothing.
+//!
+//! A name is `area.step`, or `area.which.step` where one process has several of a kind, such as transactions.
 
 use std::{
-    env,
+    env, fmt,
     sync::{
         OnceLock,
         atomic::{AtomicU32, Ordering},
@@ -14,15 +16,16 @@ use std::{
 /// The variable that names the place.
 pub const VARIABLE: &str = "TRIBUTARY_FAIL_AT";
 
-/// Dies here, if this is where it is to.
-pub fn reach(name: &str) {
+/// Kills the process if the test chose this place. The name is formatted only where a test chose any, so hot paths pass
+/// `format_args!`.
+pub fn reach(name: impl fmt::Display) {
     static PLACE: OnceLock<Option<Place>> = OnceLock::new();
 
     if !cfg!(debug_assertions) {
         return;
     }
     let place = PLACE.get_or_init(|| Place::parse(&env::var(VARIABLE).ok()?));
-    if place.as_ref().is_some_and(|place| place.is_reached(name)) {
+    if place.as_ref().is_some_and(|place| place.is_reached(&name.to_string())) {
         die();
     }
 }

@@ -23,7 +23,7 @@ use super::{
     queue::{self, Operation, Shared},
 };
 use crate::{
-    metrics,
+    failpoint, metrics,
     retry::{Backoff, Chain, Policy, Retry},
     store,
 };
@@ -139,6 +139,7 @@ impl Writer {
     fn process(&mut self, operations: Vec<Operation>) {
         let (mut batch, others) = Batch::fold(operations);
         if !batch.plans.is_empty() {
+            failpoint::reach("spool.before");
             let outcome = batch.write(&self.generations, self.writable());
             metrics::spool_changed(outcome.appended, outcome.removed);
             if let Some(elapsed) = outcome.committed {

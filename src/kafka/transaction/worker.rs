@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::{Committed, Hook, Options, tally::Tally};
 use crate::{
     config::Kafka,
+    failpoint,
     kafka::{
         Error, Persisted,
         client::{Role, Settings},
@@ -206,16 +207,25 @@ impl Shard {
         if let Some(hook) = &self.before_commit {
             hook();
         }
+        self.reach("sent");
         self.settle();
         // For ever, because a commit that timed out is neither: the caller's watchdog bounds it.
         match self.producer.commit_transaction(Timeout::Never) {
-            Ok(()) => Ended::Committed(self.reports.committed()),
+            Ok(()) => {
+                self.reach("committed");
+                Ended::Committed(self.reports.committed())
+            }
             Err(error) => {
                 let abortable = Cause::from(error.clone()).requires_abort();
                 let error = self.error("commit", error);
                 if abortable { self.abort(error) } else { self.over(error) }
             }
         }
+    }
+
+    /// The name has the transactional id, because a process has many of these producers and a test chooses one.
+    fn reach(&self, step: &str) {
+        failpoint::reach(format_args!("transaction.{}.{step}", self.transactional_id));
     }
 
     /// Queues all records, waiting for reports whenever the queue is full.

@@ -20,6 +20,7 @@ use super::{
     sinks::{Report, Sinks},
 };
 use crate::{
+    failpoint,
     retry::{Backoff, Chain, Retry},
     spool::{Batch, Entry},
     webhooks::delivery::{Delivery, topic_of},
@@ -264,6 +265,9 @@ async fn settle<S: Sinks>(
             },
             Sent::Refused(error) => shared.try_bury(&delivery, &error).await,
         };
+        if landed {
+            failpoint::reach("spool.drained");
+        }
         match (landed, source) {
             (true, Source::Memory(item)) => shared.published(line, &item),
             (true, Source::Spool(_)) => {

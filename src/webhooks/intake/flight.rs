@@ -13,6 +13,7 @@ use super::{
     verdict::{Answer, Verdict},
 };
 use crate::{
+    failpoint,
     pipeline::RecordSink,
     webhooks::delivery::{Delivery, Part},
 };
@@ -79,6 +80,7 @@ impl<S: Sinks> Shared<S> {
                 return answer.await.unwrap_or(Outcome::Late);
             }
         };
+        failpoint::reach("intake.sent");
         let flying = Flying { reports, line, item, ticket, awaited: self.tasks.token() };
         let mut flight = Flight { shared: self, since, flying: Some(flying), report: None };
         if let Some(flying) = &mut flight.flying {
@@ -90,6 +92,7 @@ impl<S: Sinks> Shared<S> {
             if let Some(Report::Landed) = report
                 && let Some(Flying { line, item, ticket, .. }) = flight.flying.take()
             {
+                failpoint::reach("intake.published");
                 self.published(&line, &item);
                 line.lane.landed(item.sequence);
                 self.landed(&line, &item.delivery);

@@ -10,7 +10,7 @@ use super::{
     verdict::Answer,
 };
 use crate::{
-    kafka,
+    failpoint, kafka,
     webhooks::delivery::{Delivery, topic_of},
 };
 
@@ -26,6 +26,7 @@ impl<S: Sinks> Shared<S> {
     ) {
         match report {
             Report::Landed => {
+                failpoint::reach("intake.published");
                 self.published(line, item);
                 answer.give(Outcome::Durable);
                 line.lane.landed(item.sequence);

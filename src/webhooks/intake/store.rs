@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{Item, Line, Outcome, Shared, sinks::Sinks, verdict::Answer};
-use crate::{retry::Chain, spool::Entry};
+use crate::{failpoint, retry::Chain, spool::Entry};
 
 impl<S: Sinks> Shared<S> {
     /// Appends a copy to the spool. Where that cannot be done, Kafka has until the last moment.
@@ -48,6 +48,9 @@ impl<S: Sinks> Shared<S> {
                 append.await
             }
         };
+        if stored.is_ok() {
+            failpoint::reach("intake.spooled");
+        }
         // Kafka may have taken it while the disk was at it.
         if item.published.initialized() {
             self.spool.remove(&line.id, item.sequence);

@@ -49,6 +49,7 @@ use crate::{
         grant::{Base, Cause, Conflict, Grant, Intent, Origin, State},
         identity::{self, Gate, OAuthCode, Outcome},
     },
+    failpoint,
     kafka::Lease,
     metrics::{self, Refresh},
     retry::{Backoff, Chain, Policy, Retry},
@@ -164,6 +165,7 @@ impl Attempt<'_> {
         match held.write(end, decide).await {
             Ok(Some(grant)) if grant.intent().is_some_and(|stands| stands.id == intent.id) => {
                 tracing::debug!(grant = self.name, serial = grant.serial, ?cause, "refresh begun");
+                failpoint::reach("grants.begun");
                 Ok(Begun { base: grant.base(&intent), cause, grant, start, end })
             }
             // Somebody was faster.
@@ -223,17 +225,19 @@ impl Attempt<'_> {
         let name = self.name;
         match outcome {
             Outcome::Granted(granted) => {
+                failpoint::reach("grants.rotated");
                 let refresh = if cause == Cause::Recovery { Refresh::Recovered } else { Refresh::Refreshed };
                 let issued = issued(granted, self.issuer.now_ms());
                 let pending = Pending { name: name.to_owned(), base, issued };
                 let (files, kept) = (self.shared.files.clone(), pending.clone());
                 let disk = tokio::spawn(async move {
-                    if let Err(error) = files.pend(&kept).await {
-                        tracing::warn!(
+                    match files.pend(&kept).await {
+                        Ok(()) => failpoint::reach("grants.kept"),
+                        Err(error) => tracing::warn!(
                             grant = kept.name,
                             %error,
                             "an answer is not on this disk, and has to reach Kafka before this process ends"
-                        );
+                        ),
                     }
                 });
                 store(self.shared, held, pending, refresh, Some(disk)).await;
@@ -303,6 +307,7 @@ async fn store(
     let has_it = |grant: &Grant| grant.tokens.as_ref().is_some_and(|tokens| tokens.access.reveal() == access);
     match insist(held, &name, answer, has_it).await {
         Insisted::Stands(grant) => {
+            failpoint::reach("grants.committed");
             metrics::token_refreshed(outcome);
             tracing::info!(grant = name, serial = grant.serial, "the grant has new tokens");
         }

@@ -52,7 +52,7 @@ impl Reconciler<'_> {
             changes.extend(next.iter().flat_map(|step| step.before.iter().cloned()));
             self.commit(&changes).await?;
             for call in settled.drain(..) {
-                failpoint::reach(&format!("subscriptions.{call}.settled"));
+                failpoint::reach(format_args!("subscriptions.{call}.settled"));
             }
             self.launch(next, end, &mut flying)?;
             let Some(answered) = self.answers(&mut flying).await else { break };
@@ -80,7 +80,7 @@ impl Reconciler<'_> {
     /// Calls the provider for each; what has to stand before is written.
     fn launch(&self, steps: Vec<Step>, end: Instant, flying: &mut JoinSet<Answered>) -> Result<(), Failure> {
         for Step { call, why, .. } in steps {
-            failpoint::reach(&format!("subscriptions.{call}.before"));
+            failpoint::reach(format_args!("subscriptions.{call}.before"));
             if !(self.task.tools.lease)() {
                 let message = "keep subscriptions: this worker may not act on what it owns any more";
                 return Err(Failure::passing("LeaseEnded", message));
@@ -94,7 +94,7 @@ impl Reconciler<'_> {
             let calls = self.calls.clone();
             flying.spawn(async move {
                 let (outcome, stop) = calls.make(&call, end).await;
-                failpoint::reach(&format!("subscriptions.{call}.called"));
+                failpoint::reach(format_args!("subscriptions.{call}.called"));
                 Answered { call, outcome, stop }
             });
         }

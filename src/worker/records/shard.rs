@@ -43,6 +43,7 @@ use super::{
 use crate::{
     api::{self, Ask},
     enrich::{self, Around, Change, Companies as _, Desk, Stop, Subject},
+    failpoint,
     fence::Shelf,
     kafka::Start,
     metrics,
@@ -407,6 +408,7 @@ impl Shard {
             }
         };
         if written.is_kept {
+            failpoint::reach("records.kept");
             self.commit = Some(commit);
             self.committed(&written);
             return Ok(None);

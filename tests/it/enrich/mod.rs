@@ -18,6 +18,7 @@ mod input;
 mod lists;
 mod load;
 mod offsets;
+mod places;
 mod quiet;
 mod refusals;
 mod restored;
@@ -41,6 +42,7 @@ pub(crate) fn tests() -> Vec<Test> {
         input::tests(),
         lists::tests(),
         crowd::tests(),
+        places::tests(),
         chaos::tests(),
     ];
     parts.into_iter().flatten().collect()

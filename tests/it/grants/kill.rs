@@ -142,6 +142,7 @@ async fn presented(scene: &Scene) {
     }
 }
 
-fn now_ms() -> i64 {
+/// Milliseconds since 1970.
+pub(super) fn now_ms() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }

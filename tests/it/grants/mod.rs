@@ -12,6 +12,8 @@ mod hidden;
 #[cfg(feature = "simulator")]
 mod kill;
 #[cfg(feature = "simulator")]
+mod places;
+#[cfg(feature = "simulator")]
 mod scene;
 mod schedules;
 #[cfg(feature = "simulator")]
@@ -35,6 +37,8 @@ pub(crate) fn tests() -> Vec<Test> {
         verdict::tests::tests(),
         #[cfg(feature = "simulator")]
         kill::tests(),
+        #[cfg(feature = "simulator")]
+        places::tests(),
         #[cfg(feature = "simulator")]
         failed::tests(),
         #[cfg(feature = "simulator")]

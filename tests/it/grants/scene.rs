@@ -18,9 +18,9 @@ use super::ground::{KEY as ENCRYPTION_KEY, LIMIT};
 use crate::simulator::{KEY, start};
 use crate::support::command::{stdout, tributary};
 use crate::support::login::{http, parameter};
-use crate::support::stage::{STEP, Stage};
+use crate::support::stage::{Ground, STEP, Stage};
 use crate::support::tributary::Tributary;
-use crate::support::{Result, Shared, prefix};
+use crate::support::{Result, prefix};
 
 /// A provider whose clock runs, and workers of one group.
 pub(super) struct Scene {
@@ -49,7 +49,7 @@ pub(super) struct Standing {
 impl Scene {
     /// So many healthy workers, with these lines of properties over those they need.
     pub(super) async fn start(
-        shared: &Shared,
+        ground: impl Into<Ground>,
         name: &str,
         count: usize,
         properties: &[(&str, &str)],
@@ -60,14 +60,14 @@ impl Scene {
             adjust(settings);
         })
         .await;
-        let group = prefix(name);
+        let (ground, group) = (ground.into(), prefix(name));
         let needed = [
             ("grant.encryption.key", ENCRYPTION_KEY),
-            ("value.converter.schema.registry.url", shared.registry()),
+            ("value.converter.schema.registry.url", &*ground.registry),
             ("log.filter", "info,tributary::worker::grants=debug"),
         ];
         let lines = [&needed[..], properties].concat();
-        let workers = (0..count).map(|_| Tributary::start_in(&group, shared.bootstrap(), name, &lines));
+        let workers = (0..count).map(|_| Tributary::start_in(&group, &ground.bootstrap, name, &lines));
         let workers = try_join_all(workers).await?;
         Ok(Self { stage: Stage { simulator, workers, group, http: http() } })
     }

@@ -7,8 +7,8 @@
 //!
 //! [`delivery`] makes deliveries as the provider does, [`senders`] sends them, [`ledger`] remembers what was answered,
 //! [`reader`] reads the topics, [`judge`] compares; none of them uses code of the product, and the benchmark of the receiver
-//! uses the same files. [`histories`] tries the judge; [`kill`] and [`in_time`] have it judge a [`worker`] on a [`stage`], `disk` the
-//! receiver on a bad disk.
+//! uses the same files. [`histories`] tries the judge; [`kill`], [`places`] and [`in_time`] have it judge a [`worker`] on a [`stage`],
+//! `disk` the receiver on a bad disk.
 
 pub(crate) mod delivery;
 #[cfg(feature = "simulator")]
@@ -18,6 +18,7 @@ mod in_time;
 pub(crate) mod judge;
 mod kill;
 pub(crate) mod ledger;
+mod places;
 pub(crate) mod reader;
 pub(crate) mod senders;
 mod stage;
@@ -32,6 +33,7 @@ pub(crate) fn tests() -> Vec<Test> {
         disk::tests(),
         in_time::tests(),
         kill::tests(),
+        places::tests(),
     ]
     .into_iter()
     .flatten()

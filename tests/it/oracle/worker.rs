@@ -68,7 +68,7 @@ impl Worker {
         let scheme = if settings.tls { "https" } else { "http" };
         let url = format!("{scheme}://127.0.0.1:{public}/webhooks/accounting/{CONNECTOR}");
         Ok(Self {
-            process: spawn(&directory, 0)?,
+            process: spawn(&directory, 0, None)?,
             directory,
             prefix,
             target: Target { url, certificate },
@@ -137,7 +137,21 @@ impl Worker {
 
     /// Its next life, after its end.
     pub(crate) fn start_again(&mut self) -> Result<()> {
-        self.process = spawn(&self.directory, self.lives)?;
+        self.live(None)
+    }
+
+    /// Its next life, in which it dies at `place` ([`tributary::failpoint`]).
+    pub(crate) fn start_again_to_die(&mut self, place: &str) -> Result<()> {
+        self.live(Some(place))
+    }
+
+    /// Waits until it has died at its place.
+    pub(crate) async fn dead(&self) -> Result<()> {
+        self.process.killed(LIMIT).await
+    }
+
+    fn live(&mut self, place: Option<&str>) -> Result<()> {
+        self.process = spawn(&self.directory, self.lives, place)?;
         self.lives += 1;
         Ok(())
     }
@@ -148,10 +162,11 @@ impl Worker {
     }
 }
 
-fn spawn(directory: &Path, life: u32) -> Result<Process> {
+fn spawn(directory: &Path, life: u32, place: Option<&str>) -> Result<Process> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
     command.arg("run").arg("--config").arg(directory.join("worker.properties"));
     command.env_clear().env("SECRET", SECRET);
+    command.envs(place.map(|place| (tributary::failpoint::VARIABLE, place)));
     Process::spawn("tributary", command, &directory.join(format!("log-{life}")))
 }
 

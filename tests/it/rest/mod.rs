@@ -5,6 +5,7 @@ mod edits;
 mod fuzz;
 mod offsets;
 mod outage;
+mod places;
 mod plugin;
 mod requests;
 mod snapshots;
@@ -28,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         fuzz::tests(),
         offsets::tests(),
         outage::tests(),
+        places::tests(),
         requests::tests(),
         snapshots::tests(),
         subscriptions::tests(),

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -93,6 +94,15 @@ impl Process {
             tokio::time::sleep(STEP).await;
         }
         Err(self.error(&format!("{} has not ended within {limit:?}", self.name)))
+    }
+
+    /// Waits until the child has died of SIGKILL; any other end is an error.
+    pub(crate) async fn killed(&self, limit: Duration) -> Result<()> {
+        let status = self.wait(limit).await?;
+        if status.signal() == Some(Signal::KILL.as_raw()) {
+            return Ok(());
+        }
+        Err(self.error(&format!("{} was not killed: it ended with {status}", self.name)))
     }
 
     /// Waits until `probe` says yes, and notices at once when the child ends instead.

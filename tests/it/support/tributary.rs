@@ -92,9 +92,9 @@ impl Tributary {
         }
     }
 
-    /// Waits until it has died.
+    /// Waits until it has died at its place.
     pub(crate) async fn dead(&self) -> Result<()> {
-        self.process.wait(START_LIMIT).await.map(drop)
+        self.process.killed(START_LIMIT).await
     }
 
     /// Its process id.

@@ -1,0 +1,74 @@
+//! The worker dies at each step of a commit: every record is published once, its fence agrees, and offsets resume.
+//!
+//! Records keep changing, and each worker starts on the disk of the one that died. At the end every event is produced again: a
+//! record without its fence would be published twice.
+
+use tributary::avro::embedded::Server;
+use tributary::kafka::partition_of;
+use tributary::simulator::catalog::Resource;
+
+use super::checker::check;
+use super::load::Mix;
+use super::scene::{Options, PARTITIONS, Scene};
+use crate::support::stage::Ground;
+use crate::support::{Error, Result, breakable};
+
+crate::tests! {
+    disturbing no_record_is_published_twice_after_any_place within 240;
+}
+
+/// Changes a second.
+const RATE: f64 = 20.0;
+
+async fn no_record_is_published_twice_after_any_place() -> Result<()> {
+    let broker = breakable::take().await?;
+    let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
+    let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
+    // Short, so that the next worker soon owns the tasks.
+    let properties = &[("session.timeout.ms", "1500"), ("heartbeat.interval.ms", "300")];
+    let options = Options { resources: &[Resource::Customers], properties, ..Options::default() };
+    let mut scene = Scene::start(ground, "enrich-places", options, |settings| {
+        // Many, so that a record which a death spoiled is seldom repaired by its next change.
+        (settings.world.customers, settings.world.others) = (200, 0);
+    })
+    .await?;
+    let (_, key) = scene.name(scene.living()[0]);
+    let company = key.split('/').next().unwrap_or_default();
+    let shard = partition_of(company.as_bytes(), PARTITIONS);
+    let transaction = format!("transaction.tributary-{}-shard-{shard}", scene.prefix);
+    let places = [
+        // The batch is in the log and not committed. The second batch, so that one is committed before it.
+        format!("{transaction}.sent:2"),
+        // The batch is committed; the worker has not heard of it.
+        format!("{transaction}.committed"),
+        // Its fences are in the local store; the desk has not settled its events.
+        "records.kept".to_owned(),
+    ];
+
+    let load = scene.load(RATE, Mix::Updates);
+    scene.stage.workers[0].kill();
+    for place in &places {
+        scene.stage.workers[0].start_again_to_die(place).await?;
+        scene.stage.reach(0)?;
+        let died = scene.stage.workers[0].dead().await;
+        died.map_err(|error| Error(format!("{place}: {error}")))?;
+    }
+    let changes = load.stop();
+    scene.stage.workers[0].start_again().await?;
+    scene.stage.reach(0)?;
+    scene.quiesce().await?;
+    let published = scene.evidence().await?.published();
+    let repeated = scene.repeat_events().await?;
+    scene.quiesce().await?;
+    let after = scene.evidence().await?;
+    let verdict = check(&after);
+
+    println!(
+        "enrich, places: a worker died at {} of them, {changes} changes, {repeated} events produced again; {verdict}",
+        places.len()
+    );
+    verdict.assert_sound();
+    assert_eq!(verdict.letters, 0, "there are dead letters");
+    assert_eq!(after.published(), published, "an old event published something");
+    Ok(())
+}

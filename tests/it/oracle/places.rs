@@ -1,0 +1,57 @@
+//! The worker dies at each step between a delivery and its answer: afterwards every acknowledged delivery is in the topic, in
+//! order.
+//!
+//! Senders keep sending, and each worker starts on the disk of the one that died. While the broker is unreachable every delivery
+//! is spooled; the worker of the last place dies while it drains the spool.
+
+use super::stage::Stage;
+use crate::support::{Error, Result};
+
+crate::tests! {
+    disturbing no_acknowledged_delivery_is_lost_at_any_place within 240;
+}
+
+const COMPANIES: u32 = 24;
+
+/// Where the worker dies, and whether it reaches the broker. The counts let many deliveries pass, so that others are in flight.
+const PLACES: [(&str, bool); 5] = [
+    // Handed to the producer; Kafka has not acknowledged it.
+    ("intake.sent:100", true),
+    // Kafka acknowledged it; the sender has no answer.
+    ("intake.published:100", true),
+    // Queued for the spool; not written.
+    ("spool.before:20", false),
+    // Synced in the spool; the sender has no answer.
+    ("intake.spooled:100", false),
+    // Kafka acknowledged it; the spool still has it.
+    ("spool.drained:5", true),
+];
+
+async fn no_acknowledged_delivery_is_lost_at_any_place() -> Result<()> {
+    let mut stage = Stage::start("places", &[]).await?;
+    let senders = stage.senders(COMPANIES);
+    stage.until_acknowledged(u64::from(COMPANIES)).await?;
+    stage.worker.kill();
+
+    for (place, reaches_broker) in PLACES {
+        let proxy = stage.broker.proxy()?;
+        if reaches_broker {
+            proxy.heal();
+        } else {
+            proxy.cut();
+        }
+        stage.worker.start_again_to_die(place)?;
+        let died = stage.worker.dead().await;
+        died.map_err(|error| Error(format!("{place}, {}: {error}", stage.ledger.figures())))?;
+    }
+    stage.worker.start_again()?;
+    stage.until_acknowledged(u64::from(COMPANIES)).await?;
+    senders.stop().await;
+    let verdict = stage.verdict().await?;
+
+    let figures = stage.ledger.figures();
+    println!("intake: a worker died at {} places: {verdict}; {figures}", PLACES.len());
+    verdict.check();
+    assert_eq!((figures.late, figures.improper), (0, 0), "{figures}");
+    Ok(())
+}
