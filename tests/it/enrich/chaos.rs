@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use tokio::time::timeout;
 use tributary::avro::embedded::Server;
 use tributary::model::{List, RunKind};
 use tributary::simulator::accounting::WebhookState;
@@ -21,7 +20,7 @@ use super::load::Mix;
 use super::scene::{HOOKS, Options, Scene};
 use crate::support::dice::{Dice, seed};
 use crate::support::harness::Test;
-use crate::support::stage::{Ground, LIMIT};
+use crate::support::stage::Ground;
 use crate::support::{Broker, Error, Result, breakable, cycles};
 
 /// The cycles of a run that nobody asked more of.
@@ -39,7 +38,7 @@ const BADLY: u64 = (1.5 * RATE) as u64;
 pub(crate) fn tests() -> Vec<Test> {
     let name = concat!(module_path!(), "::topics_are_what_the_provider_has_whatever_went_wrong_on_the_way");
     let run = topics_are_what_the_provider_has_whatever_went_wrong_on_the_way;
-    // A cycle takes some ten seconds. What hangs is found by the limits of its steps; this one is for a machine that does other things.
+    // A cycle takes some ten seconds. The limits of its steps find what hangs.
     vec![Test::disturbing(name, run).within(300 + 60 * u64::from(cycles(CYCLES)))]
 }
 
@@ -132,8 +131,7 @@ async fn act(broker: &mut Broker, seed: u64, cycles: u32) -> Result<()> {
         }
         changes += load.stop();
         // A delete that is still under way would be lost with its subscription, and nobody would ever hear of it.
-        let idle = timeout(LIMIT, scene.provider().deliveries.idle()).await;
-        idle.map_err(|_| told(scene.stage.error("deliveries never end")))?;
+        scene.until_delivered().await.map_err(told)?;
         // Only changes that a later one makes up for are lost: of a delete nobody would ever hear again.
         scene.provider().turn(|knobs| knobs.delivery.lose = 0.2);
         let mut load = scene.load(RATE, Mix::Updates);

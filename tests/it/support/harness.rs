@@ -2,15 +2,16 @@
 //!
 //! A module lists its tests with [`tests!`](crate::tests) and `main` collects the lists, so one that is not
 //! listed is dead code and a warning. Each test has a thread and a runtime of its own; a panic, an error or
-//! the time limit fails it. Tests that cannot run here are counted as ignored and named at the end; with `CI`
-//! set they fail.
+//! the time limit fails it. Limits do not count time that the machine lost ([`lost`]). Tests that cannot run
+//! here are counted as ignored and named at the end; with `CI` set they fail.
 
 use std::fmt::Display;
 use std::panic;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
@@ -310,9 +311,17 @@ pub(crate) fn run_limited(name: &str, limit: Duration, body: Body) -> Result<(),
         }
     });
     thread.map_err(|error| format!("start a thread for {name}: {error}"))?;
-    match receiver.recv_timeout(limit + GRACE) {
-        Ok(result) => result,
-        Err(_) => Err(format!("{name} blocks its thread and has not ended within {limit:?}")),
+    let (began, patience) = (Instant::now(), limit + GRACE);
+    let mut left = patience;
+    loop {
+        match receiver.recv_timeout(left) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Disconnected) => return Err(format!("{name} ended without a result")),
+            Err(RecvTimeoutError::Timeout) => left = patience.saturating_sub(lost::fair(began)),
+        }
+        if left.is_zero() {
+            return Err(format!("{name} blocks its thread and has not ended within {limit:?}"));
+        }
     }
 }
 
@@ -323,10 +332,10 @@ fn block_on(name: &str, limit: Duration, body: Body) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("build a runtime for {name}: {error}"))?;
-    let result = runtime.block_on(async { tokio::time::timeout(limit, body()).await });
+    let result = runtime.block_on(async { lost::timeout(limit, body()).await });
     // A blocking call the test left behind must not keep the run from ending.
     runtime.shutdown_background();
-    result.unwrap_or_else(|_| Err(format!("{name} has not ended within {limit:?}")))
+    result.unwrap_or_else(|| Err(format!("{name} has not ended within {limit:?}")))
 }
 
 fn message(payload: &(dyn std::any::Any + Send)) -> String {

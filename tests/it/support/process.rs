@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Error, Result, traced};
+use super::{Error, Result, lost, traced};
 
 /// How many of a log's last lines go into an error.
 const TAIL: usize = 25;
@@ -83,10 +83,10 @@ impl Process {
         end(&self.child);
     }
 
-    /// Waits for the child's end.
+    /// Waits for the child's end, for so long of [`lost::fair`] time.
     pub(crate) async fn wait(&self, limit: Duration) -> Result<ExitStatus> {
-        let deadline = Instant::now() + limit;
-        while Instant::now() < deadline {
+        let began = Instant::now();
+        while lost::fair(began) < limit {
             if let Some(status) = self.ended() {
                 return Ok(status);
             }
@@ -95,10 +95,10 @@ impl Process {
         Err(self.error(&format!("{} has not ended within {limit:?}", self.name)))
     }
 
-    /// Waits until `probe` says yes, and notices at once when the child ends instead.
+    /// Waits until `probe` says yes, for so long of [`lost::fair`] time, and notices at once when the child ends instead.
     pub(crate) async fn ready(&self, limit: Duration, mut probe: impl AsyncFnMut() -> bool) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        while Instant::now() < deadline {
+        let began = Instant::now();
+        while lost::fair(began) < limit {
             if let Some(status) = self.ended() {
                 return Err(self.error(&format!("{} ended before it was ready ({status})", self.name)));
             }
