@@ -48,6 +48,7 @@ pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
         truth: BTreeMap::new(),
         accepted: accepted(scene),
         restored: false,
+        certified: BTreeSet::new(),
     };
     for _ in 0..READS {
         let parked = parked(scene).await?.into_iter();
@@ -92,7 +93,7 @@ pub(super) async fn read(scene: &Scene, topic: &str) -> Result<Vec<Received>> {
         let partitions: Vec<i32> = (0..count).collect();
         let wall = lost::longest(LIMIT);
         let reading = read_to_end(&kafka, topic, &partitions, wall, |record| records.push(record));
-        let read = lost::timeout(LIMIT, reading).await;
+        let read = lost::timeout(LIMIT, Box::pin(reading)).await;
         read.ok_or_else(|| Error(format!("read {topic}: not at its end within {LIMIT:?}")))?
             .map_err(failed)?;
     }

@@ -328,7 +328,7 @@ impl Scene {
         let mut ends = BTreeMap::new();
         for (_, topic) in self.event_topics() {
             let finding = watermarks(&kafka, &topic, &partitions, lost::longest(LIMIT));
-            let marks = lost::timeout(LIMIT, finding).await;
+            let marks = lost::timeout(LIMIT, Box::pin(finding)).await;
             let marks =
                 marks.ok_or_else(|| Error(format!("find the end of {topic}: none within {LIMIT:?}")))?;
             let marks = marks.map_err(|error| Error(format!("find the end of {topic}: {error}")))?;
