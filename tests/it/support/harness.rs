@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
-use super::{Error, Shared, breakable, jars, lost, process, run_directory, shared, traced};
+use super::{Error, Shared, breakable, jars, lost, process, run_directory, shared, traced, tries};
 
 /// So many characters of why a test failed are told at once, beside its name: what is told in the end is often cut off.
 const TOLD: usize = 2_000;
@@ -240,12 +240,13 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
 
     process::kill_all();
     let leaks = leaks();
+    let (tried, too_many_tries) = tries::closing();
     if !arguments.list {
-        let closing = format!("{}{}", slowest(), shared::closing(conclusion.has_failed()));
+        let closing = format!("{}{}{tried}", slowest(), shared::closing(conclusion.has_failed()));
         // Standard output is the report's, unless a program reads it.
         if arguments.format == Some(FormatSetting::Json) { eprint!("{closing}") } else { print!("{closing}") }
     }
-    if leaks {
+    if leaks || too_many_tries {
         return ExitCode::FAILURE;
     }
     if !conclusion.has_failed() {
