@@ -136,7 +136,7 @@ impl Test {
         };
         if let Some(reason) = missing {
             shared::note_left_out(&self.name, reason);
-            return if std::env::var_os("CI").is_some_and(|value| !value.is_empty()) {
+            return if is_ci() {
                 Err(format!("left out, which CI forbids: {reason}").into())
             } else {
                 Ok(Completion::ignored_with(reason))
@@ -163,6 +163,11 @@ impl Test {
         TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((begun.elapsed(), self.name));
         result.map(|()| Completion::Completed).map_err(Failed::from)
     }
+}
+
+/// Whether this is CI, where a test that cannot run fails.
+pub(crate) fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty())
 }
 
 /// Tests that run now: any number of those that disturb nobody, or a few that do.
