@@ -13,7 +13,8 @@
 //! | variable | what it does |
 //! |---|---|
 //! | `TRIBUTARY_TEST_CYCLES` | how often repeating tests repeat themselves, and how many providers are drawn |
-//! | `TRIBUTARY_TEST_SEED` | what drawn tests draw |
+//! | `TRIBUTARY_TEST_SEED` | what drawn tests draw, and which fifth of the places `subscriptions::crash` visits |
+//! | `TRIBUTARY_TEST_PLACES` | `all` visits all places where a worker dies in `subscriptions::crash` |
 //! | `TRIBUTARY_TEST_OUTAGE_SECONDS` | how long outages last |
 //! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/interop/run` and `.ci/run` set it) |
 //! | `TRIBUTARY_TEST_TRACE` | searches all that is logged at `trace` for secrets |
@@ -21,7 +22,8 @@
 //! | `TRIBUTARY_TEST_BROWSER` | adds a login in a browser (`tests/access/browser` sets it) |
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
-//! test binary; output is not captured. Children die with the run, also when it is killed. Data and logs are
+//! test binary; output is not captured. Time that a busy machine lost is not counted by limits
+//! ([`support::lost`]), and checks that are tried several times are counted ([`support::tries`]). Children die with the run, also when it is killed. Data and logs are
 //! in the target directory's `tmp/tributary-rig`: removed at the end, or after a failure by the next run.
 //!
 //! A new module: functions `async fn sentence()`, for `real` ones `async fn sentence(shared: &'static

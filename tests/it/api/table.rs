@@ -17,6 +17,7 @@ use tributary::{
 
 use super::{FREELY, Granted, LoggedOut, Stale, ask, client, client_of, options, page};
 use crate::simulator::{KEY, pass, start};
+use crate::support::tries::Tries;
 
 crate::tests! {
     plain every_fault_has_its_cause_verdict_and_what_may_have_been_done;
@@ -313,16 +314,16 @@ async fn a_provider_that_fails_is_left_alone_and_asked_by_one_until_it_answers()
         companies(&accounting, &ask()).await.unwrap_err();
     }
     assert_eq!(count(), 5);
-    let mut tries = 0..10;
+    let (mut tries, mut left) = (Tries::of("an open circuit makes a call wait"), 0..10);
     let (sent, waited) = loop {
         let sent = count();
         let short = Ask::within(Lane::Webhook, Duration::from_millis(100));
         let error = companies(&accounting, &short).await.unwrap_err();
-        if matches!(error.cause, Cause::Waited { .. }) {
+        if tries.held(matches!(error.cause, Cause::Waited { .. })) {
             break (sent, error);
         }
         // The machine was away for as long as the circuit rests: this was a probe, and the next rest is longer.
-        assert!(tries.next().is_some(), "{error:?}");
+        assert!(left.next().is_some(), "{error:?}");
     };
     assert!(matches!(waited.retry(), Retry::After(_)), "{waited:?}");
     assert_eq!(count(), sent, "an open circuit lets nothing through");

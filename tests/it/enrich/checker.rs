@@ -14,6 +14,7 @@
 //!   its version or beyond, or it is parked, or it is a dead letter, or there is nothing to read for its kind (*unaccounted*).
 //! - What the provider was told is received is among the events (*undelivered*).
 //! - The fence of a key is its last record's (*fence*). A dead letter says why (*unreasoned*).
+//! - A certified list misses no record that it showed throughout its reading, whether or not an event told of it (*certified*).
 //!
 //! An event that is parked or a dead letter excuses its key from being what the provider has; nothing else does.
 
@@ -126,6 +127,8 @@ pub(super) struct Evidence {
     pub(super) accepted: BTreeSet<String>,
     /// Whether the provider has gone back.
     pub(super) restored: bool,
+    /// Records that certified lists showed throughout their reading.
+    pub(super) certified: BTreeSet<Name>,
 }
 
 impl Evidence {
@@ -218,6 +221,7 @@ pub(super) fn check(evidence: &Evidence) -> Verdict {
     }
     let excused = accounts(evidence, &mut verdict);
     contents(evidence, &excused, &mut verdict);
+    certificates(evidence, &excused, &mut verdict);
     fences(evidence, &mut verdict);
     for letter in
         evidence.letters.iter().filter(|letter| letter.class.is_empty() || letter.message.is_empty())
@@ -229,6 +233,24 @@ pub(super) fn check(evidence: &Evidence) -> Verdict {
         verdict.add("undelivered", || id.clone());
     }
     verdict
+}
+
+/// Judges certificates alone, by records and what is parked: for evidence taken while events are still under way.
+pub(super) fn check_certificates(evidence: &Evidence) -> Verdict {
+    let mut verdict =
+        Verdict { records: evidence.published(), keys: evidence.last().len(), ..Verdict::default() };
+    let excused = evidence.parked.keys().cloned().collect();
+    certificates(evidence, &excused, &mut verdict);
+    verdict
+}
+
+/// Records of certified lists that are missing.
+fn certificates(evidence: &Evidence, excused: &BTreeSet<Name>, verdict: &mut Verdict) {
+    let last = evidence.last();
+    let missing = |name: &&Name| !last.contains_key(*name) && !excused.contains(*name);
+    for (resource, key) in evidence.certified.iter().filter(missing) {
+        verdict.add("certified", || format!("{resource} {key} is missing from its certified list"));
+    }
 }
 
 /// What happened to each key of a topic, one record after the other.

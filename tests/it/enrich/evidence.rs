@@ -19,9 +19,9 @@ use super::checker::{Evidence, Fence, Kind, Letter, Line, Name, Spot, Told, Trut
 use super::scene::{PARTITIONS, Scene, ours};
 use crate::simulator::{Client, segment};
 use crate::support::place::header;
-use crate::support::{Error, Result};
+use crate::support::{Error, Result, lost};
 
-/// What a busy machine may need to read a topic; a transaction that was left open takes 15 s to end.
+/// To read a topic; a transaction that was left open takes 15 s to end. Time that the machine lost does not count.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Topics read, and records asked for, at the same time.
 const AT_ONCE: usize = 8;
@@ -48,6 +48,7 @@ pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
         truth: BTreeMap::new(),
         accepted: accepted(scene),
         restored: false,
+        certified: BTreeSet::new(),
     };
     for _ in 0..READS {
         let parked = parked(scene).await?.into_iter();
@@ -90,8 +91,11 @@ pub(super) async fn read(scene: &Scene, topic: &str) -> Result<Vec<Received>> {
     let mut records = Vec::new();
     if count > 0 {
         let partitions: Vec<i32> = (0..count).collect();
-        let reading = read_to_end(&kafka, topic, &partitions, LIMIT, |record| records.push(record));
-        reading.await.map_err(failed)?;
+        let wall = lost::longest(LIMIT);
+        let reading = read_to_end(&kafka, topic, &partitions, wall, |record| records.push(record));
+        let read = lost::timeout(LIMIT, Box::pin(reading)).await;
+        read.ok_or_else(|| Error(format!("read {topic}: not at its end within {LIMIT:?}")))?
+            .map_err(failed)?;
     }
     // Partitions come as they come.
     records.sort_by_key(|record| (record.partition, record.offset));

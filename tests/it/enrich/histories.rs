@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 use tributary::kafka::partition_of;
 use tributary::model::AccountingResource::{self, Customers, Journals};
 
-use super::checker::{Evidence, Fence, Kind, Letter, Line, Told, Truth, check};
+use super::checker::{Evidence, Fence, Kind, Letter, Line, Told, Truth, check, check_certificates};
 
 crate::tests! {
     plain a_sound_history_passes;
     plain the_copy_that_ends_a_batch_is_no_second_record;
     plain each_way_to_be_wrong_is_found_and_named;
+    plain a_certified_list_must_have_records_no_event_told_of;
     plain what_is_parked_or_a_dead_letter_excuses_its_key_and_no_other;
     plain a_later_epoch_may_have_lower_versions_and_bring_back_what_was_deleted;
     plain all_that_is_wrong_is_told_at_once_with_counts_and_the_first_few;
@@ -190,6 +191,20 @@ async fn each_way_to_be_wrong_is_found_and_named() {
         assert_eq!(verdict.kinds(), expected, "way {number}: {verdict}");
         assert_eq!(expected.iter().map(|kind| verdict.count(kind)).sum::<u64>(), count, "way {number}");
     }
+}
+
+async fn a_certified_list_must_have_records_no_event_told_of() {
+    let untold = (Customers, "a:1/s".to_owned());
+    let mut evidence = sound();
+    evidence.certified.insert((Customers, KEY.to_owned()));
+    check(&evidence).assert_sound();
+    evidence.certified.insert(untold.clone());
+
+    for verdict in [check(&evidence), check_certificates(&evidence)] {
+        assert_eq!((verdict.kinds(), verdict.count("certified")), (vec!["certified"], 1), "{verdict}");
+    }
+    evidence.parked.insert(untold, None);
+    check_certificates(&evidence).assert_sound();
 }
 
 /// A case, what makes it one, and what is still wrong then.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 use tributary::simulator::Provider;
 use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::world::{Change, CompanyNumber, Place, RecordState};
 
 use crate::support::dice::{Dice, seed};
 use crate::support::stage::LIMIT;
-use crate::support::{Error, Result};
+use crate::support::{Error, Result, lost};
 
 /// What a load consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +80,8 @@ impl Load {
 
     /// Waits until there were so many.
     pub(super) async fn reaches(&mut self, count: u64) -> Result<()> {
-        let reached = timeout(LIMIT, self.count.wait_for(|made| *made >= count)).await;
-        let is_reached = matches!(reached, Ok(Ok(_)));
+        let reached = lost::timeout(LIMIT, self.count.wait_for(|made| *made >= count)).await;
+        let is_reached = matches!(reached, Some(Ok(_)));
         drop(reached);
         let made = *self.count.borrow();
         if is_reached { Ok(()) } else { Err(Error(format!("{made} changes instead of {count}"))) }

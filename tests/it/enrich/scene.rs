@@ -10,7 +10,7 @@ use rdkafka::ClientConfig;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tributary::config;
 use tributary::kafka::{Received, watermarks};
 use tributary::model::{AccountingResource, Topic, TopicPrefix};
@@ -298,10 +298,15 @@ impl Scene {
         self.until("nothing parked", async || Ok(evidence::parked(self).await?.is_empty())).await
     }
 
+    /// Waits until no delivery is under way.
+    pub(super) async fn until_delivered(&self) -> Result<()> {
+        let idle = lost::timeout(LIMIT, self.provider().deliveries.idle()).await;
+        idle.ok_or_else(|| self.stage.error("deliveries never end"))
+    }
+
     /// Waits until everything that was told is delivered and its offset settled; it may be parked.
     pub(super) async fn settle(&self) -> Result<()> {
-        let idle = timeout(LIMIT, self.provider().deliveries.idle()).await;
-        idle.map_err(|_| self.stage.error("deliveries never end"))?;
+        self.until_delivered().await?;
         for worker in 0..self.stage.workers.len() {
             let empty = async || {
                 let spooled = self.stage.metric(worker, "tributary_spool_entries").await?;
@@ -322,7 +327,10 @@ impl Scene {
         let (kafka, partitions) = (self.kafka(), (0..PARTITIONS).collect::<Vec<_>>());
         let mut ends = BTreeMap::new();
         for (_, topic) in self.event_topics() {
-            let marks = watermarks(&kafka, &topic, &partitions, LIMIT).await;
+            let finding = watermarks(&kafka, &topic, &partitions, lost::longest(LIMIT));
+            let marks = lost::timeout(LIMIT, Box::pin(finding)).await;
+            let marks =
+                marks.ok_or_else(|| Error(format!("find the end of {topic}: none within {LIMIT:?}")))?;
             let marks = marks.map_err(|error| Error(format!("find the end of {topic}: {error}")))?;
             ends.extend(marks.into_iter().map(|(partition, (_, end))| ((topic.clone(), partition), end)));
         }
@@ -464,8 +472,8 @@ impl Scene {
         Ok(outcomes)
     }
 
-    /// Waits until this is so. An error is a reason to look again: workers die here. What a machine loses is not counted: two workers
-    /// and a broker start here while other tests run.
+    /// Waits until this is so. An error is a reason to look again: workers die here. Time that the machine lost is not counted: two
+    /// workers and a broker start here while other tests run.
     pub(super) async fn until(&self, what: &str, mut so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
         let began = Instant::now();
         loop {

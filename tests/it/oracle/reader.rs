@@ -12,9 +12,10 @@ use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 
 use super::delivery::{Id, Maker};
 use super::judge::Appearance;
+use crate::support::lost;
 
-/// What a busy machine may need for one question.
-const ASKING: Duration = Duration::from_secs(30);
+/// For one question to a broker: wall time, since the client keeps it.
+const ASKING: Duration = lost::longest(Duration::from_secs(30));
 const POLL: Duration = Duration::from_millis(100);
 
 /// Reads topics; goes on where it was.
@@ -56,13 +57,13 @@ impl Reader {
         Self { consumer, maker, events: events.to_owned(), next, appearances: Vec::new() }
     }
 
-    /// Reads until all of these have appeared; whether that came true within `limit`.
+    /// Reads until all of these have appeared; whether that came true within `limit` of [`lost::fair`] time.
     pub(crate) fn until_seen(&mut self, mut owed: HashSet<Id>, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let began = Instant::now();
         for id in self.appearances.iter().filter_map(|found| found.id) {
             owed.remove(&id);
         }
-        while !owed.is_empty() && Instant::now() < deadline {
+        while !owed.is_empty() && lost::fair(began) < limit {
             if let Some(id) = self.poll().and_then(|found| found.id) {
                 owed.remove(&id);
             }
@@ -73,9 +74,9 @@ impl Reader {
     /// Reads to where the topics end now, and hands back everything since the beginning.
     ///
     /// # Panics
-    /// If the end cannot be reached within `limit`.
+    /// If the end cannot be reached within `limit` of [`lost::fair`] time.
     pub(crate) fn read_to_end(&mut self, limit: Duration) -> &[Appearance] {
-        let deadline = Instant::now() + limit;
+        let began = Instant::now();
         let ends: Vec<((String, i32), i64)> = self
             .next
             .keys()
@@ -85,7 +86,7 @@ impl Reader {
             })
             .collect();
         while ends.iter().any(|(place, end)| self.next[place] < *end) {
-            assert!(Instant::now() < deadline, "not at {ends:?} within {limit:?} but at {:?}", self.next);
+            assert!(lost::fair(began) < limit, "not at {ends:?} within {limit:?} but at {:?}", self.next);
             self.poll();
         }
         &self.appearances

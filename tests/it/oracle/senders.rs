@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::delivery::{Delivery, Maker, SIGNATURE_HEADER};
-use super::ledger::{Answer, Ledger};
+use super::ledger::{Answer, LIMIT, Ledger};
 use crate::support::lost;
 
-/// Longer than the provider waits, so that a late answer is seen as one.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Without an answer after this, a sending is late however busy the machine is.
+const PATIENCE: Duration = lost::longest(LIMIT);
 /// Before a delivery is sent again.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -114,7 +114,7 @@ pub(crate) async fn send(client: &Client, url: &str, delivery: &Delivery) -> Ans
         Ok::<_, reqwest::Error>((status, proper))
     };
     match answered.await {
-        // In no time that a busy machine gave to others could anybody have answered.
+        // Nobody could have answered in the time that the machine lost.
         Ok((status, proper)) => Answer::Status { status, took: lost::fair(began), proper },
         Err(error) if error.is_timeout() => Answer::Silent(began.elapsed()),
         Err(error) if error.is_connect() => Answer::Refused(began.elapsed()),

@@ -6,6 +6,7 @@ use serde_json::json;
 use tributary::worker::state::configs;
 
 use super::worker::{Group, Outcome, config};
+use crate::support::tries::Tries;
 use crate::support::{Shared, cycles};
 
 crate::tests! {
@@ -16,12 +17,13 @@ crate::tests! {
     real five_hundred_connectors_are_listed_in_no_time;
 }
 
-/// The fastest of a few: a machine that others keep busy may hold up any of them.
+/// The fastest of a few: a busy machine may hold up any of them.
 async fn what_one_worker_has_done_another_tells_within_a_second(shared: &'static Shared) -> Outcome {
     const SECOND: Duration = Duration::from_secs(1);
     let group = Group::new(shared.bootstrap(), "pair");
     let (one, two) = (group.worker().await, group.worker().await);
 
+    let mut tries = Tries::of("another worker tells of an edit within a second");
     let (mut seen, mut gone) = (Duration::MAX, Duration::MAX);
     for round in 0..5 {
         let path = format!("/connectors/p{round}");
@@ -36,7 +38,7 @@ async fn what_one_worker_has_done_another_tells_within_a_second(shared: &'static
         gone = gone.min(ended.elapsed());
 
         assert_eq!(deleted.status, 204, "{deleted:?}");
-        if seen < SECOND && gone < SECOND {
+        if tries.held(seen < SECOND && gone < SECOND) {
             return Ok(());
         }
     }

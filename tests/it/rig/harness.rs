@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::support::harness::run_limited;
 use crate::support::jars::parse_java_version;
 use crate::support::shared::left_out_block;
+use crate::support::tries::report;
 use crate::support::{cycles, parse_cycles, ports, prefix};
 
 crate::tests! {
@@ -14,6 +15,7 @@ crate::tests! {
     plain an_error_fails_the_test_with_its_text;
     plain a_test_that_never_ends_fails_with_its_name;
     plain the_block_of_left_out_tests_names_each_and_the_remedy;
+    plain too_many_failed_first_tries_fail_the_run;
     plain prefixes_are_never_the_same;
     plain free_ports_are_all_different_and_below_the_kernels_own;
     plain cycles_are_a_number_above_zero;
@@ -56,6 +58,18 @@ async fn the_block_of_left_out_tests_names_each_and_the_remedy() {
     ] {
         assert!(block.contains(part), "{part:?} is not in {block}");
     }
+}
+
+async fn too_many_failed_first_tries_fail_the_run() {
+    let failed = |count| vec!["slow".to_owned(); count];
+
+    assert_eq!(report(0, &[]), (String::new(), false));
+    assert_eq!(report(6, &[]), ("0 of 6 checks with several tries failed at the first\n".to_owned(), false));
+    let (text, is_too_many) = report(6, &failed(2));
+    assert_eq!(text, "2 of 6 checks with several tries failed at the first: slow, slow\n");
+    assert!(!is_too_many, "a third may fail");
+    assert!(report(6, &failed(3)).1 && report(14, &failed(5)).1, "more than a third may not");
+    assert!(!report(5, &failed(5)).1, "five checks are too few to judge");
 }
 
 async fn prefixes_are_never_the_same() {

@@ -3,6 +3,7 @@
 mod brokers;
 mod client;
 mod harness;
+mod lost;
 mod processes;
 mod proxy;
 mod secrets;
@@ -12,8 +13,13 @@ pub(crate) use processes::{SLEEPER, sleeper};
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [harness::tests(), processes::tests(), proxy::tests(), secrets::tests(), brokers::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let parts = [
+        harness::tests(),
+        lost::tests(),
+        processes::tests(),
+        proxy::tests(),
+        secrets::tests(),
+        brokers::tests(),
+    ];
+    parts.into_iter().flatten().collect()
 }

@@ -1,11 +1,16 @@
 //! The worker dies at every step of every plan, and in the end there is one subscription of each and no orphan.
 //!
 //! Each case is one life: started with the place to die at, made to plan something, dead, and started again without. What the
-//! provider has at the end is compared with what was declared. `TRIBUTARY_TEST_CYCLES` says how many cases there are.
+//! provider has at the end is compared with what was declared.
+//!
+//! `TRIBUTARY_TEST_PLACES=all` visits all places. Otherwise a run visits a fifth of them, another one each day, so that five days of
+//! gates visit all; `TRIBUTARY_TEST_SEED` says which.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Instant;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tributary::model::GapState;
 use tributary::simulator::accounting::{WebhookState, WebhookTruth};
 use tributary::simulator::knobs::ReceiverPaths;
@@ -14,17 +19,22 @@ use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, HOST, LIMIT, Scene, active};
 use crate::support::stage::STEP;
-use crate::support::{Result, Shared, cycles};
+use crate::support::{Error, Result, Shared, drawn, lost};
 
-const CASES: u32 = 2;
-const LAST: u64 = 60;
+/// Time limit of one case, seconds.
+const CASE_LIMIT: u64 = 60;
+/// Parts that the places are visited in, one a day.
+const PARTS: u64 = 5;
+/// Set to `all` to visit all of them.
+const VARIABLE: &str = "TRIBUTARY_TEST_PLACES";
 
 /// All tests of this module.
 pub(crate) fn tests() -> Vec<crate::support::harness::Test> {
     let name =
         concat!(module_path!(), "::a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared");
     let run = a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared;
-    vec![crate::support::harness::Test::real(name, run).within(180 + LAST * u64::from(cycles(CASES)))]
+    let limit = 180 + CASE_LIMIT * Visited::by_environment().places().len() as u64;
+    vec![crate::support::harness::Test::real(name, run).within(limit)]
 }
 
 /// What makes a worker plan something.
@@ -48,7 +58,7 @@ enum Cause {
     Orphan,
 }
 
-/// Where to die, and what leads there. The first ones are those that hurt most.
+/// Where to die, and what leads there. Each part has one of the first five, which hurt most.
 const PLACES: [(Cause, &str); 30] = [
     (Cause::Apply, "subscribe.called"),
     (Cause::Remove, "delete.called"),
@@ -85,16 +95,56 @@ const PLACES: [(Cause, &str); 30] = [
 async fn a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared(
     shared: &'static Shared,
 ) -> Result<()> {
+    let visited = Visited::by_environment();
+    println!("subscriptions, crash: {visited}");
     let mut stage = Stage::start(shared).await?;
-    let places = PLACES.iter().cycle().take(cycles(CASES) as usize);
-    for (number, (cause, place)) in places.enumerate() {
-        stage
-            .die(*cause, place)
-            .await
-            .map_err(|error| crate::support::Error(format!("case {number}, {cause:?}, {place}: {error}")))?;
+    let places = visited.places();
+    for (cause, place) in &places {
+        let died = stage.die(*cause, place).await;
+        died.map_err(|error| Error(format!("{cause:?}, {place} ({visited}): {error}")))?;
     }
-    println!("subscriptions: a worker died at {} places", cycles(CASES));
+    println!("subscriptions, crash: a worker died at {} places", places.len());
     Ok(())
+}
+
+/// Which places a run visits.
+#[derive(Debug, Clone, Copy)]
+enum Visited {
+    All,
+    /// Every fifth, from this one on.
+    Part(u64),
+}
+
+impl Visited {
+    /// # Panics
+    /// If the variable holds anything but `all`.
+    fn by_environment() -> Self {
+        match std::env::var(VARIABLE) {
+            Ok(text) if text == "all" => Self::All,
+            Ok(text) if !text.is_empty() => panic!("{VARIABLE} is {text:?}: set it to all, or unset it"),
+            _ => Self::Part(drawn::seed() % PARTS),
+        }
+    }
+
+    fn places(self) -> Vec<(Cause, &'static str)> {
+        match self {
+            Self::All => PLACES.to_vec(),
+            Self::Part(part) => PLACES.into_iter().skip(part as usize).step_by(PARTS as usize).collect(),
+        }
+    }
+}
+
+/// With the command that visits the same places again.
+impl fmt::Display for Visited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let command = "cargo test --test it -- subscriptions::crash::";
+        match self {
+            Self::All => write!(f, "all {} places; again: {VARIABLE}=all {command}", PLACES.len()),
+            Self::Part(part) => {
+                write!(f, "fifth {} of {PARTS}; again: TRIBUTARY_TEST_SEED={part} {command}", part + 1)
+            }
+        }
+    }
 }
 
 struct Stage {
@@ -145,11 +195,11 @@ impl Stage {
     /// Says what people want, as soon as the worker takes it. One that has died takes nothing.
     async fn wish(&self, what: &str) -> Result<()> {
         let path = format!("/connectors/{CONNECTOR}/subscriptions/{what}");
-        let end = Instant::now() + LIMIT;
+        let began = Instant::now();
         loop {
             match self.scene.stage.ask(0, "POST", &path, None).await? {
                 (202, _) => return Ok(()),
-                (503, _) if Instant::now() < end => sleep(STEP).await,
+                (503, _) if lost::fair(began) < LIMIT => sleep(STEP).await,
                 (status, answer) => panic!("{what}: {status} {answer}"),
             }
         }

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::sleep;
 use tributary::config;
 use tributary::kafka::Admin;
 use tributary::model::{Moment, Phase, Target, TopicPrefix, Wish};
@@ -17,7 +17,7 @@ use tributary::worker::ledger::{Handle, Ledgers};
 use crate::simulator::{KEY, start};
 pub(super) use crate::support::stage::{HOST, LIMIT};
 use crate::support::stage::{STEP, Stage, delivering};
-use crate::support::{Error, Result, Shared};
+use crate::support::{Error, Result, Shared, lost};
 
 pub(super) const CONNECTOR: &str = "hooks";
 /// How often the provider is asked how a subscription stands.
@@ -118,11 +118,11 @@ impl Scene {
     pub(super) async fn ledger(&self) -> Result<Watched> {
         let worker = Arc::new(config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config);
         let ledgers = Ledgers::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
-        let (prefix, end) = (TopicPrefix::new(&*self.prefix).unwrap(), Instant::now() + LIMIT);
+        let (prefix, began) = (TopicPrefix::new(&*self.prefix).unwrap(), Instant::now());
         loop {
             match ledgers.of(&prefix).await {
                 Ok(Some(handle)) => return Ok(Watched { handle, _ledgers: ledgers }),
-                _ if Instant::now() < end => sleep(STEP).await,
+                _ if lost::fair(began) < LIMIT => sleep(STEP).await,
                 other => return Err(self.stage.workers[0].error(&format!("no ledger: {other:?}"))),
             }
         }
@@ -173,8 +173,8 @@ impl Watched {
                 changes.changed().await.unwrap();
             }
         };
-        let said = timeout(LIMIT, waiting).await;
-        said.map_err(|_| scene.stage.error(&format!("not {what}: {:#?}", short(&self.now()))))
+        let said = lost::timeout(LIMIT, waiting).await;
+        said.ok_or_else(|| scene.stage.error(&format!("not {what}: {:#?}", short(&self.now()))))
     }
 }
 

@@ -17,7 +17,7 @@ use tributary::kafka::{Admin, TopicSpec};
 use tributary::model::Cleanup;
 
 use super::place::chain;
-use super::{Broker, Error, Options, Result, prefix};
+use super::{Broker, Error, Options, Result, lost, prefix};
 
 /// What a broker may need to come back to its senses on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -88,11 +88,11 @@ async fn creates_topics(broker: &Broker) -> Result<()> {
         configs: BTreeMap::new(),
     };
     let admin = Admin::Real(Kafka::plaintext(broker.bootstrap_past_proxy()));
-    let deadline = Instant::now() + LIMIT;
+    let began = Instant::now();
     loop {
         match admin.ensure(std::slice::from_ref(&spec)).await {
             Ok(_) => return Ok(()),
-            Err(error) if Instant::now() > deadline => {
+            Err(error) if lost::fair(began) > LIMIT => {
                 return Err(Error(format!("the breakable broker creates no topics: {}", chain(&error))));
             }
             Err(_) => {}

@@ -32,8 +32,8 @@ pub(crate) fn all() -> Vec<Drawn> {
     all
 }
 
-/// As it was set, or the day.
-fn seed() -> u64 {
+/// `TRIBUTARY_TEST_SEED`, or the day.
+pub(crate) fn seed() -> u64 {
     let set = std::env::var("TRIBUTARY_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let day = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
     set.unwrap_or_else(day)

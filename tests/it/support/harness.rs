@@ -2,20 +2,21 @@
 //!
 //! A module lists its tests with [`tests!`](crate::tests) and `main` collects the lists, so one that is not
 //! listed is dead code and a warning. Each test has a thread and a runtime of its own; a panic, an error or
-//! the time limit fails it. Tests that cannot run here are counted as ignored and named at the end; with `CI`
-//! set they fail.
+//! the time limit fails it. Limits do not count time that the machine lost ([`lost`]). Tests that cannot run
+//! here are counted as ignored and named at the end; with `CI` set they fail.
 
 use std::fmt::Display;
 use std::panic;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 
-use super::{Error, Shared, breakable, jars, lost, process, run_directory, shared, traced};
+use super::{Error, Shared, breakable, jars, lost, process, run_directory, shared, traced, tries};
 
 /// So many characters of why a test failed are told at once, beside its name: what is told in the end is often cut off.
 const TOLD: usize = 2_000;
@@ -135,7 +136,7 @@ impl Test {
         };
         if let Some(reason) = missing {
             shared::note_left_out(&self.name, reason);
-            return if std::env::var_os("CI").is_some_and(|value| !value.is_empty()) {
+            return if is_ci() {
                 Err(format!("left out, which CI forbids: {reason}").into())
             } else {
                 Ok(Completion::ignored_with(reason))
@@ -162,6 +163,11 @@ impl Test {
         TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((begun.elapsed(), self.name));
         result.map(|()| Completion::Completed).map_err(Failed::from)
     }
+}
+
+/// Whether this is CI, where a test that cannot run fails.
+pub(crate) fn is_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty())
 }
 
 /// Tests that run now: any number of those that disturb nobody, or a few that do.
@@ -239,12 +245,13 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
 
     process::kill_all();
     let leaks = leaks();
+    let (tried, too_many_tries) = tries::closing();
     if !arguments.list {
-        let closing = format!("{}{}", slowest(), shared::closing(conclusion.has_failed()));
+        let closing = format!("{}{}{tried}", slowest(), shared::closing(conclusion.has_failed()));
         // Standard output is the report's, unless a program reads it.
         if arguments.format == Some(FormatSetting::Json) { eprint!("{closing}") } else { print!("{closing}") }
     }
-    if leaks {
+    if leaks || too_many_tries {
         return ExitCode::FAILURE;
     }
     if !conclusion.has_failed() {
@@ -310,9 +317,17 @@ pub(crate) fn run_limited(name: &str, limit: Duration, body: Body) -> Result<(),
         }
     });
     thread.map_err(|error| format!("start a thread for {name}: {error}"))?;
-    match receiver.recv_timeout(limit + GRACE) {
-        Ok(result) => result,
-        Err(_) => Err(format!("{name} blocks its thread and has not ended within {limit:?}")),
+    let (began, patience) = (Instant::now(), limit + GRACE);
+    let mut left = patience;
+    loop {
+        match receiver.recv_timeout(left) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Disconnected) => return Err(format!("{name} ended without a result")),
+            Err(RecvTimeoutError::Timeout) => left = patience.saturating_sub(lost::fair(began)),
+        }
+        if left.is_zero() {
+            return Err(format!("{name} blocks its thread and has not ended within {limit:?}"));
+        }
     }
 }
 
@@ -323,10 +338,10 @@ fn block_on(name: &str, limit: Duration, body: Body) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("build a runtime for {name}: {error}"))?;
-    let result = runtime.block_on(async { tokio::time::timeout(limit, body()).await });
+    let result = runtime.block_on(async { lost::timeout(limit, body()).await });
     // A blocking call the test left behind must not keep the run from ending.
     runtime.shutdown_background();
-    result.unwrap_or_else(|_| Err(format!("{name} has not ended within {limit:?}")))
+    result.unwrap_or_else(|| Err(format!("{name} has not ended within {limit:?}")))
 }
 
 fn message(payload: &(dyn std::any::Any + Send)) -> String {

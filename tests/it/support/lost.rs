@@ -1,41 +1,79 @@
-//! Time in which a busy machine let nothing run: what does not happen then is nobody's fault.
+//! Time that a busy machine took away: no limit of a test counts it.
 //!
-//! A thread looks at the clock every few milliseconds; a look that comes late says that the machine gave its time to others. What is
-//! promised within a time is held to that time without what was lost in it.
+//! Two figures are kept, and the larger one counts.
+//!
+//! - The kernel's own: `total` of `/proc/pressure/cpu` grows while at least one runnable task of the machine waits for a CPU. A thread
+//!   samples it; between two samples it is interpolated.
+//! - How late that thread wakes up. This also shows time that a hypervisor took from the machine, and is the only figure where the
+//!   kernel has no pressure figures.
+//!
+//! On a fully loaded machine nearly all time is lost by the first figure. [`fair`] therefore counts at least one part in [`LONGEST`]
+//! of the wall time, so that a hang fails there, too.
 
 use std::{
     collections::VecDeque,
+    fs,
+    pin::pin,
     sync::{Mutex, MutexGuard, Once, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-/// How often it is looked, and by how much a look may be late.
+/// Interval between two wake-ups of the watching thread, and how late a wake-up may be before its delay counts.
 const TICK: Duration = Duration::from_millis(10);
 const LATE: Duration = Duration::from_millis(20);
-/// Spans that are remembered: no test lasts longer.
-const MOST: usize = 100_000;
+/// Late wake-ups that are kept.
+const MOST_SPANS: usize = 100_000;
+/// Interval between two samples of the kernel's figure.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+/// Samples that are kept: nearly three hours of them. Time before the oldest counts as not lost.
+const MOST_SAMPLES: usize = 200_000;
+/// A limit lasts at most so many times its length, however busy the machine is.
+pub(crate) const LONGEST: u32 = 10;
 
-static BOOK: Mutex<Book> = Mutex::new(Book { spans: VecDeque::new(), due: None });
+static BOOK: Mutex<Book> = Mutex::new(Book { spans: VecDeque::new(), due: None, samples: VecDeque::new() });
 static WATCHING: Once = Once::new();
 
 struct Book {
+    /// Late wake-ups: when each was due, and when it came.
     spans: VecDeque<(Instant, Instant)>,
-    /// When the next look is due: one that has not come yet may be late already.
+    /// When the next wake-up is due: it may be late already.
     due: Option<Instant>,
+    /// The kernel's figure and when it was read, oldest first.
+    samples: VecDeque<(Instant, Duration)>,
 }
 
-/// Looks out for it from now on.
+impl Book {
+    /// Reads the kernel's figure, unless the last sample is recent.
+    fn sample(&mut self) {
+        let now = Instant::now();
+        let is_recent = |(at, _): &(Instant, Duration)| now.saturating_duration_since(*at) < SAMPLE_INTERVAL;
+        if self.samples.back().is_some_and(is_recent) {
+            return;
+        }
+        let Some(pressure) = pressure() else { return };
+        if self.samples.len() == MOST_SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now, pressure));
+    }
+}
+
+/// Starts to keep both figures.
 pub(crate) fn watch() {
     WATCHING.call_once(|| {
-        // Without it nothing is lost, which excuses nobody.
+        // Without the thread nothing counts as lost, and limits are wall time.
         let _unwatched = thread::Builder::new().name("lost".to_owned()).spawn(|| {
             loop {
-                book().due = Some(Instant::now() + TICK);
+                {
+                    let mut book = book();
+                    book.sample();
+                    book.due = Some(Instant::now() + TICK);
+                }
                 thread::sleep(TICK);
                 let mut book = book();
                 let span = book.due.take().and_then(|due| late(due, Instant::now()));
-                if book.spans.len() == MOST {
+                if book.spans.len() == MOST_SPANS {
                     book.spans.pop_front();
                 }
                 book.spans.extend(span);
@@ -52,16 +90,76 @@ fn late(due: Instant, now: Instant) -> Option<(Instant, Instant)> {
     (now.saturating_duration_since(due) > LATE).then_some((due, now))
 }
 
-/// What was lost between two moments.
-pub(crate) fn between(from: Instant, to: Instant) -> Duration {
-    let book = book();
-    let last = book.due.and_then(|due| late(due, to));
-    let spans = last.iter().chain(book.spans.iter().rev().take_while(|(_, end)| *end > from));
-    spans.map(|(begin, end)| (*end).min(to).saturating_duration_since((*begin).max(from))).sum()
+/// How long runnable tasks have waited for a CPU since the machine started; `None` where the kernel has no such figure.
+pub(crate) fn pressure() -> Option<Duration> {
+    parse_pressure(&fs::read_to_string("/proc/pressure/cpu").ok()?)
 }
 
-/// How long something has taken that began then, without what was lost meanwhile.
+/// Apart from [`pressure`] so that a test need not have such a kernel.
+pub(crate) fn parse_pressure(text: &str) -> Option<Duration> {
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    let total = some.split_whitespace().find_map(|field| field.strip_prefix("total="))?;
+    total.parse().ok().map(Duration::from_micros)
+}
+
+/// The kernel's figure at a moment, interpolated between the samples around it; outside of them that of the nearest.
+pub(crate) fn pressure_at(samples: &VecDeque<(Instant, Duration)>, moment: Instant) -> Duration {
+    let next = samples.partition_point(|(at, _)| *at <= moment);
+    let before = next.checked_sub(1).and_then(|last| samples.get(last));
+    match (before, samples.get(next)) {
+        (Some((from, low)), Some((to, high))) => {
+            let share = moment.saturating_duration_since(*from).as_secs_f64()
+                / to.saturating_duration_since(*from).as_secs_f64();
+            *low + high.saturating_sub(*low).mul_f64(share)
+        }
+        (Some((_, nearest)), None) | (None, Some((_, nearest))) => *nearest,
+        (None, None) => Duration::ZERO,
+    }
+}
+
+/// Time that was lost between two moments.
+pub(crate) fn between(from: Instant, to: Instant) -> Duration {
+    let mut book = book();
+    // The thread that samples may itself be waiting for a CPU.
+    if !book.samples.is_empty() {
+        book.sample();
+    }
+    let last = book.due.and_then(|due| late(due, to));
+    let spans = last.iter().chain(book.spans.iter().rev().take_while(|(_, end)| *end > from));
+    let late: Duration =
+        spans.map(|(begin, end)| (*end).min(to).saturating_duration_since((*begin).max(from))).sum();
+    let waited = pressure_at(&book.samples, to).saturating_sub(pressure_at(&book.samples, from));
+    late.max(waited).min(to.saturating_duration_since(from))
+}
+
+/// Time since a moment as limits count it: without the time that was lost, but at least one part in [`LONGEST`] of the wall time.
 pub(crate) fn fair(began: Instant) -> Duration {
     let now = Instant::now();
-    now.saturating_duration_since(began).saturating_sub(between(began, now))
+    counted(now.saturating_duration_since(began), between(began, now))
+}
+
+/// What counts of a span of wall time in which so much was lost.
+pub(crate) fn counted(took: Duration, lost: Duration) -> Duration {
+    took.saturating_sub(lost).max(took / LONGEST)
+}
+
+/// The wall time after which a limit is over in any case: for calls that take a wall-clock timeout of their own.
+pub(crate) const fn longest(limit: Duration) -> Duration {
+    limit.saturating_mul(LONGEST)
+}
+
+/// As [`tokio::time::timeout`], by [`fair`] time; `None` where the limit is over.
+pub(crate) async fn timeout<Waiting: Future>(limit: Duration, waiting: Waiting) -> Option<Waiting::Output> {
+    let began = Instant::now();
+    let mut waiting = pin!(waiting);
+    let mut left = limit;
+    loop {
+        if let Ok(output) = tokio::time::timeout(left, waiting.as_mut()).await {
+            return Some(output);
+        }
+        left = limit.saturating_sub(fair(began));
+        if left.is_zero() {
+            return None;
+        }
+    }
 }

@@ -6,6 +6,7 @@
 //! network between. Every child is started by [`process`] and dies with the test run, however that ends.
 //! [`login`] is `tributary auth login` and a person who plays along, [`browser`] a real browser without a window; [`secrets`] searches
 //! what was written for what must not be, [`traced`] does so over a whole run. [`dice`] has the numbers of tests that draw.
+//! [`lost`] is time that the machine took from a test, [`tries`] counts checks that are tried several times.
 //! [`place`] is where a test publishes through the product, [`examples`] is what. `stage` has workers that the simulated provider delivers to,
 //! [`scripted`] one that answers what it is told to.
 
@@ -36,6 +37,7 @@ pub(crate) mod stage;
 pub(crate) mod topics;
 pub(crate) mod traced;
 pub(crate) mod tributary;
+pub(crate) mod tries;
 pub(crate) mod visit;
 
 use std::fmt;

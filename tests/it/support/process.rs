@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Error, Result, traced};
+use super::{Error, Result, lost, traced};
 
 /// How many of a log's last lines go into an error.
 const TAIL: usize = 25;
@@ -84,10 +84,10 @@ impl Process {
         end(&self.child);
     }
 
-    /// Waits for the child's end.
+    /// Waits for the child's end, for so long of [`lost::fair`] time.
     pub(crate) async fn wait(&self, limit: Duration) -> Result<ExitStatus> {
-        let deadline = Instant::now() + limit;
-        while Instant::now() < deadline {
+        let began = Instant::now();
+        while lost::fair(began) < limit {
             if let Some(status) = self.ended() {
                 return Ok(status);
             }
@@ -105,10 +105,10 @@ impl Process {
         Err(self.error(&format!("{} was not killed: it ended with {status}", self.name)))
     }
 
-    /// Waits until `probe` says yes, and notices at once when the child ends instead.
+    /// Waits until `probe` says yes, for so long of [`lost::fair`] time, and notices at once when the child ends instead.
     pub(crate) async fn ready(&self, limit: Duration, mut probe: impl AsyncFnMut() -> bool) -> Result<()> {
-        let deadline = Instant::now() + limit;
-        while Instant::now() < deadline {
+        let began = Instant::now();
+        while lost::fair(began) < limit {
             if let Some(status) = self.ended() {
                 return Err(self.error(&format!("{} ended before it was ready ({status})", self.name)));
             }

@@ -3,20 +3,20 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tributary::simulator::Simulator;
 use tributary::simulator::settings::Settings;
 use url::Url;
 
 use super::login::{Login, http};
 use super::tributary::Tributary;
-use super::{Error, Result, Shared, prefix, run_directory};
+use super::{Error, Result, Shared, lost, prefix, run_directory};
 
-/// What a busy machine may need; nothing waits this long when all is well.
+/// Nothing waits this long when all is well; time that the machine lost does not count.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 /// How often a condition is looked at that gives no sign.
 pub(crate) const STEP: Duration = Duration::from_millis(50);
@@ -108,11 +108,11 @@ impl Stage {
 
     /// Has a connector with this configuration, as soon as a worker takes it.
     pub(crate) async fn configure(&self, connector: &str, config: &Value) -> Result<()> {
-        let (path, end) = (format!("/connectors/{connector}/config"), Instant::now() + LIMIT);
+        let (path, began) = (format!("/connectors/{connector}/config"), Instant::now());
         loop {
             match self.ask(0, "PUT", &path, Some(config)).await {
                 Ok((200 | 201, _)) => return Ok(()),
-                Ok((503, _)) | Err(_) if Instant::now() < end => sleep(STEP).await,
+                Ok((503, _)) | Err(_) if lost::fair(began) < LIMIT => sleep(STEP).await,
                 other => return Err(Error(format!("configure {connector}: {other:?}"))),
             }
         }

@@ -19,8 +19,8 @@ use super::super::evidence;
 use super::super::scene::{Options, PARTITIONS, RECORDS, Scene};
 use super::{LISTED, sum};
 use crate::support::harness::Test;
-use crate::support::stage::Ground;
-use crate::support::{Error, Result, breakable, cycles};
+use crate::support::stage::{Ground, LIMIT};
+use crate::support::{Error, Result, breakable, cycles, lost};
 
 /// Kills of a run that nobody asked more of.
 const KILLS: u32 = 2;
@@ -161,9 +161,9 @@ fn note(read: &mut Vec<u64>, number: u64, request: &Request) {
 
 /// Waits until so many pages were asked for.
 async fn until_read(scene: &Scene, since: u64, pages: u64) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(90);
+    let began = Instant::now();
     while scene.provider().gateway.request_count() < since + pages {
-        if Instant::now() > end {
+        if lost::fair(began) > LIMIT {
             return Err(scene.stage.error("pages are not read any more"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -18,7 +18,7 @@ mod refused;
 mod thin;
 mod verify;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use tributary::kafka::partition_of;
@@ -28,8 +28,10 @@ use tributary::model::{
 };
 use tributary::simulator::catalog::Resource;
 use tributary::simulator::gateway::Request;
-use tributary::simulator::knobs::{Effect, Fault, Target};
+use tributary::simulator::knobs::{DisabledShows, Effect, Fault, Target};
+use tributary::simulator::world::{Place, RecordState};
 
+use super::checker::Name;
 use super::evidence;
 use super::scene::{PARTITIONS, RECORDS, Scene};
 use crate::support::harness::Test;
@@ -59,7 +61,61 @@ const LISTED: [Resource; 3] = [Resource::Companies, Resource::Customers, Resourc
 /// Their lists.
 const LISTS: [List; 3] = [List::Companies, List::Customers, List::Accounts];
 
+/// The lists of single companies.
+const OF_COMPANIES: [List; 2] = [List::Customers, List::Accounts];
+
+/// Records that the lists of companies showed at some moment.
+pub(super) struct Listed {
+    /// From when on every read shows them, those of a lagging replica included; microseconds since 1970.
+    since: i64,
+    pub(super) places: BTreeSet<Place>,
+}
+
 impl Scene {
+    /// What the lists of companies show now, of the scene's resources.
+    pub(super) fn listed(&self) -> Listed {
+        let knobs = self.provider().knobs();
+        let since = Moment::now().micros() + 1_000 * knobs.reads.replica_lag as i64;
+        let shows = |state: RecordState| match state {
+            RecordState::Enabled => true,
+            RecordState::Disabled => knobs.reads.disabled == DisabledShows::Everywhere,
+            RecordState::Deleted => false,
+        };
+        let resources = OF_COMPANIES.map(resource).into_iter().filter(|one| self.resources.contains(one));
+        let world = self.provider().world();
+        let mut places = BTreeSet::new();
+        for one in resources {
+            let shown = world.records(one).filter(|(_, row)| shows(row.state));
+            places.extend(shown.map(|(place, _)| place));
+        }
+        Listed { since, places }
+    }
+
+    /// Records that certified lists must have: shown by the last of `before`, which is in the order of time, from before the reading
+    /// of their list began, and shown now.
+    pub(super) fn owed(
+        &self,
+        certificates: &BTreeMap<String, Certificate>,
+        before: &[Listed],
+    ) -> BTreeSet<Name> {
+        let now = self.listed().places;
+        let mut owed = BTreeSet::new();
+        for one in certificates.values().filter(|one| one.certified && one.filter.is_none()) {
+            let Some(company) = one.company_id.as_ref().map(ToString::to_string) else { continue };
+            let Some(list) = OF_COMPANIES.into_iter().find(|list| list.name() == one.list) else { continue };
+            let Some(begun) = before.iter().rev().find(|listed| listed.since <= one.started_at) else {
+                continue;
+            };
+            let is_of_list = |place: &&Place| {
+                let own = |number| self.provider().world().company_id(number) == company;
+                place.resource == resource(list) && place.company.is_some_and(own)
+            };
+            let throughout = begun.places.intersection(&now).filter(is_of_list);
+            owed.extend(throughout.map(|place| self.name(*place)));
+        }
+        owed
+    }
+
     /// How far each shard is with a run.
     async fn progress(&self, run: &str) -> Result<BTreeMap<i64, Value>> {
         let mut found = BTreeMap::new();
@@ -139,13 +195,13 @@ impl Scene {
     }
 
     /// A run of these lists, to its end.
-    async fn run(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<Vec<Value>> {
+    pub(super) async fn run(&self, id: &str, kind: RunKind, lists: &[List]) -> Result<Vec<Value>> {
         self.ask_for(id, kind, lists).await?;
         self.until_over(id).await
     }
 
     /// The last certificate of every list.
-    async fn certificates(&self) -> Result<BTreeMap<String, Certificate>> {
+    pub(super) async fn certificates(&self) -> Result<BTreeMap<String, Certificate>> {
         let decoder = evidence::decoder(self);
         let mut found = BTreeMap::new();
         for record in evidence::read(self, &self.topic(Topic::Certificates)).await? {
@@ -159,7 +215,7 @@ impl Scene {
     }
 
     /// Those of a run.
-    async fn certificates_of(&self, run: &str) -> Result<BTreeMap<String, Certificate>> {
+    pub(super) async fn certificates_of(&self, run: &str) -> Result<BTreeMap<String, Certificate>> {
         let mut all = self.certificates().await?;
         all.retain(|_, certificate| certificate.run.as_str() == run);
         Ok(all)
@@ -227,6 +283,6 @@ fn resource(list: List) -> Resource {
 }
 
 /// Of all shards together.
-fn sum(progress: &[Value], member: &str) -> u64 {
+pub(super) fn sum(progress: &[Value], member: &str) -> u64 {
     progress.iter().map(|one| one[member].as_u64().unwrap()).sum()
 }

@@ -1,9 +1,10 @@
 //! Topics that are compared with their lists: what differs is counted once, and mended where that is wanted.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tributary::model::{AccountingResource, Difference, Topic};
 use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::knobs::DisabledShows;
@@ -12,7 +13,7 @@ use super::super::evidence;
 use super::super::scene::{Options, RECORDS, Scene};
 use super::{LISTED, sum};
 use crate::support::stage::{LIMIT, STEP};
-use crate::support::{Error, Result, Shared};
+use crate::support::{Error, Result, Shared, lost};
 
 crate::tests! {
     real what_differs_between_lists_and_topics_is_counted_once_and_mended_on_request within 240;
@@ -138,11 +139,11 @@ impl Scene {
         let mut body = json!({ "id": id, "kind": "verify" });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let path = format!("/connectors/{RECORDS}/snapshots");
-        let end = Instant::now() + LIMIT;
+        let began = Instant::now();
         loop {
             match self.stage.ask(0, "POST", &path, Some(&body)).await? {
                 (202, _) => return self.until_over(id).await,
-                (503, _) if Instant::now() < end => sleep(STEP).await,
+                (503, _) if lost::fair(began) < LIMIT => sleep(STEP).await,
                 (status, answer) => return Err(Error(format!("verify: {status} {answer}"))),
             }
         }
