@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::future::pending;
 use std::time::Duration;
 
+use crate::support::dice::{parse_seed, repeat};
 use crate::support::harness::run_limited;
 use crate::support::jars::parse_java_version;
 use crate::support::shared::left_out_block;
@@ -17,6 +18,7 @@ crate::tests! {
     plain prefixes_are_never_the_same;
     plain free_ports_are_all_different_and_below_the_kernels_own;
     plain cycles_are_a_number_above_zero;
+    plain a_seed_is_a_number_and_its_command_names_the_test;
     plain java_versions_old_and_new_are_read;
 }
 
@@ -77,6 +79,15 @@ async fn cycles_are_a_number_above_zero() {
         assert!(parse_cycles(wrong).is_err(), "{wrong:?} was taken");
     }
     assert!(cycles(3) > 0);
+}
+
+async fn a_seed_is_a_number_and_its_command_names_the_test() {
+    assert_eq!(parse_seed(" 20410 ").unwrap(), 20_410);
+    for wrong in ["-1", "today", ""] {
+        assert!(parse_seed(wrong).is_err(), "{wrong:?} was taken");
+    }
+    let name = "rig::harness::a_seed_is_a_number_and_its_command_names_the_test";
+    assert_eq!(repeat(7), format!("TRIBUTARY_TEST_SEED=7 cargo test --test it -- {name}"));
 }
 
 async fn java_versions_old_and_new_are_read() {
