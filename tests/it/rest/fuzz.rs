@@ -3,7 +3,7 @@
 //!
 //! The first ones are all that the API knows, in their order. The others are drawn from a seed, so a run that fails can be
 //! repeated: each begins as one the API knows; then its method, path, query, headers and body are each, now and then, replaced
-//! by rubbish, so that most get past the first check and few past the last. `TRIBUTARY_TEST_CYCLES` is their number.
+//! by rubbish, so that most get past the first check and few past the last. `TRIBUTARY_TEST_CYCLES_FUZZ` is their number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -276,7 +276,7 @@ async fn no_request_brings_out_a_fault_or_a_secret(shared: &'static Shared) -> R
     let mut dice = Dice(seed);
     let mut answers: BTreeMap<u16, u32> = BTreeMap::new();
 
-    for turn in 0..cycles(250) as usize {
+    for turn in 0..cycles("FUZZ", 250) as usize {
         let request = request(&mut dice, turn, &address, &topic, &reference);
         let told =
             |what: &str| worker.error(&format!("seed {seed}, request {turn}, {}: {what}", request.line));

@@ -1,7 +1,7 @@
 //! The worker dies at every step of every plan, and in the end there is one subscription of each and no orphan.
 //!
 //! Each case is one life: started with the place to die at, made to plan something, dead, and started again without. What the
-//! provider has at the end is compared with what was declared. `TRIBUTARY_TEST_CYCLES` says how many cases there are.
+//! provider has at the end is compared with what was declared. `TRIBUTARY_TEST_CYCLES_CRASH` is the number of cases.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,9 @@ pub(crate) fn tests() -> Vec<crate::support::harness::Test> {
     let name =
         concat!(module_path!(), "::a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared");
     let run = a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared;
-    vec![crate::support::harness::Test::real(name, run).within(180 + LAST * u64::from(cycles(CASES)))]
+    vec![
+        crate::support::harness::Test::real(name, run).within(180 + LAST * u64::from(cycles("CRASH", CASES))),
+    ]
 }
 
 /// What makes a worker plan something.
@@ -86,14 +88,14 @@ async fn a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declare
     shared: &'static Shared,
 ) -> Result<()> {
     let mut stage = Stage::start(shared).await?;
-    let places = PLACES.iter().cycle().take(cycles(CASES) as usize);
+    let places = PLACES.iter().cycle().take(cycles("CRASH", CASES) as usize);
     for (number, (cause, place)) in places.enumerate() {
         stage
             .die(*cause, place)
             .await
             .map_err(|error| crate::support::Error(format!("case {number}, {cause:?}, {place}: {error}")))?;
     }
-    println!("subscriptions: a worker died at {} places", cycles(CASES));
+    println!("subscriptions: a worker died at {} places", cycles("CRASH", CASES));
     Ok(())
 }
 

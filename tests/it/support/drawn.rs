@@ -1,6 +1,6 @@
 //! The providers that a test meets: the strict one, the lenient one, and drawn ones.
 //!
-//! The gate draws one, and takes the strict or the lenient one beside it, by the seed of the day. `TRIBUTARY_TEST_CYCLES` is the
+//! The gate draws one, and takes the strict or the lenient one beside it, by the seed of the day. `TRIBUTARY_TEST_CYCLES_DRAWN` is the
 //! number of drawn ones, and `TRIBUTARY_TEST_SEED` the first of them. Each prints the command that meets it again.
 
 use std::panic::AssertUnwindSafe;
@@ -26,11 +26,11 @@ pub(crate) struct Drawn {
 
 /// How many there are at most.
 pub(crate) fn count() -> u32 {
-    2 + cycles(DRAWN)
+    2 + cycles("DRAWN", DRAWN)
 }
 
 fn all() -> Vec<Drawn> {
-    let (first, drawn) = (seed(), cycles(DRAWN));
+    let (first, drawn) = (seed(), cycles("DRAWN", DRAWN));
     let named = |name: &str, seed, knobs| Drawn { name: name.to_owned(), seed, knobs };
     let mut all = vec![named("strict", 0, Knobs::default()), named("lenient", 1, Knobs::lenient())];
     if drawn == DRAWN {
