@@ -26,7 +26,7 @@
 //!
 //! Imports go down only. `retry`, `secret`, `metrics`, `durable`, `lapse`, `failpoint` and `circuit` may be used by all: the
 //! verdict on a failure, a value that cannot be printed, every metric's name, small files that survive a crash, how long something
-//! lasts, where a test lets the process die, and a host that is left alone while it fails.
+//! lasts, where a test lets the process die, and a host that is left alone while it fails. `cycles` is for tests alone.
 
 pub mod api;
 pub mod auth;
@@ -34,6 +34,8 @@ pub mod avro;
 pub mod circuit;
 pub mod cli;
 pub mod config;
+#[cfg(test)]
+mod cycles;
 pub mod durable;
 pub mod enrich;
 pub mod failpoint;

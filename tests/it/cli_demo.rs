@@ -34,7 +34,7 @@ fn is_kept(said: &str) -> bool {
 }
 
 async fn the_demo_finds_in_the_topics_all_that_was_answered_200_through_an_outage() {
-    let arguments = ["demo", "--seconds", "15", "--rate", "30", "--token-life", "5"];
+    let arguments = ["demo", "--seconds", "9", "--rate", "30", "--token-life", "5"];
     let mut output = tributary(&arguments, &[]).await;
     let first = stdout(&output);
     if !output.status.success() && counted(&first, IN_TIME).ends_with("NO") {

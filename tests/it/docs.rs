@@ -15,8 +15,9 @@ crate::tests! {
     plain what_is_wrong_in_a_document_is_found;
 }
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
+    "CONTRIBUTING.md",
     "CHANGELOG.md",
     "SECURITY.md",
     "config/REFERENCE.md",

@@ -38,7 +38,7 @@ async fn a_source_arrives_in_order_and_is_committed_only_once_kafka_has_it(
 ) -> Result<()> {
     let place = Place::on(shared, "driver")?;
     let publisher = place.open(&place.layout([EVENTS, Topic::DeadLetters])).await.unwrap();
-    let per_lane = 200 * cycles(1) as usize;
+    let per_lane = 200 * cycles("DRIVER", 1) as usize;
     let mut source = Lanes::new(&place, (0..LANES * per_lane).map(|n| plain(n % LANES, n / LANES)));
 
     let end = run(&place, &publisher, &mut source).await.unwrap();

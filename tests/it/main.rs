@@ -12,14 +12,57 @@
 //!
 //! | variable | what it does |
 //! |---|---|
-//! | `TRIBUTARY_TEST_CYCLES` | how often repeating tests repeat themselves, and how many providers are drawn |
-//! | `TRIBUTARY_TEST_SEED` | what drawn tests draw, and which fifth of the places `subscriptions::crash` visits |
+//! | `TRIBUTARY_TEST_CYCLES_NAME` | cycles of the loop NAME in the table below |
+//! | `TRIBUTARY_TEST_CYCLES` | multiplies the cycles of every loop; 1 unless set |
+//! | `TRIBUTARY_TEST_SEED` | seed of drawn tests, and which fifth of the places `subscriptions::crash` visits; the number of days since 1970 unless set. Each prints the command that repeats it |
 //! | `TRIBUTARY_TEST_PLACES` | `all` visits all places where a worker dies in `subscriptions::crash` |
 //! | `TRIBUTARY_TEST_OUTAGE_SECONDS` | how long outages last |
 //! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/interop/run` and `.ci/run` set it) |
 //! | `TRIBUTARY_TEST_TRACE` | searches all that is logged at `trace` for secrets |
 //! | `TRIBUTARY_TEST_CONNECT` | adds a real Kafka Connect (`tests/conformance/connect` sets it) |
 //! | `TRIBUTARY_TEST_BROWSER` | adds a login in a browser (`tests/access/browser` sets it) |
+//!
+//! Loops. The gate runs each often enough to show its claim once for each kind; `.ci/nightly` runs the long ones.
+//!
+//! | loop | where | one cycle is | gate |
+//! |---|---|---|---|
+//! | `KILL` | `oracle::kill` | a worker killed in some trouble of the broker | 3: one of each class |
+//! | `CHAOS` | `enrich::chaos` | a worker killed or frozen, or the broker restarted | 3: one of each |
+//! | `CROWD` | `enrich::crowd` | one of three workers killed under load | 1 |
+//! | `LISTS` | `enrich::lists::killed` | a worker killed while it reads lists | 1 |
+//! | `GRANTS` | `grants::kill` | a worker killed while it refreshes four grants | 1 |
+//! | `DRAWN` | `support::drawn` | a drawn provider | 1, and the strict or the lenient one |
+//! | `ANSWERS` | `enrich::deleting` | a body of the answer for a deleted record | 2 of 6, by day |
+//! | `CANARY` | `canary` | a share of the pairs of configuration keys | 1 of 8, by day |
+//! | `FUZZ` | `rest::fuzz` | a request | 250 |
+//! | `RACES` | `rest::edits` | two workers that create one connector at once | 3 |
+//! | `OVERLAPS` | `rest::edits` | two edits of one connector at once | 8: one has to be refused |
+//! | `TURNS` | `rest::edits` | an edit after the other worker's | 4: two on each |
+//! | `OFFSETS` | `rest::offsets` | an edit of offsets and a resume at once | 2 |
+//! | `DRIVER` | `driver` | 200 records in each lane | 1 |
+//! | `SPOOL` | `spool` | a process killed while it appends | 3: a life with what two others left |
+//! | `TAKEOVERS` | `group::failure` | a member killed | 2: the faster one is judged |
+//! | `FREEZES` | `group::failure` | a member frozen and thawed | 1 |
+//! | `CHURN` | `group::failure` | every way to lose a member | 1 |
+//! | `CLAIMS` | `group::sharing` | a member joins; from the second on, one leaves | 2 |
+//! | `REGISTRY` | `registry` | four workers that register a schema at once | 2 |
+//! | `TOPICS` | `topics` | three workers that create topics at once | 2 |
+//! | `LOSSES` | `outage::single` | a batch whose acknowledgement is lost | 1 |
+//! | `WRITES` | `state::arbiter` | a write that another worker sees | 2 |
+//! | `NAMES` | `state::arbiter` | two workers that create one name at once | 5 |
+//! | `COUNTER` | `state::arbiter` | an edit on each of three workers at once | 4 |
+//! | `REFUSALS` | `state::arbiter` | a name created, deleted and created elsewhere | 2 |
+//! | `UNCOMMITTED` | `state::arbiter` | a worker killed before its commit | 1 |
+//! | `TAILS` | `state::tails` | a committed and an aborted record, read to the end | 2 |
+//! | `STATUSES` | `state::tails` | a status and an offset, written and read back | 2 |
+//! | `WRITERS` | `fencing::takeover` | a writer killed with an open transaction | 2 |
+//! | `MOVES` | `lifecycle::together` | a worker killed, or frozen | 2: one of each |
+//! | `SIMULATION` | `src/snapshot/reading/tests/simulation.rs` | a reading of a moving list, for each cell | 20 |
+//! | `PROPERTIES` | `src/snapshot/reading/tests/properties.rs` | a drawn list and its history | 400 |
+//! | `PROVIDERS` | `src/snapshot/reading/tests/drawn.rs` | a drawn provider of pages | 4,000 |
+//! | `LIVES` | `src/enrich/tests/lives.rs` | the drawn life of a shard | 300 |
+//! | `ORDER` | `src/webhooks/intake/tests/order.rs` | a drawn life of an intake | 6 |
+//! | `SUBSCRIPTIONS` | `src/webhooks/subscriptions/tests/chaos.rs` | a drawn life of a connector | 400 |
 //!
 //! `cargo test --test it`, `cargo test --test it rig::` and `cargo test --test it -- --list` work as with any
 //! test binary; output is not captured. Time that a busy machine lost is not counted by limits

@@ -68,7 +68,7 @@ async fn a_new_subject_demands_of_later_versions_that_they_read_all_earlier_ones
 }
 
 async fn workers_that_start_together_get_the_same_id(shared: &'static Shared) -> Result<()> {
-    for _ in 0..cycles(5) {
+    for _ in 0..cycles("REGISTRY", 2) {
         let place = Place::on(shared, "rivals")?;
         let subject = Subject::of(CUSTOMERS, &place.prefix).unwrap();
         let rivals = futures::future::join_all((0..4).map(|_| place.ids())).await;

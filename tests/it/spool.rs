@@ -164,7 +164,7 @@ async fn every_acknowledged_entry_is_there_after_a_kill() -> Result<()> {
     let directory = home.join("spool");
     let mut owed: BTreeSet<u64> = BTreeSet::new();
     let mut before = 0;
-    for cycle in 0..cycles(5) {
+    for cycle in 0..cycles("SPOOL", 3) {
         let process = start("append", &directory, &home.join(format!("log-{cycle}")))?;
         process.until_said("opened", LIMIT).await?;
         // Some way into the work, at a moment that is another one each time.

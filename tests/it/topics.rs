@@ -134,7 +134,7 @@ async fn a_partition_count_that_the_prefix_does_not_have_is_refused_and_nothing_
 }
 
 async fn workers_that_start_together_create_the_same_topics(shared: &'static Shared) -> Result<()> {
-    for _ in 0..cycles(3) {
+    for _ in 0..cycles("TOPICS", 2) {
         let place = Place::on(shared, "together")?;
         let layout = place.layout([CUSTOMERS, ACCOUNTS, EVENTS, Topic::State, Topic::DeadLetters]);
         let (one, other, third) = (place.ids().await, place.ids().await, place.ids().await);

@@ -35,7 +35,7 @@ LIMIT = 420
 ELSEWHERE = {
     "cargo ": "the two commands at the top, by .ci/run and whoever tries the README",
     ".ci/run": "itself",
-    ".ci/nightly": "a machine at night: it takes more than an hour",
+    ".ci/nightly": "a machine at night: it takes hours",
     "tests/": "scripts of their own",
     "docker ": "there is no engine on every machine: the file is held by tests/ops/check.sh",
     "kafka-console-consumer.sh ": "tests/it/interop.rs",

@@ -231,7 +231,7 @@ impl Stage {
 
 /// How many shards live.
 fn lives() -> u32 {
-    std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
+    crate::cycles::cycles("LIVES", 300)
 }
 
 proptest! {

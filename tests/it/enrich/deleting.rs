@@ -1,4 +1,7 @@
 //! Records that are deleted: a tombstone once that is certain, and never anything after it.
+//!
+//! A provider may answer for a deleted record with six bodies. The gate tries two, other ones each day; `TRIBUTARY_TEST_CYCLES_ANSWERS` is
+//! their number, `TRIBUTARY_TEST_SEED` says which come first.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +13,11 @@ use tributary::simulator::world::Place;
 use super::checker::check;
 use super::evidence::{lines, parked};
 use super::scene::{CONFIRM, Options, RECORDS, Scene, ours};
-use crate::support::{Result, Shared};
+use crate::support::dice::seed;
+use crate::support::{Result, Shared, cycles};
+
+/// Bodies that the gate tries.
+const BODIES: u32 = 2;
 
 crate::tests! {
     real a_deleted_record_is_a_tombstone_after_its_confirmation_and_nothing_that_was_told_before_brings_it_back within 240;
@@ -78,11 +85,15 @@ async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Share
     let mut left = journals.into_iter();
     let mut deleted = 0;
 
-    for body in MissingBody::ALL {
+    let all = MissingBody::ALL;
+    let count = (cycles("ANSWERS", BODIES) as usize).min(all.len());
+    let first = (seed() % all.len() as u64) as usize * count;
+    for body in all.into_iter().cycle().skip(first).take(count) {
         for status in [Status::NOT_FOUND, Status::GONE] {
             if status == Status::NOT_FOUND {
-                // No path has answered since the worker started: a known record has to prove that it is served.
-                scene.stage.workers[0].kill();
+                // No path has answered since the worker started: a known record has to prove that it is served. A worker that stops
+                // leaves its group at once; the session of a killed one would have to end first.
+                scene.stage.workers[0].stop().await?;
                 scene.stage.workers[0].start_again().await?;
                 scene.stage.reach(0)?;
                 scene.until_taken_over(&[0]).await?;
@@ -106,7 +117,7 @@ async fn every_answer_for_a_deleted_record_is_a_tombstone(shared: &'static Share
     let evidence = scene.evidence().await?;
 
     println!("enrich, answers: {deleted} kinds of answer, {} tombstones", evidence.tombstones());
-    assert_eq!((deleted, evidence.tombstones()), (12, 12));
+    assert_eq!((deleted, evidence.tombstones()), (2 * count, 2 * count));
     assert!(evidence.letters.is_empty(), "{:?}", evidence.letters);
     check(&evidence).assert_sound();
     Ok(())

@@ -68,7 +68,7 @@ async fn a_killed_writers_open_batch_is_never_visible_and_its_successor_goes_on(
     let shard = Shard::create(shared.bootstrap(), "fencing-killed", &[]).await;
     let mut expected = Vec::new();
 
-    for cycle in 0..cycles(3) {
+    for cycle in 0..cycles("WRITERS", 2) {
         let writer = Writer::start(&shard).await?;
         let committed = format!("committed-{cycle}");
         writer.commit(&committed, "committed").await?;

@@ -28,7 +28,7 @@ async fn the_partitions_of_a_killed_member_are_owned_elsewhere_within_the_sessio
 
     let mut tries = Tries::of("partitions of a killed member are owned within the session");
     let mut fastest = Duration::MAX;
-    for cycle in 0..cycles(2) {
+    for cycle in 0..cycles("TAKEOVERS", 2) {
         let victim = Member::start(shared.bootstrap(), &work, &format!("victim-{cycle}")).await?;
         let share = until("both share", LIMIT, || shared_with(&victim, &owned(&survivor))).await;
         let killed = Instant::now();
@@ -54,7 +54,7 @@ async fn a_frozen_member_finds_that_it_holds_nothing_and_its_claims_are_lower_th
     let successor = work.join(shared.bootstrap(), "successor").await;
     let frozen = Member::start_eager(shared.bootstrap(), &work, "frozen").await?;
 
-    for cycle in 1..=cycles(2) as usize {
+    for cycle in 1..=cycles("FREEZES", 1) as usize {
         let share = until("both share", LIMIT, || shared_with(&frozen, &owned(&successor))).await;
         frozen.freeze()?;
         until("the successor owns everything", LIMIT, || complete(&[owned(&successor)]).then_some(())).await;
@@ -139,7 +139,7 @@ async fn at_no_moment_do_two_members_hold_the_same_partition() -> Result<()> {
     let mut near = Member::start(&past, &work, "near-0").await?;
     let mut far = Member::start(&past, &work, "far-0").await?;
 
-    for cycle in 1..=cycles(1) {
+    for cycle in 1..=cycles("CHURN", 1) {
         share(&[&remote, &near, &far]).await;
         far.freeze()?;
         share(&[&remote, &near]).await;

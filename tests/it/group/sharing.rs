@@ -68,7 +68,7 @@ async fn every_change_of_hands_has_a_higher_claim_and_what_stays_keeps_its_own(s
     let mut before = settled(&[&members[0]]).await;
     let mut moved = 0;
 
-    for cycle in 0..cycles(5) {
+    for cycle in 0..cycles("CLAIMS", 2) {
         members.push(work.join(shared.bootstrap(), &format!("member-{cycle}")).await);
         before.push(Claims::new());
         let after = settled(&members.iter().collect::<Vec<_>>()).await;

@@ -21,7 +21,7 @@ crate::tests! {
 }
 
 /// A module may name those of lower levels, never one of its own.
-const LEVELS: [(&str, u8); 29] = [
+const LEVELS: [(&str, u8); 30] = [
     ("main", 7),
     ("lib", 7),
     ("cli", 6),
@@ -43,6 +43,7 @@ const LEVELS: [(&str, u8); 29] = [
     ("config", 1),
     ("store", 1),
     ("allocator", 0),
+    ("cycles", 0),
     ("durable", 0),
     ("failpoint", 0),
     ("lapse", 0),

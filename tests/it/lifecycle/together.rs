@@ -145,7 +145,7 @@ async fn kills_and_freezes_leave_one_instance_of_each_task_and_every_number_once
     }
     cluster.until("all run", run_on(&names, &workers.iter().collect::<Vec<_>>())).await;
 
-    for cycle in 0..cycles(2) as usize {
+    for cycle in 0..cycles("MOVES", 2) as usize {
         let victim = workers.remove(0);
         let others: Vec<&Remote> = workers.iter().collect();
         if cycle % 2 == 0 {

@@ -3,7 +3,7 @@
 //! Senders go on through all of it. In each cycle the broker gets into some trouble, the worker is killed some time into
 //! it, and comes back on its disk, into the trouble or after it. In some of the cycles it has drained its spool before, so
 //! that deliveries are on their way to Kafka when the trouble begins; in the others it may not even have found Kafka yet.
-//! `TRIBUTARY_TEST_CYCLES` and `TRIBUTARY_TEST_SEED` say how often, and what is drawn.
+//! `TRIBUTARY_TEST_CYCLES_KILL` is the number of kills, `TRIBUTARY_TEST_SEED` says what is drawn.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::support::dice::{Dice, seed};
 use crate::support::harness::Test;
 use crate::support::{Result, cycles};
 
-/// The cycles of a run that nobody asked more of.
-const CYCLES: u32 = 20;
+/// Kills of the gate: one in each class of trouble.
+const CYCLES: u32 = 3;
 const COMPANIES: u32 = 24;
 
 pub(crate) fn tests() -> Vec<Test> {
     let name = concat!(module_path!(), "::no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill");
     // A cycle takes three seconds, on a machine that does other things ten.
-    let limit = 240 + 15 * u64::from(cycles(CYCLES));
+    let limit = 240 + 15 * u64::from(cycles("KILL", CYCLES));
     vec![Test::disturbing(name, no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill).within(limit)]
 }
 
@@ -40,11 +40,20 @@ enum Trouble {
     Mute,
 }
 
-/// Drawn in turn, those the most that workers meet the most.
-const TROUBLES: [Trouble; 8] = {
-    use Trouble::{Cut, Down, Mute, Paused, Slow, Up};
-    [Up, Up, Down, Paused, Paused, Slow, Cut, Mute]
-};
+/// Classes of trouble, as a worker sees them: the broker works, cannot be reached, or does not answer in time.
+const CLASSES: [&[Trouble]; 3] =
+    [&[Trouble::Up], &[Trouble::Down, Trouble::Cut], &[Trouble::Paused, Trouble::Slow, Trouble::Mute]];
+
+/// A trouble of each class, in an order that is drawn.
+fn troubles(dice: &mut Dice) -> Vec<Trouble> {
+    let mut left = CLASSES.to_vec();
+    let mut drawn = Vec::new();
+    while !left.is_empty() {
+        let class = left.swap_remove(dice.index(left.len()));
+        drawn.push(class[dice.index(class.len())]);
+    }
+    drawn
+}
 
 async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<()> {
     let seed = seed();
@@ -54,8 +63,12 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
     let senders = stage.senders(COMPANIES);
     stage.until_acknowledged(10 * u64::from(COMPANIES)).await?;
 
-    for cycle in 0..cycles(CYCLES) {
-        let trouble = TROUBLES[dice.below(TROUBLES.len() as u64) as usize];
+    let (kills, mut planned) = (cycles("KILL", CYCLES), Vec::new());
+    for cycle in 0..kills {
+        if planned.is_empty() {
+            planned = troubles(&mut dice);
+        }
+        let trouble = planned.pop().unwrap_or(Trouble::Up);
         let (moment, through) = (Duration::from_millis(dice.below(1200)), dice.below(2) == 0);
         if dice.below(3) == 0 {
             stage.until_drained().await?;
@@ -81,7 +94,7 @@ async fn no_acknowledged_delivery_is_lost_or_overtaken_by_any_kill() -> Result<(
     let verdict = stage.verdict().await?;
 
     let figures = stage.ledger.figures();
-    println!("{} kills in {:.0?}, seed {seed}: {verdict}; {figures}", cycles(CYCLES), began.elapsed());
+    println!("{kills} kills in {:.0?}, seed {seed}: {verdict}; {figures}", began.elapsed());
     verdict.check();
     assert_eq!(figures.late, 0, "{figures}");
     assert_eq!(figures.improper, 0, "{figures}");

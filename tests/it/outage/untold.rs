@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::try_join_all;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -24,7 +25,7 @@ crate::tests! {
 }
 
 /// After so long what hangs is given up.
-const STUCK: Duration = Duration::from_secs(8);
+const STUCK: Duration = Duration::from_secs(5);
 /// The case in which no partition is told.
 const NOBODY: &str = "nobody";
 
@@ -129,11 +130,13 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     let bootstrap = format!("{},{}", cluster.brokers[0].bootstrap(), cluster.brokers[1].bootstrap());
     let kafka = Kafka::plaintext(&bootstrap);
     let [live, next, again, aborted, nobody] = ["live", "next", "again", "aborted", NOBODY].map(Case::new);
-    let mut held = Vec::new();
-    for case in [&live, &next, &again, &aborted, &nobody] {
-        case.create(&bootstrap).await?;
-        held.push(case.hold(&kafka).await);
-    }
+    let cases = [&live, &next, &again, &aborted, &nobody];
+    let (at, through) = (&bootstrap, &kafka);
+    let held = try_join_all(cases.map(|case| async move {
+        case.create(at).await?;
+        Ok::<_, Error>(case.hold(through).await)
+    }))
+    .await?;
     let [of_live, of_next, of_again, of_aborted, of_nobody] =
         <[Held; 5]>::try_from(held).unwrap_or_else(|_| panic!("five are held"));
 
@@ -149,13 +152,13 @@ async fn a_batch_is_whole_for_readers_whichever_partitions_were_told() -> Result
     // Another owner comes: what stood before its commit is aborted.
     let mut after_aborted = take(&kafka, patient(), &aborted.id()).await;
     cluster.brokers[2].restart().await?;
-    for case in [&live, &next, &again, &aborted, &nobody] {
-        until_led(&bootstrap, &case.untold, true).await?;
-        assert!(
-            case.hangs(&kafka).await,
-            "{}: Kafka has told everybody, there is nothing to show",
-            case.name
-        );
+    let hanging = try_join_all(cases.map(|case| async move {
+        until_led(at, &case.untold, true).await?;
+        Ok::<_, Error>(case.hangs(through).await)
+    }))
+    .await?;
+    for (case, hangs) in cases.iter().zip(hanging) {
+        assert!(hangs, "{}: Kafka has told everybody, there is nothing to show", case.name);
     }
 
     // Who has lost a connection writes nothing before it has looked.

@@ -49,7 +49,7 @@ async fn a_name_taken_on_two_workers_at_once_is_given_once(shared: &'static Shar
     let group = Group::new(shared.bootstrap(), "race");
     let (one, two) = (group.worker().await, group.worker().await);
 
-    for round in 0..cycles(8) {
+    for round in 0..cycles("RACES", 3) {
         let body = |who: &str| {
             let mut config = config(&format!("race-{round}"));
             config["oauth.client.id"] = json!(who);
@@ -76,8 +76,8 @@ async fn of_edits_that_overlap_one_is_done_and_the_other_told_so(shared: &'stati
     one.ask("PUT", "/connectors/e/config", Some(config("overlap"))).await;
     two.until("/connectors/e", |answer| answer.status == 200).await;
 
-    let mut refused = 0;
-    for round in 0..cycles(8) {
+    let (rounds, mut refused) = (cycles("OVERLAPS", 8), 0);
+    for round in 0..rounds {
         let (put, patch) = (format!("put-{round}"), format!("patch-{round}"));
         let mut whole = config("overlap");
         whole["oauth.client.id"] = json!(put);
@@ -102,7 +102,7 @@ async fn of_edits_that_overlap_one_is_done_and_the_other_told_so(shared: &'stati
         two.until("/connectors/e/config", |answer| answer.body["oauth.client.id"] == stored.as_str()).await;
     }
     assert!(refused > 0, "none of them overlapped, or nobody noticed");
-    println!("{refused} of {} overlapping edits were refused", 2 * cycles(8));
+    println!("{refused} of {} overlapping edits were refused", 2 * rounds);
     Ok(())
 }
 
@@ -111,7 +111,7 @@ async fn edits_one_after_the_other_on_either_worker_are_all_done(shared: &'stati
     let workers = [group.worker().await, group.worker().await];
     workers[0].ask("PUT", "/connectors/s/config", Some(config("turns"))).await;
 
-    for round in 0..cycles(8) {
+    for round in 0..cycles("TURNS", 4) {
         let worker = &workers[round as usize % 2];
         let id = json!({"oauth.client.id": format!("turn-{round}")});
 

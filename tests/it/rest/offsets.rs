@@ -15,7 +15,7 @@ async fn an_edit_of_offsets_and_a_resume_at_once_are_one_after_the_other(shared:
     let (one, two) = (group.worker().await, group.worker().await);
     one.ask("PUT", "/connectors/o/config", Some(config("offset-race"))).await;
 
-    for round in 1..=cycles(4) {
+    for round in 1..=cycles("OFFSETS", 2) {
         assert_eq!(one.ask("PUT", "/connectors/o/stop", None).await.status, 204);
         let before = one.get("/connectors/o/offsets").await.body;
         let wanted = json!({"offsets": [

@@ -1,9 +1,12 @@
 //! The harness: what fails a test, and what is said about tests that did not run.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs;
 use std::future::pending;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::dice::{parse_seed, repeat};
 use crate::support::harness::run_limited;
 use crate::support::jars::parse_java_version;
 use crate::support::shared::left_out_block;
@@ -19,6 +22,8 @@ crate::tests! {
     plain prefixes_are_never_the_same;
     plain free_ports_are_all_different_and_below_the_kernels_own;
     plain cycles_are_a_number_above_zero;
+    plain every_loop_is_in_the_table_and_has_its_own_name;
+    plain a_seed_is_a_number_and_its_command_names_the_test;
     plain java_versions_old_and_new_are_read;
 }
 
@@ -86,11 +91,55 @@ async fn free_ports_are_all_different_and_below_the_kernels_own() {
 }
 
 async fn cycles_are_a_number_above_zero() {
-    assert_eq!(parse_cycles(" 12 ").unwrap(), 12);
+    assert_eq!(parse_cycles("VARIABLE", " 12 ").unwrap(), 12);
     for wrong in ["0", "-1", "many", ""] {
-        assert!(parse_cycles(wrong).is_err(), "{wrong:?} was taken");
+        let error = parse_cycles("VARIABLE", wrong).unwrap_err();
+        assert!(error.contains("VARIABLE is"), "{error}");
     }
-    assert!(cycles(3) > 0);
+    assert!(cycles("HARNESS", 3) > 0);
+}
+
+/// A name in two files would be two loops with one variable.
+async fn every_loop_is_in_the_table_and_has_its_own_name() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = rust_files(&root.join("src"));
+    files.extend(rust_files(&root.join("tests/it")));
+    // This file has no loop.
+    files.retain(|file| *file != root.join("tests/it/rig/harness.rs"));
+    let mut used: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for call in text.split("cycles(\"").skip(1) {
+            used.entry(call.split('"').next().unwrap().to_owned()).or_default().insert(file.clone());
+        }
+    }
+
+    let main = fs::read_to_string(root.join("tests/it/main.rs")).unwrap();
+    let table = main.lines().skip_while(|line| !line.starts_with("//! | loop |")).skip(2);
+    let rows = table.take_while(|line| line.starts_with("//! | `"));
+    let listed: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    let shared: Vec<_> = used.iter().filter(|(_, files)| files.len() > 1).collect();
+    assert!(shared.is_empty(), "names of two loops: {shared:?}");
+    let names: BTreeSet<&str> = used.keys().map(String::as_str).collect();
+    assert_eq!(listed.iter().copied().collect::<BTreeSet<&str>>(), names, "the table of tests/it/main.rs");
+    assert_eq!(listed.len(), used.len(), "a loop is listed twice: {listed:?}");
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let (directories, files): (Vec<_>, Vec<_>) =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).partition(|path| path.is_dir());
+    let is_rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    let below = directories.iter().flat_map(|directory| rust_files(directory));
+    files.into_iter().filter(is_rust).chain(below).collect()
+}
+
+async fn a_seed_is_a_number_and_its_command_names_the_test() {
+    assert_eq!(parse_seed(" 20410 ").unwrap(), 20_410);
+    for wrong in ["-1", "today", ""] {
+        assert!(parse_seed(wrong).is_err(), "{wrong:?} was taken");
+    }
+    let name = "rig::harness::a_seed_is_a_number_and_its_command_names_the_test";
+    assert_eq!(repeat(7), format!("TRIBUTARY_TEST_SEED=7 cargo test --test it -- {name}"));
 }
 
 async fn java_versions_old_and_new_are_read() {

@@ -35,7 +35,7 @@ async fn a_write_is_read_by_its_own_worker_when_it_returns_and_soon_by_others(sh
     let (one, other) = (ground.worker().await, ground.worker().await);
     let (mut took, mut seen) = (Vec::new(), Vec::new());
 
-    for round in 0..cycles(8) {
+    for round in 0..cycles("WRITES", 2) {
         let name = format!("c-{round}");
         let started = Instant::now();
         one.arbiter.write(LIMIT, create(&name, "one")).await.unwrap();
@@ -60,7 +60,7 @@ async fn of_two_workers_that_create_the_same_name_at_once_exactly_one_does_each_
 ) {
     let ground = Ground::create(shared.bootstrap(), "state-race").await;
     let (one, other) = (ground.worker().await, ground.worker().await);
-    let rounds = cycles(25);
+    let rounds = cycles("NAMES", 5);
     let (mut took, mut conflicts) = (Vec::new(), 0);
 
     for round in 0..rounds {
@@ -104,7 +104,7 @@ async fn no_edit_of_three_workers_at_once_is_lost(shared: &'static Shared) {
     let ground = Ground::create(shared.bootstrap(), "state-count").await;
     let workers = [ground.worker().await, ground.worker().await, ground.worker().await];
     workers[0].arbiter.write(LIMIT, create("counter", "0")).await.unwrap();
-    let each = cycles(10);
+    let each = cycles("COUNTER", 4);
 
     let count = async |worker: &Worker| {
         let mut done = 0;
@@ -183,7 +183,7 @@ async fn a_refusal_is_about_what_stands_in_the_topic_now(shared: &'static Shared
     let (one, other) = (ground.worker().await, ground.worker().await);
 
     let mut took = Vec::new();
-    for round in 0..cycles(8) {
+    for round in 0..cycles("REFUSALS", 2) {
         let name = format!("c-{round}");
         // Both have held the id before, so neither needs to read for a write.
         one.arbiter.write(LIMIT, create(&format!("{name}-one"), "one")).await.unwrap();
@@ -274,7 +274,7 @@ async fn a_worker_killed_between_its_records_and_its_commit_leaves_nothing(
     let ground = Ground::create(shared.bootstrap(), "state-killed").await;
     let worker = ground.worker().await;
 
-    for round in 0..cycles(2) {
+    for round in 0..cycles("UNCOMMITTED", 1) {
         let (killed, next) = (format!("killed-{round}"), format!("next-{round}"));
         die_before_commit(&ground, &killed).await?;
         // Not held up by what the dead one left open.

@@ -74,7 +74,7 @@ async fn reading_to_the_end_shows_what_was_committed_until_then_past_markers_and
     let shards = Shards::new(ground.kafka.clone(), TransactionOptions::default());
     let mut longest = Duration::ZERO;
 
-    for round in 0..cycles(8) {
+    for round in 0..cycles("TAILS", 2) {
         let mut producer = shards.take(id(), lease()).await.unwrap();
         let committed = format!("connector-{round}");
         producer.commit(vec![record(&topic, 0, &committed, Some(r#"{"properties":{}}"#))]).await.unwrap();
@@ -109,7 +109,7 @@ async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'stat
     let offsets = OffsetWriter::new(partitions.offset, worker.state.offsets.clone());
     let map = |text: &str| serde_json::from_str::<serde_json::Map<_, _>>(text).unwrap();
 
-    for round in 0..i64::from(cycles(8)) {
+    for round in 0..i64::from(cycles("STATUSES", 2)) {
         let status = Status {
             state: RunState::Running,
             trace: None,

@@ -19,7 +19,7 @@ use tributary::webhooks::subscriptions::Ledger;
 
 use super::scene::{CONNECTOR, HOST, LIMIT, Scene, active};
 use crate::support::stage::STEP;
-use crate::support::{Error, Result, Shared, drawn, lost};
+use crate::support::{Error, Result, Shared, dice, lost};
 
 /// Time limit of one case, seconds.
 const CASE_LIMIT: u64 = 60;
@@ -33,8 +33,7 @@ pub(crate) fn tests() -> Vec<crate::support::harness::Test> {
     let name =
         concat!(module_path!(), "::a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared");
     let run = a_worker_that_dies_at_any_step_leaves_no_orphan_and_all_that_is_declared;
-    let limit = 180 + CASE_LIMIT * Visited::by_environment().places().len() as u64;
-    vec![crate::support::harness::Test::real(name, run).within(limit)]
+    vec![crate::support::harness::Test::real(name, run).within(180 + CASE_LIMIT * PLACES.len() as u64)]
 }
 
 /// What makes a worker plan something.
@@ -122,7 +121,7 @@ impl Visited {
         match std::env::var(VARIABLE) {
             Ok(text) if text == "all" => Self::All,
             Ok(text) if !text.is_empty() => panic!("{VARIABLE} is {text:?}: set it to all, or unset it"),
-            _ => Self::Part(drawn::seed() % PARTS),
+            _ => Self::Part(dice::seed() % PARTS),
         }
     }
 

@@ -28,14 +28,10 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn hooks_of_a_drawn_provider_are_active_and_their_notifications_published(
     shared: &'static Shared,
 ) -> Result<()> {
-    for provider in drawn::all() {
-        provider.judge(holds(shared, &provider).await)?;
-    }
-    Ok(())
+    drawn::try_all(|provider| holds(shared, provider)).await
 }
 
-async fn holds(shared: &'static Shared, provider: &Drawn) -> Result<()> {
-    println!("hooks of the provider {}", provider.name);
+async fn holds(shared: &'static Shared, provider: Drawn) -> Result<()> {
     let name = format!("hooks-{}", provider.name);
     let scene = Scene::start(shared, &name, 1, |settings| provider.turn(settings)).await?;
     let login =

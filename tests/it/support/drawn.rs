@@ -1,42 +1,67 @@
-//! The providers that a test meets one after the other: the strict one, the lenient one, and drawn ones.
+//! The providers that a test meets: the strict one, the lenient one, and drawn ones.
 //!
-//! The gate draws one by the day. `TRIBUTARY_TEST_CYCLES` says how many are drawn, and `TRIBUTARY_TEST_SEED` which is the first: a
-//! failure names it.
+//! The gate draws one, and takes the strict or the lenient one beside it, by the seed of the day. `TRIBUTARY_TEST_CYCLES_DRAWN` is the
+//! number of drawn ones, and `TRIBUTARY_TEST_SEED` the first of them. Each prints the command that meets it again.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::panic::AssertUnwindSafe;
 
+use futures::{FutureExt as _, StreamExt as _, stream};
 use tributary::simulator::knobs::Knobs;
 use tributary::simulator::settings::Settings;
 
+use super::dice::{repeat, seed};
 use super::{Error, Result, cycles};
 
-/// Drawn ones, unless told otherwise.
+/// Drawn providers of the gate.
 const DRAWN: u32 = 1;
+/// Providers that are tried at the same time: most of a trial is waiting.
+const AT_ONCE: usize = 2;
 
 pub(crate) struct Drawn {
     pub(crate) name: String,
+    /// The seed that leads to this provider.
+    seed: u64,
     knobs: Knobs,
 }
 
-/// How many [`all`] gives.
+/// How many there are at most.
 pub(crate) fn count() -> u32 {
-    2 + cycles(DRAWN)
+    2 + cycles("DRAWN", DRAWN)
 }
 
-pub(crate) fn all() -> Vec<Drawn> {
-    let named = |name: &str, knobs| Drawn { name: name.to_owned(), knobs };
-    let mut all = vec![named("strict", Knobs::default()), named("lenient", Knobs::lenient())];
-    let first = seed();
-    let seeds = first..first + u64::from(cycles(DRAWN));
-    all.extend(seeds.map(|seed| named(&seed.to_string(), Knobs::drawn(seed))));
+fn all() -> Vec<Drawn> {
+    let (first, drawn) = (seed(), cycles("DRAWN", DRAWN));
+    let named = |name: &str, seed, knobs| Drawn { name: name.to_owned(), seed, knobs };
+    let mut all = vec![named("strict", 0, Knobs::default()), named("lenient", 1, Knobs::lenient())];
+    if drawn == DRAWN {
+        all.retain(|profile| profile.seed == first % 2);
+    }
+    let seeds = first..first + u64::from(drawn);
+    all.extend(seeds.map(|seed| named(&seed.to_string(), seed, Knobs::drawn(seed))));
     all
 }
 
-/// `TRIBUTARY_TEST_SEED`, or the day.
-pub(crate) fn seed() -> u64 {
-    let set = std::env::var("TRIBUTARY_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let day = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
-    set.unwrap_or_else(day)
+/// Tries every provider; the error of one names it and the command that meets it again.
+pub(crate) async fn try_all<Trial: Future<Output = Result<()>>>(
+    trial: impl Fn(Drawn) -> Trial,
+) -> Result<()> {
+    let trials = all().into_iter().map(|provider| {
+        let (name, command) = (provider.name.clone(), repeat(provider.seed));
+        println!("provider {name}; repeat with: {command}");
+        let trial = AssertUnwindSafe(Box::pin(trial(provider)));
+        async move {
+            let told = |what: &str| Error(format!("provider {name}, repeat with `{command}`: {what}"));
+            match trial.catch_unwind().await {
+                Ok(held) => held.map_err(|error| told(&error.to_string())),
+                Err(_) => Err(told("it panicked, and the message is above")),
+            }
+        }
+    });
+    let mut trials = stream::iter(trials).buffer_unordered(AT_ONCE);
+    while let Some(held) = trials.next().await {
+        held?;
+    }
+    Ok(())
 }
 
 impl Drawn {
@@ -45,10 +70,5 @@ impl Drawn {
         let kept = std::mem::replace(&mut settings.knobs, self.knobs.clone());
         settings.knobs.delivery = kept.delivery;
         settings.knobs.accounting.retries = kept.accounting.retries;
-    }
-
-    /// The result, with how to meet this provider again.
-    pub(crate) fn judge(&self, held: Result<()>) -> Result<()> {
-        held.map_err(|error| Error(format!("TRIBUTARY_TEST_SEED={} or that profile: {error}", self.name)))
     }
 }

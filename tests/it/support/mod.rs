@@ -5,7 +5,8 @@
 //! those that mend it again), [`command`] runs our binary, [`connect`] has a real Kafka Connect to compare with, [`tributary`] our own worker; [`Proxy`] breaks only the
 //! network between. Every child is started by [`process`] and dies with the test run, however that ends.
 //! [`login`] is `tributary auth login` and a person who plays along, [`browser`] a real browser without a window; [`secrets`] searches
-//! what was written for what must not be, [`traced`] does so over a whole run. [`dice`] has the numbers of tests that draw.
+//! what was written for what must not be, [`traced`] does so over a whole run. [`dice`] has the seed and the numbers of drawn tests, [`cycles`]
+//! the number of times that a loop repeats.
 //! [`lost`] is time that the machine took from a test, [`tries`] counts checks that are tried several times.
 //! [`place`] is where a test publishes through the product, [`examples`] is what. `stage` has workers that the simulated provider delivers to,
 //! [`scripted`] one that answers what it is told to.
@@ -15,6 +16,9 @@ pub(crate) mod broker;
 pub(crate) mod browser;
 pub(crate) mod command;
 pub(crate) mod connect;
+// Unit tests have loops too.
+#[path = "../../../src/cycles.rs"]
+mod cycles;
 pub(crate) mod dice;
 pub(crate) mod drawn;
 pub(crate) mod examples;
@@ -44,6 +48,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use broker::{Broker, Cluster, Options};
+pub(crate) use cycles::{cycles, parse_cycles};
 pub(crate) use proxy::Proxy;
 pub(crate) use registry::Registry;
 pub(crate) use shared::Shared;
@@ -62,29 +67,6 @@ pub(crate) fn prefix(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let run = run_directory::stamp();
     format!("{name}-{run}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// How often a test that repeats itself should do so: `TRIBUTARY_TEST_CYCLES`, or `default` where that is not
-/// set.
-///
-/// # Panics
-///
-/// If the variable holds anything but a whole number above zero.
-pub(crate) fn cycles(default: u32) -> u32 {
-    match std::env::var("TRIBUTARY_TEST_CYCLES") {
-        Ok(text) => parse_cycles(&text).unwrap_or_else(|error| panic!("{error}")),
-        Err(_) => default,
-    }
-}
-
-/// Apart from [`cycles`] so that a test need not change the environment.
-pub(crate) fn parse_cycles(text: &str) -> Result<u32> {
-    match text.trim().parse() {
-        Ok(count) if count > 0 => Ok(count),
-        _ => Err(Error(format!(
-            "TRIBUTARY_TEST_CYCLES is {text:?}: set it to a whole number above 0, or unset it"
-        ))),
-    }
 }
 
 /// Why the rig could not do what a test asked, with the end of the child's log where there is one.

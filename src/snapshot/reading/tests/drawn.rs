@@ -1,7 +1,7 @@
 //! Providers that are drawn: however pages are numbered, counted, limited and filtered, and whatever happens to the list meanwhile, no
 //! list is certified that misses a record which was there all the time.
 //!
-//! The seed is printed with a failure. `TRIBUTARY_TEST_CYCLES` says how many providers are drawn.
+//! The seed is printed with a failure. `TRIBUTARY_TEST_CYCLES_PROVIDERS` is the number of providers that are drawn.
 
 use std::{
     cell::RefCell,
@@ -22,7 +22,7 @@ use crate::{
     snapshot::{Filter, Reading, Row, Seen, Settings, Want},
 };
 
-const PROVIDERS: u64 = 4_000;
+const PROVIDERS: u32 = 4_000;
 /// The moment of the filter.
 const AFTER: i64 = 1_500;
 
@@ -280,9 +280,8 @@ fn read(provider: &RefCell<Provider>, filter: Option<Filter>, size: u32) -> Read
 
 #[test]
 fn nothing_that_was_there_throughout_is_missing_from_a_certified_list() {
-    let cycles = std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|text| text.parse().ok());
     let (mut certified, mut kinds) = (0_u32, HashSet::new());
-    for seed in 0..cycles.map_or(PROVIDERS, |cycles: u64| cycles * 1_000) {
+    for seed in 0..u64::from(crate::cycles::cycles("PROVIDERS", PROVIDERS)) {
         let mut provider = Provider::drawn(seed);
         let size = provider.dice.one_of(&[1, 5, 6, 100]);
         let filter = provider.dice.one_of(&[None, Some(Filter::Changed { after: AFTER, margin: 100 })]);

@@ -54,7 +54,7 @@ fn run(case: Case, history: Vec<[Vec<Change>; 3]>) -> (World, Reading, Vec<Seen>
 }
 
 fn cases() -> u32 {
-    std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
+    crate::cycles::cycles("PROPERTIES", 400)
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! A thousand records, page by page, while records come, go and move: how often a list is certified, and whether rightly.
 //!
-//! `TRIBUTARY_TEST_CYCLES` says how many runs each cell has.
+//! `TRIBUTARY_TEST_CYCLES_SIMULATION` is the number of runs of each cell.
 
 use super::*;
 
@@ -33,7 +33,7 @@ struct Tally {
 }
 
 fn runs() -> u64 {
-    std::env::var("TRIBUTARY_TEST_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+    u64::from(crate::cycles::cycles("SIMULATION", 20))
 }
 
 fn changes(cell: Cell, dice: &mut Dice) -> Vec<Change> {

@@ -4,7 +4,7 @@
 //! payroll every shard reads all pages, and the provider cannot tell shards apart: those are counted together. The list of companies is
 //! read by every task for itself as well, so that what was read of it for the run is not counted.
 //!
-//! `TRIBUTARY_TEST_CYCLES` says how often it is killed; where somebody asks for more than usual, there is much more to read, too.
+//! `TRIBUTARY_TEST_CYCLES_LISTS` is the number of kills; more kills come with more companies to read.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,8 +22,11 @@ use crate::support::harness::Test;
 use crate::support::stage::{Ground, LIMIT};
 use crate::support::{Error, Result, breakable, cycles, lost};
 
-/// Kills of a run that nobody asked more of.
-const KILLS: u32 = 2;
+/// Kills of the gate.
+const KILLS: u32 = 1;
+/// Companies for each kill, so that lists are under way at every one; and the most of a run.
+const COMPANIES: u32 = 60;
+const MOST_COMPANIES: u32 = 1_000;
 /// Pages that a company's two lists take, about.
 const PAGES: u64 = 14;
 /// What is read of all of them.
@@ -35,19 +38,20 @@ pub(crate) fn tests() -> Vec<Test> {
     let name =
         concat!(module_path!(), "::killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run");
     let run = killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run;
-    vec![Test::disturbing(name, run).within(180 + 30 * u64::from(cycles(KILLS)))]
+    vec![Test::disturbing(name, run).within(180 + 30 * u64::from(cycles("LISTS", KILLS)))]
 }
 
 async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() -> Result<()> {
-    let (kills, began) = (cycles(KILLS), Instant::now());
-    let companies = if kills > KILLS { 1_000 } else { 60 };
+    let (kills, began) = (cycles("LISTS", KILLS), Instant::now());
+    let companies = COMPANIES.saturating_mul(kills).min(MOST_COMPANIES);
     let broker = breakable::take().await?;
     let registry = Server::start().await.map_err(|error| Error(format!("start a registry: {error}")))?;
     let ground = Ground { bootstrap: broker.bootstrap(), registry: registry.url().to_string() };
     let options = Options {
         resources: &LISTED,
         // Short, so that the next life soon has its tasks; and no machine stalls for so long that one ends without a kill.
-        properties: &[("session.timeout.ms", "5000"), ("heartbeat.interval.ms", "500")],
+        properties: &[("session.timeout.ms", "3000"), ("heartbeat.interval.ms", "500")],
+        settings: &SETTINGS,
         ..Options::default()
     };
     let mut scene = Scene::start(ground, "lists-killed", options, |settings| {
@@ -61,15 +65,13 @@ async fn killed_again_and_again_lists_end_with_the_certificates_of_a_calm_run() 
     })
     .await?;
     scene.stage.login_for("payroll", RECORDS).await?;
-    scene.stop().await?;
-    scene.stage.configure(RECORDS, &scene.fetching(&SETTINGS)).await?;
-    scene.resume().await?;
 
     let since = scene.provider().gateway.request_count();
     scene.ask_for("killed", RunKind::Snapshot, &List::ALL).await?;
     let mut killed_at = Vec::new();
     for kill in 1..=kills {
-        let enough = u64::from(companies) * PAGES * u64::from(kill) / u64::from(kills + 1);
+        // A third of the way where there is one kill: every list that spans companies is under way then.
+        let enough = u64::from(companies) * PAGES * u64::from(kill) / u64::from(kills + 2);
         until_read(&scene, since, enough).await?;
         scene.stage.workers[0].kill();
         killed_at.push(scene.provider().gateway.request_count());

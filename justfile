@@ -1,0 +1,37 @@
+# Short names for the commands of CONTRIBUTING.md; `just` lists them. Not needed: every line below can be typed.
+
+_default:
+    @just --list --unsorted
+
+# Unit tests: no Kafka, no network.
+test:
+    cargo test --locked --lib
+
+# Integration tests of one area, such as `just area enrich::lists`.
+area name:
+    cargo test --locked --test it -- {{name}}
+
+# Formatting and lints, as the gate has them.
+lint:
+    cargo fmt --check
+    cargo clippy --locked --all-targets -- -D warnings
+
+# What a change has to pass: lints, docs, dependencies, alerts and all tests on a real Kafka.
+gate:
+    .ci/run
+
+# The long checks, all or by name; `just nightly --list` has the names.
+nightly *names:
+    .ci/nightly {{names}}
+
+# One benchmark with its arguments, such as `just bench ingest` or `just bench enrich whale`.
+bench name *arguments:
+    cargo bench --locked --bench {{name}} -- {{arguments}}
+
+# The documentation of the code, without warnings.
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+
+# Fuzzing, so many seconds for each target.
+fuzz seconds="600":
+    fuzz/run {{seconds}}

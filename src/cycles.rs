@@ -1,0 +1,28 @@
+//! How often the loops of tests repeat. The unit tests and the integration tests share this file.
+
+/// Multiplies the cycles of every loop.
+const FACTOR: &str = "TRIBUTARY_TEST_CYCLES";
+
+/// Cycles of the loop `name`: `TRIBUTARY_TEST_CYCLES_NAME`, or `default` where that is not set, times `TRIBUTARY_TEST_CYCLES`.
+///
+/// `tests/it/main.rs` lists every name.
+///
+/// # Panics
+///
+/// If one of the variables is set to anything but a whole number above zero.
+pub(crate) fn cycles(name: &str, default: u32) -> u32 {
+    let set = |variable: &str| {
+        let text = std::env::var(variable).ok()?;
+        Some(parse_cycles(variable, &text).unwrap_or_else(|error| panic!("{error}")))
+    };
+    let own = set(&format!("{FACTOR}_{name}")).unwrap_or(default);
+    own.saturating_mul(set(FACTOR).unwrap_or(1))
+}
+
+/// Separate from [`cycles`] so that a test need not change the environment.
+pub(crate) fn parse_cycles(variable: &str, text: &str) -> Result<u32, String> {
+    match text.trim().parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(format!("{variable} is {text:?}: set it to a whole number above 0, or unset it")),
+    }
+}
