@@ -14,8 +14,10 @@ COPY .ci/pinned .ci/sbom .ci/tool .ci/
 ARG RUST_IMAGE
 ARG RUNTIME_IMAGE
 RUN .ci/pinned "$RUST_IMAGE" "$RUNTIME_IMAGE"
-# g++, make and perl build librdkafka, its OpenSSL and the allocator; this image has them all.
+# g++, make and perl build librdkafka, its OpenSSL and the allocator; this image has them all. The runtime image has no OpenSSL.
+ENV TRIBUTARY_OPENSSL=vendored
 COPY Cargo.toml Cargo.lock build.rs ./
+COPY crates crates
 COPY src src
 COPY schemas schemas
 COPY benches benches
@@ -26,14 +28,14 @@ FROM sources AS build-demo
 # For `tributary --version`; the repository itself is not in here.
 ARG COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
-    TRIBUTARY_COMMIT=$COMMIT cargo build --release --locked --bin tributary \
-    && cp target/release/tributary /usr/local/bin/tributary
+    TRIBUTARY_COMMIT=$COMMIT cargo build --profile dist --features dist --locked --bin tributary \
+    && cp target/dist/tributary /usr/local/bin/tributary
 
 FROM sources AS build
 ARG COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
-    TRIBUTARY_COMMIT=$COMMIT cargo build --release --locked --bin tributary --no-default-features --features vendored-openssl \
-    && cp target/release/tributary /usr/local/bin/tributary
+    TRIBUTARY_COMMIT=$COMMIT cargo build --profile dist --no-default-features --features dist --locked --bin tributary \
+    && cp target/dist/tributary /usr/local/bin/tributary
 # What the binary is made of, for scanners of the image.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/usr/local/cargo/tools \
     .ci/sbom /sbom.cdx.json

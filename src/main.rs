@@ -1,5 +1,6 @@
 //! The `tributary` binary: arguments in, exit code out. Everything else is in the library.
 
+#[cfg(feature = "jemalloc")]
 mod allocator;
 
 use std::{io, process::ExitCode};

@@ -172,8 +172,13 @@ impl From<config::Problem> for Failure {
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> ExitCode {
+    run_one(arguments.into_iter().collect(), environment.into_iter().collect(), out)
+}
+
+/// Without type parameters, so that all commands are compiled once, with the library, and not again with each program that calls it.
+fn run_one(arguments: Vec<OsString>, environment: Environment, mut out: &mut dyn Write) -> ExitCode {
     let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -182,7 +187,7 @@ pub fn run(
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    let ended = dispatch(arguments.command, environment.into_iter().collect(), out);
+    let ended = dispatch(arguments.command, environment, &mut out);
     let mut complaints = io::stderr();
     match ended {
         Ok(()) => ExitCode::SUCCESS,

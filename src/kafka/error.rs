@@ -287,7 +287,7 @@ impl fmt::Display for Persisted {
 
 /// Kafka's own reason for a failure.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{error}")]
+#[error("{error}{}", self.remedy())]
 pub struct Cause {
     error: KafkaError,
 }
@@ -300,6 +300,15 @@ impl Cause {
             KafkaError::Transaction(error) => error.is_fatal(),
             KafkaError::MessageConsumptionFatal(_) => true,
             other => matches!(other.rdkafka_error_code(), Some(Code::Fatal | Code::Fenced)),
+        }
+    }
+
+    fn remedy(&self) -> &'static str {
+        // librdkafka's only word for a batch whose codec was not built in.
+        if !cfg!(feature = "zstd") && self.code() == Some(Code::NotImplemented) {
+            "; the topic holds records compressed with zstd, which this build cannot read: build with `--features zstd`"
+        } else {
+            ""
         }
     }
 

@@ -4,22 +4,27 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
-use tributary::kafka::{SMALLEST_LIMIT, TopicSpec, partition_of};
+use tributary::config::Kafka;
+use tributary::kafka::{SMALLEST_LIMIT, TopicSpec, partition_of, read_to_end};
 use tributary::model::{
     AccountingEvent, AccountingResource, Cleanup, CompanyId, Meta, Origin, Outgoing, Reception, Topic, Value,
 };
+use tributary::retry::Retry;
 
 use crate::support::broker::tool_with_input;
-use crate::support::place::{PARTITIONS, Place};
+use crate::support::place::{PARTITIONS, Place, chain};
 use crate::support::{Result, Shared};
 
 crate::tests! {
     real the_java_producer_puts_every_key_where_we_would;
     real every_record_stands_in_the_partition_of_its_companys_events;
+    real a_topic_compressed_with_zstd_is_read_or_refused_by_name;
 }
 
 const RESOURCE: AccountingResource = AccountingResource::Customers;
+const LIMIT: Duration = Duration::from_secs(60);
 
 async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared) -> Result<()> {
     let place = Place::on(shared, "java")?;
@@ -56,6 +61,29 @@ async fn the_java_producer_puts_every_key_where_we_would(shared: &'static Shared
     }
     let reached = (0..PARTITIONS).filter(|partition| chosen.values().any(|other| other == partition));
     assert_eq!(reached.count(), 3, "the keys do not reach every partition");
+    Ok(())
+}
+
+/// Brokers and other producers may use a codec that this build has not.
+async fn a_topic_compressed_with_zstd_is_read_or_refused_by_name(shared: &'static Shared) -> Result<()> {
+    let place = Place::on(shared, "zstd")?;
+    let topic = place.name(Topic::AccountingEvents(RESOURCE));
+    place.open(&place.layout([Topic::AccountingEvents(RESOURCE)])).await.unwrap();
+    let arguments =
+        ["--bootstrap-server", shared.bootstrap(), "--topic", &topic, "--compression-codec", "zstd"];
+    tool_with_input("org.apache.kafka.tools.ConsoleProducer", &arguments, &"x".repeat(1_000)).await?;
+
+    let (mut records, partitions) = (0, (0..PARTITIONS).collect::<Vec<_>>());
+    let kafka = Kafka::plaintext(shared.bootstrap());
+    let read = read_to_end(&kafka, &topic, &partitions, LIMIT, |_| records += 1).await;
+
+    if cfg!(feature = "zstd") {
+        assert!(read.is_ok() && records == 1, "{read:?}, {records} records");
+    } else {
+        let error = read.unwrap_err();
+        assert!(chain(&error).contains("build with `--features zstd`"), "{}", chain(&error));
+        assert_eq!(error.retry(), Retry::Never);
+    }
     Ok(())
 }
 

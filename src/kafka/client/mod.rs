@@ -369,6 +369,9 @@ fn remedy(key: &str) -> String {
                 .into()
         }
         "fetch.max.wait.ms" => "set fetch.wait.max.ms instead".into(),
+        "compression.type" | "compression.codec" if !cfg!(feature = "zstd") => {
+            "use lz4, gzip or snappy; zstd needs a build with `--features zstd`, as the image has it".into()
+        }
         "buffer.memory" => "remove it; the worker bounds its memory itself".into(),
         _ => "see librdkafka's CONFIGURATION.md for its properties and their values".into(),
     }

@@ -31,6 +31,22 @@ fn a_user_may_change_a_default_under_either_of_its_names() {
 }
 
 #[test]
+fn zstd_is_refused_with_a_remedy_where_it_is_not_built_in() {
+    let errors = check_settings(&kafka(&[("compression.type", "zstd")], &[]));
+
+    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    if cfg!(feature = "zstd") {
+        assert_eq!(told, [""; 0]);
+    } else {
+        let has = |part: &str| told.iter().any(|text| text.contains(part));
+        assert!(
+            has("compression.type") && has("libzstd not available") && has("`--features zstd`"),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
 fn a_setting_against_a_promise_is_refused_with_rule_and_remedy() {
     let text = error_text(&kafka(&[("acks", "1")], &[]), &producer());
 

@@ -1,5 +1,5 @@
 //! What a worker asks of the system: how many files it may open, raised for its public listeners and told where that does not go far
-//! enough, pages of the usual size, and an allocator with settings of its own.
+//! enough, and pages of the usual size.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,6 @@ crate::tests! {
     plain a_worker_raises_its_limit_of_open_files_for_its_connections within 60;
     plain a_worker_that_may_not_open_enough_files_says_how_many_connections_it_serves within 60;
     plain a_worker_takes_no_memory_in_huge_pages within 60;
-    plain the_allocator_hears_what_it_is_told;
 }
 
 const LIMIT: Duration = Duration::from_secs(50);
@@ -51,19 +50,6 @@ async fn a_worker_takes_no_memory_in_huge_pages() -> Result<()> {
     // A kernel that does not tell is one that this cannot be seen of.
     let told = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
     assert!(told.is_none_or(|told| told.trim() == "0"), "{status}");
-    Ok(())
-}
-
-async fn the_allocator_hears_what_it_is_told() -> Result<()> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tributary"));
-    let output = command.arg("--version").env("MALLOC_CONF", "confirm_conf:true").output().unwrap();
-
-    let said = String::from_utf8_lossy(&output.stderr);
-    for setting in ["narenas:4", "dirty_decay_ms:500", "muzzy_decay_ms:0", "background_thread:true"] {
-        let set = format!("Set conf value: {setting}");
-        assert!(said.lines().any(|line| line.ends_with(&set)), "{set} in {said}");
-    }
-    assert!(!said.contains("Invalid"), "{said}");
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Whole workers, as `tributary run` starts them: whose topics they take, how they start, answer and stop.
 
+#[cfg(feature = "jemalloc")]
+mod allocator;
 mod descriptors;
 mod foreign;
 mod process;
@@ -10,8 +12,16 @@ mod starting;
 use crate::support::harness::Test;
 
 pub(crate) fn tests() -> Vec<Test> {
-    [descriptors::tests(), foreign::tests(), rolling::tests(), secure::tests(), starting::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        #[cfg(feature = "jemalloc")]
+        allocator::tests(),
+        descriptors::tests(),
+        foreign::tests(),
+        rolling::tests(),
+        secure::tests(),
+        starting::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
