@@ -16,6 +16,7 @@
 //! | `TRIBUTARY_TEST_CYCLES` | multiplies the cycles of every loop; 1 unless set |
 //! | `TRIBUTARY_TEST_SEED` | seed of drawn tests, and which fifth of the places `subscriptions::crash` visits; the number of days since 1970 unless set. Each prints the command that repeats it |
 //! | `TRIBUTARY_TEST_PLACES` | `all` visits all places where a worker dies in `subscriptions::crash` |
+//! | `TRIBUTARY_TEST_DURATIONS` | a file for how long each test took; `tests/it/durations.tsv` is what the order of a run goes by |
 //! | `TRIBUTARY_TEST_OUTAGE_SECONDS` | how long outages last |
 //! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/interop/run` and `.ci/run` set it) |
 //! | `TRIBUTARY_TEST_TRACE` | searches all that is logged at `trace` for secrets |

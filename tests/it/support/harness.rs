@@ -5,6 +5,7 @@
 //! the time limit fails it. Limits do not count time that the machine lost ([`lost`]). Tests that cannot run
 //! here are counted as ignored and named at the end; with `CI` set they fail.
 
+use std::cmp::Reverse;
 use std::fmt::Display;
 use std::panic;
 use std::pin::Pin;
@@ -25,8 +26,8 @@ const TOLD: usize = 2_000;
 const LIMIT: Duration = Duration::from_secs(120);
 /// What a test gets beyond its limit to notice it; after that its thread is left behind.
 const GRACE: Duration = Duration::from_secs(5);
-/// Tests mostly wait: on two cores four of them keep both busy.
-const LEAST_THREADS: usize = 4;
+/// Tests mostly wait: four of them use two thirds of two cores.
+const THREADS_PER_CORE: usize = 3;
 /// Tests named at the end for the time they took.
 const SLOWEST: usize = 12;
 
@@ -231,6 +232,9 @@ impl<E: Display> Outcome for Result<(), E> {
 pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or_else(threads);
+    let mut tests = tests;
+    // The longest first: one that begins last would be waited for alone.
+    tests.sort_by_key(|test| Reverse(recorded(&test.name)));
     let (disturbing, beside): (Vec<_>, Vec<_>) =
         tests.into_iter().partition(|test| test.kind == Kind::Disturbing);
     let trials = beside.into_iter().chain(disturbing).map(Test::into_trial).collect();
@@ -280,13 +284,32 @@ fn leaks() -> bool {
     !found.is_empty()
 }
 
+/// Seconds that a test took when durations were recorded last; 0 for a short or a new one.
+fn recorded(name: &str) -> u64 {
+    let lines = include_str!("../durations.tsv").lines().filter_map(|line| line.split_once('\t'));
+    let mut seconds = lines.filter(|(_, test)| *test == name).filter_map(|(seconds, _)| seconds.parse().ok());
+    seconds.next().unwrap_or(0)
+}
+
+/// Writes how long each test took, in whole seconds, where `TRIBUTARY_TEST_DURATIONS` names a file: `tests/it/durations.tsv` to
+/// record them.
+fn record(took: &[(Duration, String)]) {
+    let Some(path) = std::env::var_os("TRIBUTARY_TEST_DURATIONS") else { return };
+    let long = took.iter().filter(|(took, _)| took.as_secs() > 0);
+    let lines: String = long.map(|(took, name)| format!("{}\t{name}\n", took.as_secs())).collect();
+    if let Err(error) = std::fs::write(&path, lines) {
+        eprintln!("write durations to {}: {error}", path.display());
+    }
+}
+
 /// Where the time of the run went, for whoever wants to shorten it.
 fn slowest() -> String {
     let mut took = std::mem::take(&mut *TOOK.lock().unwrap_or_else(PoisonError::into_inner));
+    took.sort_unstable_by(|one, other| other.cmp(one));
+    record(&took);
     if took.len() <= SLOWEST {
         return String::new();
     }
-    took.sort_unstable_by(|one, other| other.cmp(one));
     let sum: Duration = took.iter().map(|(took, _)| *took).sum();
     let lines =
         took.iter().take(SLOWEST).map(|(took, name)| format!("  {:5.1} s  {name}\n", took.as_secs_f64()));
@@ -302,7 +325,7 @@ fn threads() -> Option<usize> {
     let asked = std::env::var("RUST_TEST_THREADS").ok().and_then(|count| count.parse().ok());
     asked.or_else(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Some(cores.max(LEAST_THREADS))
+        Some(cores * THREADS_PER_CORE)
     })
 }
 
