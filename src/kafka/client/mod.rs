@@ -125,8 +125,9 @@ impl Role {
                 defaults.extend([
                     ("fetch.message.max.bytes", share.clamp(16 << 10, 1 << 20).to_string()),
                     ("statistics.interval.ms", "5000".into()),
-                    // The end of a partition is reported one such wait after its last record.
-                    ("fetch.wait.max.ms", "10".into()),
+                    // The end of a partition is reported one such wait after its last record. An idle reader asks the broker
+                    // again after each of them.
+                    ("fetch.wait.max.ms", "50".into()),
                     ("queued.max.messages.kbytes", (share / 1024).clamp(16, 65_536).to_string()),
                     ("queued.min.messages", "1000".into()),
                     // A full local queue pauses fetching by this long; the default of a second would starve us.
