@@ -34,7 +34,8 @@
     reason = "a program for people, with nothing to recover"
 )]
 
-/// The worker's own, so that memory is comparable.
+/// The worker's own, so that memory is comparable: `cargo bench --features dist`.
+#[cfg(feature = "jemalloc")]
 #[path = "../../src/allocator.rs"]
 mod allocator;
 mod check;

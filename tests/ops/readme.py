@@ -211,6 +211,10 @@ def main():
             "TRIBUTARY_CONFIG": "config/worker.properties",
             "TRIBUTARY_CA": "hooks.crt",
         }
+        if given.name:
+            # Others on this Kafka may use the topics of the shipped file.
+            for topic in ("config", "offset", "status", "work", "grant"):
+                environment[f"CONNECT_{topic.upper()}_STORAGE_TOPIC"] = f"{given.name}-{topic}"
         # A group of its own: what the block leaves running goes with it.
         child = subprocess.Popen(["bash", "readme.sh"], cwd=work, env=environment, start_new_session=True)
         try:
