@@ -11,7 +11,7 @@ const GIVEN: &str = "TRIBUTARY_COMMIT";
 /// What a build says that does not tell its commit.
 const DEBUG: &str = "debug build";
 /// What the binary is made of.
-const SOURCES: [&str; 5] = ["src", "schemas", "Cargo.toml", "Cargo.lock", "build.rs"];
+const SOURCES: [&str; 6] = ["src", "crates", "schemas", "Cargo.toml", "Cargo.lock", "build.rs"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed={GIVEN}");

@@ -305,8 +305,9 @@ impl Cause {
 
     fn remedy(&self) -> &'static str {
         // librdkafka's only word for a batch whose codec was not built in.
-        if !cfg!(feature = "zstd") && self.code() == Some(Code::NotImplemented) {
-            "; the topic holds records compressed with zstd, which this build cannot read: build with `--features zstd`"
+        let is_unread = matches!(self.error, KafkaError::MessageConsumption(Code::NotImplemented));
+        if !cfg!(feature = "zstd") && is_unread {
+            "; the topic probably has records compressed with zstd, which this build cannot read: build with `--features zstd`"
         } else {
             ""
         }

@@ -10,6 +10,7 @@ crate::tests! {
     plain an_unpinned_base_ends_the_image_build;
     plain only_the_demo_image_has_the_simulator;
     plain the_image_carries_the_sbom_of_its_own_features;
+    plain the_image_build_gets_every_file_that_it_copies;
 }
 
 /// The features of a release, as the build and the SBOM name them.
@@ -147,5 +148,21 @@ async fn the_image_carries_the_sbom_of_its_own_features() {
     let copy = "COPY --from=build /sbom.cdx.json /usr/share/doc/tributary/sbom.cdx.json";
     assert!(stages.last().unwrap().steps.iter().any(|step| step == copy));
     assert!(read(".ci/sbom").contains(RELEASE_FEATURES));
-    assert!(read(".dockerignore").lines().any(|line| line == "!.ci"), "the build needs its scripts");
+}
+
+async fn the_image_build_gets_every_file_that_it_copies() {
+    let (_, stages) = dockerfile();
+    let ignored = read(".dockerignore");
+
+    let copies = stages.iter().flat_map(|stage| &stage.steps).filter_map(|step| step.strip_prefix("COPY "));
+    for copy in copies.filter(|copy| !copy.starts_with("--from=")) {
+        let sources: Vec<&str> = copy.split(' ').collect();
+        for source in &sources[..sources.len() - 1] {
+            let top = source.split('/').next().unwrap();
+            assert!(
+                ignored.lines().any(|line| line == format!("!{top}")),
+                ".dockerignore leaves out {source}"
+            );
+        }
+    }
 }

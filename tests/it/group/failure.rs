@@ -93,7 +93,7 @@ async fn a_member_cut_off_stops_holding_before_others_begin_and_comes_back() -> 
             (!is_held).then_some(())
         };
         until("the lease ends", LIMIT, over).await;
-        let ended = lost::fair(broken);
+        let ended = lost::promised(broken);
         assert!(ended < SESSION, "the lease has ended only after {ended:?}");
         until("the other owns everything", LIMIT, || complete(&[owned(&other)]).then_some(())).await;
         assert!(!holds());
@@ -118,7 +118,7 @@ async fn members_go_on_by_themselves_when_the_broker_has_been_away() -> Result<(
     broker.kill();
     let killed = Instant::now();
     until("the leases end", LIMIT, || (holding() == 0).then_some(())).await;
-    let ended = lost::fair(killed);
+    let ended = lost::promised(killed);
     broker.restart().await?;
     let back = Instant::now();
 

@@ -223,7 +223,7 @@ impl Worker {
     pub(super) async fn send(&self, delivery: &Delivery, secret: &str) -> Response {
         let begun = Instant::now();
         let answer = self.request(CONNECTOR, delivery, secret).send().await.unwrap();
-        let took = lost::fair(begun);
+        let took = lost::promised(begun);
         assert!(took < PROVIDER_WAITS, "answered after {took:?}");
         answer
     }

@@ -16,7 +16,7 @@ use super::ledger::{Answer, LIMIT, Ledger};
 use crate::support::lost;
 
 /// Without an answer after this, a sending is late however busy the machine is.
-const PATIENCE: Duration = lost::longest(LIMIT);
+const PATIENCE: Duration = lost::promised_longest(LIMIT);
 /// Before a delivery is sent again.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -115,7 +115,7 @@ pub(crate) async fn send(client: &Client, url: &str, delivery: &Delivery) -> Ans
     };
     match answered.await {
         // Nobody could have answered in the time that the machine lost.
-        Ok((status, proper)) => Answer::Status { status, took: lost::fair(began), proper },
+        Ok((status, proper)) => Answer::Status { status, took: lost::promised(began), proper },
         Err(error) if error.is_timeout() => Answer::Silent(began.elapsed()),
         Err(error) if error.is_connect() => Answer::Refused(began.elapsed()),
         Err(_) => Answer::Broken(began.elapsed()),

@@ -139,7 +139,7 @@ async fn ten_thousand_idle_connections_of_one_address_keep_nobody_else_out() {
     let mut idle: Vec<_> = stream::iter(0..many).map(connect).buffer_unordered(256).collect().await;
     let began = Instant::now();
     let answers = exchange(rig.connect_from(ELSEWHERE).await, &delivery).await;
-    let elapsed = lost::fair(began.into_std());
+    let elapsed = lost::promised(began.into_std());
 
     assert_eq!(answers[0].status, 200);
     assert!(elapsed < PROVIDER_WAITS, "{elapsed:?}");
@@ -188,7 +188,7 @@ async fn ten_thousand_idle_connections_of_many_addresses_keep_nobody_out() {
             let delivery = signed(&event(&answered.len().to_string()));
             let began = Instant::now();
             let answers = exchange(rig.connect_from(ELSEWHERE).await, &delivery).await;
-            answered.push((answers.first().map(|answer| answer.status), lost::fair(began.into_std())));
+            answered.push((answers.first().map(|answer| answer.status), lost::promised(began.into_std())));
         }
         answered
     };

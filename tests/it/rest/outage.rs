@@ -63,7 +63,7 @@ async fn timed(worker: &Worker, method: &str, path: &str) -> Answer {
     };
     let asked = Instant::now();
     let answer = worker.ask(method, path, body).await;
-    let took = lost::fair(asked);
+    let took = lost::promised(asked);
     println!("{method} {path} without Kafka: {} after {took:?}: {}", answer.status, answer.message());
     assert!(took < PATIENCE, "{method} {path} took {took:?}");
     answer

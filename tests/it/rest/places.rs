@@ -69,8 +69,7 @@ impl Cut {
         let Self { path, place, answered, cut_off, is_written } = self;
         let (_, text) = worker.ask(http, "GET", path, None).await?;
         let stands: Value = serde_json::from_str(&text).map_err(|error| Error(format!("{text}: {error}")))?;
-        let is_sound = stands == *cut_off || stands == *answered && !is_written;
-        assert!(is_sound, "{path}, {place}: {stands} instead of {cut_off}, or {answered} if not committed");
+        assert_eq!(stands, *if *is_written { cut_off } else { answered }, "{path}, {place}");
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ async fn another_worker_takes_over_with_the_ids_there_are_and_makes_nothing_twic
     );
     let gap = |ledger: &Ledger| ledger.gaps.values().any(|gap| gap.cause == GapCause::Disabled);
     ledger.until(&scene, "noticed by the other", gap).await?;
-    let took = lost::fair(killed.into_std());
+    let took = lost::promised(killed.into_std());
     let after = ledger
         .until(&scene, "enabled by the other", |ledger| {
             // A gap may be read before what it says of its subscription: the provider knows.

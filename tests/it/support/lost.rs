@@ -30,6 +30,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 const MOST_SAMPLES: usize = 200_000;
 /// A limit lasts at most so many times its length, however busy the machine is.
 pub(crate) const LONGEST: u32 = 10;
+/// A promise may take at most so many times its length.
+const PROMISE_STRETCH: u32 = 2;
 
 static BOOK: Mutex<Book> = Mutex::new(Book { spans: VecDeque::new(), due: None, samples: VecDeque::new() });
 static WATCHING: Once = Once::new();
@@ -136,6 +138,18 @@ pub(crate) fn between(from: Instant, to: Instant) -> Duration {
 pub(crate) fn fair(began: Instant) -> Duration {
     let now = Instant::now();
     counted(now.saturating_duration_since(began), between(began, now))
+}
+
+/// Time since a moment as a promise counts it, such as an answer within 5 s: as [`fair`], but at least half of the wall time. The worker
+/// itself keeps the machine busy, and must not excuse a slow answer by that.
+pub(crate) fn promised(began: Instant) -> Duration {
+    let took = began.elapsed();
+    fair(began).max(took / PROMISE_STRETCH)
+}
+
+/// The wall time after which a promise is broken in any case.
+pub(crate) const fn promised_longest(limit: Duration) -> Duration {
+    limit.saturating_mul(PROMISE_STRETCH)
 }
 
 /// What counts of a span of wall time in which so much was lost.

@@ -62,7 +62,7 @@ pub(crate) fn report(checks: usize, failed: &[String]) -> (String, bool) {
         return (String::new(), false);
     }
     let is_too_many = checks >= LEAST_CHECKS && failed.len() * MOST_FAILED_ONE_IN > checks;
-    let mut text = format!("{} of {checks} checks with several tries failed at the first", failed.len());
+    let mut text = format!("{} of {checks} checks with several tries failed on the first", failed.len());
     if !failed.is_empty() {
         text += &format!(": {}", failed.join(", "));
     }
