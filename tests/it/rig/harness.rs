@@ -69,9 +69,9 @@ async fn too_many_failed_first_tries_fail_the_run() {
     let failed = |count| vec!["slow".to_owned(); count];
 
     assert_eq!(report(0, &[]), (String::new(), false));
-    assert_eq!(report(6, &[]), ("0 of 6 checks with several tries failed at the first\n".to_owned(), false));
+    assert_eq!(report(6, &[]), ("0 of 6 checks with several tries failed on the first\n".to_owned(), false));
     let (text, is_too_many) = report(6, &failed(2));
-    assert_eq!(text, "2 of 6 checks with several tries failed at the first: slow, slow\n");
+    assert_eq!(text, "2 of 6 checks with several tries failed on the first: slow, slow\n");
     assert!(!is_too_many, "a third may fail");
     assert!(report(6, &failed(3)).1 && report(14, &failed(5)).1, "more than a third may not");
     assert!(!report(5, &failed(5)).1, "five checks are too few to judge");
