@@ -36,7 +36,7 @@ fn system() -> Result<(), String> {
     }
     let quiet = pkg_config::Config::new().atleast_version(OLDEST).cargo_metadata(false).probe("openssl");
     let found = quiet.map_err(|_| format!("pkg-config finds no OpenSSL {OLDEST} or newer"))?;
-    // librdkafka's own build is told of no other place than the one where compilers look anyway.
+    // librdkafka's own build searches only the compiler's default directories.
     if found.include_paths.iter().any(|path| path != Path::new("/usr/include")) {
         return Err(format!(
             "its headers are in {:?}, and only /usr/include is supported",

@@ -1,6 +1,6 @@
 //! OpenSSL, which librdkafka is linked with. The build script says which one.
 //!
-//! It takes the place of the crate `openssl-sys` because that one is told by its user whether to build OpenSSL or to look for it.
+//! It replaces the crate `openssl-sys`, where a feature decides whether OpenSSL is built or found. Here the build decides.
 
 use std::{
     ffi::{c_int, c_void},
@@ -22,7 +22,7 @@ pub fn init() {
     static DONE: Once = Once::new();
 
     DONE.call_once(|| {
-        // SAFETY: it may be called by any thread at any time, and no settings are what it takes for the usual ones.
+        // SAFETY: any thread may call it at any time, and a null pointer selects the default settings.
         let done = unsafe { OPENSSL_init_ssl(LOAD_SSL_STRINGS | NO_ATEXIT, ptr::null()) };
         assert_eq!(done, 1, "OpenSSL cannot be initialized");
     });

@@ -29,7 +29,8 @@ const AT_ONCE: usize = 8;
 /// How often everything is read before it is said that records do not stand still.
 const READS: usize = 20;
 
-/// All of it. The provider has to be well, and nothing may be told meanwhile. A repair may still write: then all is read again.
+/// Reads all of it. The provider must answer every read, and must send no event meanwhile. If a repair publishes records during the
+/// reading, records, fences and dead letters are read again.
 pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
     let decoder = decoder(scene);
     // Offsets before events: what is settled then was there before.

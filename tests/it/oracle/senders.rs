@@ -114,7 +114,7 @@ pub(crate) async fn send(client: &Client, url: &str, delivery: &Delivery) -> Ans
         Ok::<_, reqwest::Error>((status, proper))
     };
     match answered.await {
-        // Nobody could have answered in the time that the machine lost.
+        // A worker cannot answer in the time that other processes took from the machine.
         Ok((status, proper)) => Answer::Status { status, took: lost::promised(began), proper },
         Err(error) if error.is_timeout() => Answer::Silent(began.elapsed()),
         Err(error) if error.is_connect() => Answer::Refused(began.elapsed()),
