@@ -117,8 +117,8 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
                 ),
             ]);
         }
-        Role::Consumer { .. } => promises.extend(of_consumers("read_committed")),
-        Role::Ends | Role::All { .. } => promises.extend(of_consumers("read_uncommitted")),
+        Role::Consumer(_) => promises.extend(of_consumers("read_committed")),
+        Role::Ends | Role::All(_) => promises.extend(of_consumers("read_uncommitted")),
         Role::Member { group, session, heartbeat } => {
             promises.extend(of_members(group, *session, *heartbeat));
         }

@@ -48,6 +48,17 @@ pub const SMALLEST_LIMIT: u64 = 1 << 20;
 /// The least librdkafka takes for `message.max.bytes`.
 const SMALLEST_MAX: usize = 1_000;
 
+/// How a reader fetches.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fetch {
+    /// Partitions that it reads.
+    pub(super) partitions: usize,
+    /// Bytes that it may fetch ahead, over all of them.
+    pub(super) bytes: usize,
+    /// How long the broker waits for records before it answers that there are none.
+    pub(super) wait: Duration,
+}
+
 /// A kind of client with the figures that differ from one to the next.
 #[derive(Debug, Clone)]
 pub(super) enum Role {
@@ -55,12 +66,12 @@ pub(super) enum Role {
     Producer { queue_bytes: usize },
     /// The producer of one shard.
     Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
-    /// A reader of this many partitions.
-    Consumer { partitions: usize, prefetch_bytes: usize },
+    /// A reader.
+    Consumer(Fetch),
     /// Asks where partitions end, open transactions included, and reads nothing.
     Ends,
-    /// A reader of this many partitions that sees what was never committed too.
-    All { partitions: usize, prefetch_bytes: usize },
+    /// A reader that sees what was never committed too.
+    All(Fetch),
     /// A member of a group that shares out partitions and reads none.
     Member { group: Arc<str>, session: Duration, heartbeat: Duration },
     /// The topic admin.
@@ -72,7 +83,7 @@ impl Role {
         match self {
             Self::Producer { .. } => Client::Producer,
             Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer { .. } | Self::All { .. } | Self::Ends | Self::Member { .. } => Client::Consumer,
+            Self::Consumer(_) | Self::All(_) | Self::Ends | Self::Member { .. } => Client::Consumer,
             Self::Admin => Client::Admin,
         }
     }
@@ -80,9 +91,7 @@ impl Role {
     fn user_settings(&self) -> ClientRole {
         match self {
             Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
-            Self::Consumer { .. } | Self::All { .. } | Self::Ends | Self::Member { .. } => {
-                ClientRole::Consumer
-            }
+            Self::Consumer(_) | Self::All(_) | Self::Ends | Self::Member { .. } => ClientRole::Consumer,
             Self::Admin => ClientRole::Admin,
         }
     }
@@ -90,7 +99,7 @@ impl Role {
     fn queue_bytes(&self) -> Option<usize> {
         match self {
             Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
-            Self::Consumer { .. } | Self::All { .. } | Self::Ends | Self::Member { .. } | Self::Admin => None,
+            Self::Consumer(_) | Self::All(_) | Self::Ends | Self::Member { .. } | Self::Admin => None,
         }
     }
 
@@ -119,15 +128,13 @@ impl Role {
                 ("queue.buffering.max.ms", "0".into()),
                 ("compression.codec", "lz4".into()),
             ]),
-            Self::Consumer { partitions, prefetch_bytes } | Self::All { partitions, prefetch_bytes } => {
+            Self::Consumer(fetch) | Self::All(fetch) => {
                 // Limits hold per partition here, so the whole is divided: half may wait when the other half is fetched.
-                let share = prefetch_bytes / 2 / (*partitions).max(1);
+                let share = fetch.bytes / 2 / fetch.partitions.max(1);
                 defaults.extend([
                     ("fetch.message.max.bytes", share.clamp(16 << 10, 1 << 20).to_string()),
                     ("statistics.interval.ms", "5000".into()),
-                    // The end of a partition is reported one such wait after its last record. An idle reader asks the broker
-                    // again after each of them.
-                    ("fetch.wait.max.ms", "50".into()),
+                    ("fetch.wait.max.ms", fetch.wait.as_millis().to_string()),
                     ("queued.max.messages.kbytes", (share / 1024).clamp(16, 65_536).to_string()),
                     ("queued.min.messages", "1000".into()),
                     // A full local queue pauses fetching by this long; the default of a second would starve us.
@@ -154,7 +161,7 @@ pub fn check_settings(kafka: &Kafka) -> Vec<Error> {
     let roles = [
         Role::Producer { queue_bytes },
         Role::Transactional { id: "check".into(), queue_bytes, timeout },
-        Role::Consumer { partitions: 1, prefetch_bytes: queue_bytes },
+        Role::Consumer(Fetch { partitions: 1, bytes: queue_bytes, wait: timeout }),
         Role::Member { group: "check".into(), session: timeout, heartbeat: timeout / 3 },
         Role::Admin,
     ];

@@ -6,8 +6,12 @@ fn producer() -> Role {
     Role::Producer { queue_bytes: 1 << 20 }
 }
 
+fn fetching(partitions: usize) -> Role {
+    Role::Consumer(Fetch { partitions, bytes: 16 << 20, wait: Duration::from_millis(50) })
+}
+
 fn consumer() -> Role {
-    Role::Consumer { partitions: 4, prefetch_bytes: 16 << 20 }
+    fetching(4)
 }
 
 fn kafka(producer: &[(&str, &str)], consumer: &[(&str, &str)]) -> Kafka {
@@ -106,9 +110,7 @@ fn no_record_may_be_larger_than_the_queue_whatever_is_set() {
 #[test]
 fn what_is_fetched_and_what_waits_stay_within_the_prefetch_together() {
     for partitions in [1, 4, 48, 400] {
-        let role = Role::Consumer { partitions, prefetch_bytes: 16 << 20 };
-
-        let settings = Settings::new(&kafka(&[], &[]), &role).unwrap();
+        let settings = Settings::new(&kafka(&[], &[]), &fetching(partitions)).unwrap();
 
         let number = |key: &str| settings.config.get(key).unwrap().parse::<usize>().unwrap();
         let most = number("queued.max.messages.kbytes") * 1024 + number("fetch.message.max.bytes");

@@ -50,8 +50,17 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// Bytes librdkafka may fetch ahead, over all partitions (default 16 MiB).
     pub prefetch_bytes: usize,
+    /// How long the broker waits for records before it answers that there are none (default 50 ms). The end of a partition is reported one
+    /// such wait after its last record. An idle reader asks again after each wait, so a reader that runs for long takes
+    /// [`Options::LONG_WAIT`].
+    pub fetch_wait: Duration,
     /// The longest the topics may take to be found (default 30 s).
     pub connect_limit: Duration,
+}
+
+impl Options {
+    /// For readers that do not need the ends of partitions soon. A partition that is resumed waits as long at most for its next record.
+    pub const LONG_WAIT: Duration = Duration::from_millis(250);
 }
 
 impl Default for Options {
@@ -60,6 +69,7 @@ impl Default for Options {
             buffer_records: 1024,
             buffer_bytes: 16 << 20,
             prefetch_bytes: 16 << 20,
+            fetch_wait: Duration::from_millis(50),
             connect_limit: Duration::from_secs(30),
         }
     }

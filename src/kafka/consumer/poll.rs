@@ -24,7 +24,7 @@ use crate::{
     config::Kafka,
     kafka::{
         Error, OpenTransaction,
-        client::{Role, Settings, in_steps},
+        client::{Fetch, Role, Settings, in_steps},
         context::Context,
         error::Cause,
         sys,
@@ -118,10 +118,11 @@ pub(super) fn ask(
 
 fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let Order { kafka, options, assignments, .. } = order;
-    let (partitions, prefetch_bytes) = (assignments.len(), options.prefetch_bytes);
+    let fetch =
+        Fetch { partitions: assignments.len(), bytes: options.prefetch_bytes, wait: options.fetch_wait };
     let role = match order.sight {
-        Sight::Committed => Role::Consumer { partitions, prefetch_bytes },
-        Sight::All => Role::All { partitions, prefetch_bytes },
+        Sight::Committed => Role::Consumer(fetch),
+        Sight::All => Role::All(fetch),
     };
     let settings = Settings::new(kafka, &role)?;
     let thread = thread::current();

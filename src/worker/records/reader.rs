@@ -180,7 +180,11 @@ impl Reader {
             start: *start,
         };
         let assignments = self.positions.iter().map(assignment).collect();
-        let options = ConsumerOptions { buffer_records: FETCHED, ..ConsumerOptions::default() };
+        let options = ConsumerOptions {
+            buffer_records: FETCHED,
+            fetch_wait: ConsumerOptions::LONG_WAIT,
+            ..ConsumerOptions::default()
+        };
         let assigned = Consumer::assign(&self.shared.task.tools.kafka, assignments, &options).await;
         assigned.map_err(|error| Failure::kafka("read events", error))
     }
