@@ -376,6 +376,9 @@ fn spawn(jars: &Jars, name: &str, directory: &Path) -> Result<Process> {
 }
 
 async fn format(jars: &Jars, node: &Node, cluster_id: &str, options: &Options) -> Result<()> {
+    if options.scram.is_empty() {
+        return jars.format(&node.directory.join("data"), node.id, cluster_id);
+    }
     let mut command = jars.kafka("-Xmx128m");
     command.args(["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"]);
     command.arg(node.directory.join("server.properties"));

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::prepared::Prepared;
 use super::process::Process;
 use super::{Error, Result};
 
@@ -28,6 +29,7 @@ const JVM: [&str; 2] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 pub(crate) struct Jars {
     kafka: PathBuf,
     registry: PathBuf,
+    prepared: Prepared,
 }
 
 /// Why real Kafka cannot be started here, in words for the closing block; `None` where it can.
@@ -73,8 +75,13 @@ impl Jars {
     /// `java` with Kafka's class path, ready for a main class and its arguments.
     pub(crate) fn kafka(&self, heap: &str) -> Command {
         let mut command = java(heap);
-        command.arg("-cp").arg(self.kafka.join("*"));
+        command.args(self.prepared.flags()).arg("-cp").arg(self.kafka.join("*"));
         command
+    }
+
+    /// Formats the data directory of a broker that has no users of its own.
+    pub(crate) fn format(&self, data: &Path, node: usize, cluster_id: &str) -> Result<()> {
+        self.prepared.format(data, node, cluster_id)
     }
 
     /// `java` ready to run the registry, which answers on `port`.
@@ -106,7 +113,27 @@ fn load() -> Result<Jars> {
         .map(|entry| entry.path())
         .find(|path| path.to_string_lossy().ends_with("-runner.jar"))
         .ok_or_else(|| Error(format!("find the registry's runner jar in {}: none there", home.display())))?;
-    Ok(Jars { kafka: home.join("kafka"), registry })
+    let kafka = home.join("kafka");
+    let (directory, version) = (home.join("prepared"), java_says().unwrap_or_default());
+    let prepare = || {
+        Prepared::get(directory.clone(), &version, |flags| {
+            let mut command = java("-Xmx512m");
+            command.args(flags).arg("-cp").arg(kafka.join("*"));
+            command
+        })
+    };
+    let is_made = Prepared::is_made(&directory, &version);
+    let prepared = if is_made { prepare() } else { locked(&home, prepare) }?;
+    Ok(Jars { kafka, registry, prepared })
+}
+
+/// Does something that two test runs must not do at the same time.
+fn locked<T>(home: &Path, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    let parent = home.parent().unwrap_or(home);
+    fs::create_dir_all(parent).map_err(|error| Error(format!("create {}: {error}", parent.display())))?;
+    let lock = File::create(parent.join("fetch.lock")).and_then(|file| file.lock().map(|()| file));
+    let _lock = lock.map_err(|error| Error(format!("lock {}: {error}", parent.display())))?;
+    act()
 }
 
 fn load_connect() -> Result<Command> {
@@ -156,23 +183,22 @@ fn fetch(home: &Path) -> Result<()> {
 /// Has `fill` fill a directory beside `home`, which then takes its place with `marker` in it; nothing where
 /// that was done before.
 fn fetch_once(home: &Path, marker: &str, fill: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
-    let parent = home.parent().unwrap_or(home);
-    fs::create_dir_all(parent).map_err(|error| Error(format!("create {}: {error}", parent.display())))?;
-    let lock = File::create(parent.join("fetch.lock")).and_then(|file| file.lock().map(|()| file));
-    let _lock = lock.map_err(|error| Error(format!("lock {}: {error}", parent.display())))?;
-    if has_marker(home, marker) {
-        return Ok(());
-    }
-    let partial = parent.join("partial");
-    remove(&partial)?;
-    remove(home)?;
-    fs::create_dir_all(&partial).map_err(|error| Error(format!("create {}: {error}", partial.display())))?;
+    locked(home, || {
+        if has_marker(home, marker) {
+            return Ok(());
+        }
+        let partial = home.with_file_name("partial");
+        remove(&partial)?;
+        remove(home)?;
+        fs::create_dir_all(&partial)
+            .map_err(|error| Error(format!("create {}: {error}", partial.display())))?;
 
-    fill(&partial, &partial.join("fetch.log"))?;
+        fill(&partial, &partial.join("fetch.log"))?;
 
-    fs::write(partial.join(MARKER), marker)
-        .and_then(|()| fs::rename(&partial, home))
-        .map_err(|error| Error(format!("move {} to {}: {error}", partial.display(), home.display())))
+        fs::write(partial.join(MARKER), marker)
+            .and_then(|()| fs::rename(&partial, home))
+            .map_err(|error| Error(format!("move {} to {}: {error}", partial.display(), home.display())))
+    })
 }
 
 fn finish(name: &str, command: Command, log: &Path) -> Result<()> {
@@ -235,9 +261,14 @@ fn runs(program: &str) -> bool {
 }
 
 fn java_version() -> Option<u32> {
+    parse_java_version(&java_says()?)
+}
+
+/// What `java -version` prints.
+fn java_says() -> Option<String> {
     let output =
         Command::new("java").arg("-version").output().ok().filter(|output| output.status.success())?;
-    parse_java_version(&String::from_utf8_lossy(&output.stderr))
+    Some(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// `openjdk version "17.0.15" 2025-04-15` is 17; `"1.8.0_292"`, as versions were once written, is 1 and too
