@@ -2,12 +2,11 @@
 //! provider's records by its own API.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 use tributary::avro::{Decoder, Registry};
-use tributary::kafka::{Received, read_to_end};
+use tributary::kafka::Received;
 use tributary::model::{self, AccountingEvent, AccountingResource, EventKind, SchemaKind, Topic};
 use tributary::simulator::catalog::Resource;
 use tributary::simulator::control::{self, RecordTruth};
@@ -19,10 +18,8 @@ use super::checker::{Evidence, Fence, Kind, Letter, Line, Name, Spot, Told, Trut
 use super::scene::{PARTITIONS, Scene, ours};
 use crate::simulator::{Client, segment};
 use crate::support::place::header;
-use crate::support::{Error, Result, lost};
+use crate::support::{Error, Result};
 
-/// To read a topic; a transaction that was left open takes 15 s to end. Time that the machine lost does not count.
-const LIMIT: Duration = Duration::from_secs(60);
 /// Topics read, and records asked for, at the same time.
 const AT_ONCE: usize = 8;
 
@@ -85,22 +82,7 @@ pub(super) fn decoder(scene: &Scene) -> Decoder {
 
 /// Everything in a topic of the prefix; nothing where there is none.
 pub(super) async fn read(scene: &Scene, topic: &str) -> Result<Vec<Received>> {
-    let kafka = scene.kafka();
-    let failed = |error: tributary::kafka::Error| Error(format!("read {topic}: {error}"));
-    let counts = tributary::kafka::Admin::Real(kafka.clone()).partition_counts(&[topic]).await;
-    let count = counts.map_err(failed)?.get(topic).copied().unwrap_or(0);
-    let mut records = Vec::new();
-    if count > 0 {
-        let partitions: Vec<i32> = (0..count).collect();
-        let wall = lost::longest(LIMIT);
-        let reading = read_to_end(&kafka, topic, &partitions, wall, |record| records.push(record));
-        let read = lost::timeout(LIMIT, Box::pin(reading)).await;
-        read.ok_or_else(|| Error(format!("read {topic}: not at its end within {LIMIT:?}")))?
-            .map_err(failed)?;
-    }
-    // Partitions come as they come.
-    records.sort_by_key(|record| (record.partition, record.offset));
-    Ok(records)
+    scene.reader.read(topic).await
 }
 
 /// What is parked, as it stands in the state topic.

@@ -12,7 +12,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tributary::config;
-use tributary::kafka::{Received, watermarks};
+use tributary::kafka::Received;
 use tributary::model::{AccountingResource, Topic, TopicPrefix};
 use tributary::simulator::Provider;
 use tributary::simulator::accounting::WebhookState;
@@ -26,6 +26,7 @@ use super::checker::{Evidence, Name, Verdict, check};
 use super::evidence;
 use super::load::{Load, Mix, act, create, living};
 use crate::simulator::{KEY, start};
+use crate::support::reader::Reader;
 use crate::support::stage::{Ground, LIMIT, STEP, Stage, delivering};
 use crate::support::{Error, Result, lost};
 
@@ -60,6 +61,7 @@ pub(super) struct Scene {
     /// What is subscribed to and fetched.
     pub(super) resources: Vec<Resource>,
     producer: FutureProducer,
+    pub(super) reader: Reader,
 }
 
 /// How a scene differs from the plain one.
@@ -127,7 +129,8 @@ impl Scene {
             .set("acks", "all")
             .create()
             .map_err(|error| Error(format!("make a producer: {error}")))?;
-        Ok(Self { stage, ground, prefix, resources: options.resources.to_vec(), producer })
+        let reader = Reader::new(&ground.bootstrap);
+        Ok(Self { stage, ground, prefix, resources: options.resources.to_vec(), producer, reader })
     }
 
     fn common(&self, class: &str, resources: &str) -> Value {
@@ -324,15 +327,10 @@ impl Scene {
 
     /// Where each partition of the events ends.
     pub(super) async fn ends(&self) -> Result<BTreeMap<(String, i32), i64>> {
-        let (kafka, partitions) = (self.kafka(), (0..PARTITIONS).collect::<Vec<_>>());
         let mut ends = BTreeMap::new();
         for (_, topic) in self.event_topics() {
-            let finding = watermarks(&kafka, &topic, &partitions, lost::longest(LIMIT));
-            let marks = lost::timeout(LIMIT, Box::pin(finding)).await;
-            let marks =
-                marks.ok_or_else(|| Error(format!("find the end of {topic}: none within {LIMIT:?}")))?;
-            let marks = marks.map_err(|error| Error(format!("find the end of {topic}: {error}")))?;
-            ends.extend(marks.into_iter().map(|(partition, (_, end))| ((topic.clone(), partition), end)));
+            let found = self.reader.ends(&topic).await?;
+            ends.extend(found.into_iter().map(|(partition, end)| ((topic.clone(), partition), end)));
         }
         Ok(ends)
     }
