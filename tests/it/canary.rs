@@ -32,7 +32,7 @@ const COMPARED: [&str; 4] =
     ["topic.prefix", "errors.deadletterqueue.topic.name", "invoicing.tenants", "payroll.oauth.grant"];
 const LIMIT: Duration = Duration::from_secs(60);
 /// Shares that the pairs are divided into, and how many of them the gate tries.
-const SHARES: u64 = 8;
+const SHARES: u64 = 24;
 const TRIED: u32 = 1;
 
 fn sound(class: &str, name: &str) -> Value {

@@ -6,7 +6,8 @@
 //! starts brokers or registries of its own to kill, pause or cut them off, and runs after the others, beside one like it.
 //!
 //! The real parts are jars from Maven Central, fetched once into the target directory (`tributary-rig`) and
-//! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead.
+//! run on Java 17. `TRIBUTARY_TEST_BOOTSTRAP` and `TRIBUTARY_TEST_REGISTRY` name running ones to use instead. That Kafka must allow short
+//! sessions (`group.min.session.timeout.ms=1500`).
 //! Where they are not to be had, the tests are ignored, and a block at the end of the run says which and what
 //! to install; with `CI` set they fail.
 //!
@@ -15,6 +16,7 @@
 //! | `TRIBUTARY_TEST_CYCLES_NAME` | cycles of the loop NAME in the table below |
 //! | `TRIBUTARY_TEST_CYCLES` | multiplies the cycles of every loop; 1 unless set |
 //! | `TRIBUTARY_TEST_SEED` | seed of drawn tests, and which fifth of the places `subscriptions::crash` visits; the number of days since 1970 unless set. Each prints the command that repeats it |
+//! | `TRIBUTARY_TEST_THREADS` | tests at a time; three times the number of cores unless set |
 //! | `TRIBUTARY_TEST_PLACES` | `all` visits all places where a worker dies in `subscriptions::crash` |
 //! | `TRIBUTARY_TEST_DURATIONS` | a file for how long each test took; `tests/it/durations.tsv` is what the order of a run goes by |
 //! | `TRIBUTARY_TEST_OUTAGE_SECONDS` | how long outages last |
@@ -34,7 +36,7 @@
 //! | `GRANTS` | `grants::kill` | a worker killed while it refreshes four grants | 1 |
 //! | `DRAWN` | `support::drawn` | a drawn provider | 1, and the strict or the lenient one |
 //! | `ANSWERS` | `enrich::deleting` | a body of the answer for a deleted record | 2 of 6, by day |
-//! | `CANARY` | `canary` | a share of the pairs of configuration keys | 1 of 8, by day |
+//! | `CANARY` | `canary` | a share of the pairs of configuration keys | 1 of 24, by day |
 //! | `FUZZ` | `rest::fuzz` | a request | 250 |
 //! | `RACES` | `rest::edits` | two workers that create one connector at once | 3 |
 //! | `OVERLAPS` | `rest::edits` | two edits of one connector at once | 8: one has to be refused |

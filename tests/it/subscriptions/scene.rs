@@ -39,6 +39,9 @@ impl Scene {
         adjust: impl FnOnce(&mut Settings),
     ) -> Result<Self> {
         let properties = [
+            // Workers are killed here, and the next one waits for the session of the last.
+            ("session.timeout.ms", "2500"),
+            ("heartbeat.interval.ms", "500"),
             ("secrets.reload.interval.ms", "1000"),
             ("log.filter", "info,tributary::worker::reconciler=debug"),
         ];

@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// What a test gets beyond its limit to notice it; after that its thread is left behind.
 const GRACE: Duration = Duration::from_secs(5);
 /// Tests mostly wait; more of them at once would take as long together, and each longer.
-const THREADS_PER_CORE: usize = 2;
+const THREADS_PER_CORE: usize = 3;
 /// Tests named at the end for the time they took.
 const SLOWEST: usize = 12;
 
@@ -91,7 +91,7 @@ impl Test {
         Self::new(name, Kind::Real, Box::new(move || Box::pin(body())))
     }
 
-    /// Starts brokers or registries of its own to break them; runs after all others, beside one like it.
+    /// Starts brokers or registries of its own to break them; runs after all others, beside a few like it.
     pub(crate) fn disturbing<Run, Running>(name: &str, run: Run) -> Self
     where
         Run: FnOnce() -> Running + Send + 'static,
@@ -322,7 +322,7 @@ fn slowest() -> String {
 }
 
 fn threads() -> Option<usize> {
-    let asked = std::env::var("RUST_TEST_THREADS").ok().and_then(|count| count.parse().ok());
+    let asked = std::env::var("TRIBUTARY_TEST_THREADS").ok().and_then(|count| count.parse().ok());
     asked.or_else(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Some(cores * THREADS_PER_CORE)

@@ -49,6 +49,8 @@ fn start() -> Result<Shared> {
     }
     // Nobody kills this broker, and a busy machine must not make its own controller give it up.
     let patient = Options::default().property("broker.session.timeout.ms", "18000");
+    // Tests that kill workers want their sessions short.
+    let patient = patient.property("group.min.session.timeout.ms", "1500");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime =
         runtime.map_err(|error| Error(format!("start the shared cluster: build a runtime: {error}")))?;
