@@ -1,5 +1,13 @@
 //! Every integration test, in one binary with its own harness.
 //!
+//! | directory | tests |
+//! |---|---|
+//! | `product` | the product: the library, the command line and the worker process |
+//! | `repository` | files of the repository: layers, dependencies, documents, image, fuzz targets |
+//! | `rig` | the harness and `support` themselves |
+//!
+//! The name of a test leaves out `product` and `repository`: `product/enrich/chaos.rs` has `enrich::chaos::…`.
+//!
 //! What a test needs decides its kind. A `plain` test needs nothing from outside. A `real` one gets the
 //! shared Apache Kafka and Apicurio registry, started together for the first test that asks and used by all
 //! in parallel, each under its own [`support::prefix`] with three partitions a topic. A `disturbing` one
@@ -20,10 +28,10 @@
 //! | `TRIBUTARY_TEST_PLACES` | `all` visits all places where a worker dies in `subscriptions::crash` |
 //! | `TRIBUTARY_TEST_DURATIONS` | a file for how long each test took; `tests/it/durations.tsv` is what the order of a run goes by |
 //! | `TRIBUTARY_TEST_OUTAGE_SECONDS` | how long outages last |
-//! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/interop/run` and `.ci/run` set it) |
+//! | `TRIBUTARY_TEST_PYTHON` | adds a reader in another language (`tests/peers/interop/run` and `.ci/run` set it) |
 //! | `TRIBUTARY_TEST_TRACE` | searches all that is logged at `trace` for secrets |
-//! | `TRIBUTARY_TEST_CONNECT` | adds a real Kafka Connect (`tests/conformance/connect` sets it) |
-//! | `TRIBUTARY_TEST_BROWSER` | adds a login in a browser (`tests/access/browser` sets it) |
+//! | `TRIBUTARY_TEST_CONNECT` | adds a real Kafka Connect (`tests/peers/conformance/connect` sets it) |
+//! | `TRIBUTARY_TEST_BROWSER` | adds a login in a browser (`tests/peers/browser` sets it) |
 //!
 //! Loops. The gate runs each often enough to show its claim once for each kind; `.ci/nightly` runs the long ones.
 //!
@@ -73,68 +81,15 @@
 //! in the target directory's `tmp/tributary-rig`: removed at the end, or after a failure by the next run.
 //!
 //! A new module: functions `async fn sentence()`, for `real` ones `async fn sentence(shared: &'static
-//! Shared)`, returning nothing or a `Result`; one [`tests!`] list; one line in [`main`] below.
+//! Shared)`, returning nothing or a `Result`; one [`tests!`] list; one line in `tests` of the `mod.rs` above it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the harness reports it")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the harness prints the report")]
 
-mod support;
-
-#[cfg(feature = "simulator")]
-mod access;
-#[cfg(feature = "simulator")]
-mod api;
-#[cfg(feature = "simulator")]
-mod attacks;
-#[cfg(feature = "simulator")]
-mod auth;
-mod canary;
-mod cli;
-mod cli_connectors;
-#[cfg(feature = "simulator")]
-mod cli_demo;
-mod cli_help;
-mod cli_snapshots;
-mod cli_subscriptions;
-#[cfg(feature = "simulator")]
-mod cli_webhooks;
-mod conformance;
-mod dead_letters;
-mod declared;
-mod dependencies;
-mod docs;
-mod driver;
-#[cfg(feature = "simulator")]
-mod enrich;
-mod fencing;
-mod fuzz;
-mod grants;
-mod group;
-mod image;
-mod ingest;
-mod interop;
-mod layering;
-mod lifecycle;
-mod oracle;
-mod outage;
-mod partitions;
-mod publish;
-#[cfg(feature = "simulator")]
-mod readme;
-mod receiver;
-mod registry;
-mod rest;
+mod product;
+mod repository;
 mod rig;
-mod security;
-#[cfg(feature = "simulator")]
-mod simulator;
-mod spool;
-mod state;
-#[cfg(feature = "simulator")]
-mod subscriptions;
-mod telemetry;
-mod topics;
-mod worker;
+mod support;
 
 use std::process::ExitCode;
 
@@ -142,20 +97,20 @@ fn main() -> ExitCode {
     if std::env::var_os(rig::SLEEPER).is_some() {
         return rig::sleeper();
     }
-    if std::env::var_os(fencing::WRITER).is_some() {
-        return fencing::writer();
+    if std::env::var_os(product::fencing::WRITER).is_some() {
+        return product::fencing::writer();
     }
-    if std::env::var_os(group::MEMBER).is_some() {
-        return group::member();
+    if std::env::var_os(product::group::MEMBER).is_some() {
+        return product::group::member();
     }
-    if std::env::var_os(spool::SPOOLER).is_some() {
-        return spool::spooler();
+    if std::env::var_os(product::spool::SPOOLER).is_some() {
+        return product::spool::spooler();
     }
-    if std::env::var_os(state::EDITOR).is_some() {
-        return state::editor();
+    if std::env::var_os(product::state::EDITOR).is_some() {
+        return product::state::editor();
     }
-    if std::env::var_os(lifecycle::WORKER).is_some() {
-        return lifecycle::worker();
+    if std::env::var_os(product::lifecycle::WORKER).is_some() {
+        return product::lifecycle::worker();
     }
     if std::env::var_os(support::visit::VISIT).is_some() {
         return support::visit::visit();
@@ -163,62 +118,6 @@ fn main() -> ExitCode {
     if std::env::var_os(support::visit::HURRY).is_some() {
         return support::visit::hurry();
     }
-    let tests = [
-        #[cfg(feature = "simulator")]
-        access::tests(),
-        #[cfg(feature = "simulator")]
-        attacks::tests(),
-        #[cfg(feature = "simulator")]
-        auth::tests(),
-        #[cfg(feature = "simulator")]
-        api::tests(),
-        canary::tests(),
-        cli::tests(),
-        cli_connectors::tests(),
-        #[cfg(feature = "simulator")]
-        cli_demo::tests(),
-        cli_help::tests(),
-        cli_snapshots::tests(),
-        cli_subscriptions::tests(),
-        #[cfg(feature = "simulator")]
-        cli_webhooks::tests(),
-        conformance::tests(),
-        dead_letters::tests(),
-        declared::tests(),
-        dependencies::tests(),
-        docs::tests(),
-        driver::tests(),
-        #[cfg(feature = "simulator")]
-        enrich::tests(),
-        fencing::tests(),
-        fuzz::tests(),
-        grants::tests(),
-        group::tests(),
-        image::tests(),
-        ingest::tests(),
-        interop::tests(),
-        layering::tests(),
-        lifecycle::tests(),
-        oracle::tests(),
-        outage::tests(),
-        partitions::tests(),
-        publish::tests(),
-        #[cfg(feature = "simulator")]
-        readme::tests(),
-        receiver::tests(),
-        registry::tests(),
-        rest::tests(),
-        rig::tests(),
-        security::tests(),
-        #[cfg(feature = "simulator")]
-        simulator::tests(),
-        spool::tests(),
-        state::tests(),
-        #[cfg(feature = "simulator")]
-        subscriptions::tests(),
-        telemetry::tests(),
-        topics::tests(),
-        worker::tests(),
-    ];
+    let tests = [product::tests(), repository::tests(), rig::tests()];
     support::harness::run(tests.into_iter().flatten().collect())
 }

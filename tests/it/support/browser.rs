@@ -1,6 +1,6 @@
 //! A real browser without a window, driven over WebDriver: what a person at a login page does.
 //!
-//! Debian's `chromium-driver` brings both; `tests/access/browser` installs it and names the driver in
+//! Debian's `chromium-driver` brings both; `tests/peers/browser` installs it and names the driver in
 //! `TRIBUTARY_TEST_BROWSER`. WebDriver is JSON over HTTP, so an HTTP client is all it takes.
 
 use std::io::{Read as _, Write as _};

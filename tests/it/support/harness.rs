@@ -1,9 +1,9 @@
 //! From lists of functions to a test run: kinds, time limits, and the order parallel first, disturbing last.
 //!
-//! A module lists its tests with [`tests!`](crate::tests) and `main` collects the lists, so one that is not
-//! listed is dead code and a warning. Each test has a thread and a runtime of its own; a panic, an error or
-//! the time limit fails it. Limits do not count time that the machine lost ([`lost`]). Tests that cannot run
-//! here are counted as ignored and named at the end; with `CI` set they fail.
+//! A module lists its tests with [`tests!`](crate::tests), the `mod.rs` above it collects the lists and `main`
+//! runs them, so one that is not listed is dead code and a warning. Each test has a thread and a runtime of its
+//! own; a panic, an error or the time limit fails it. Limits do not count time that the machine lost ([`lost`]).
+//! Tests that cannot run here are counted as ignored and named at the end; with `CI` set they fail.
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -26,10 +26,13 @@ const TOLD: usize = 2_000;
 const LIMIT: Duration = Duration::from_secs(120);
 /// What a test gets beyond its limit to notice it; after that its thread is left behind.
 const GRACE: Duration = Duration::from_secs(5);
-/// Tests mostly wait; more of them at once would take as long together, and each longer.
+/// Tests mostly wait. More of them at a time would take as long in sum, and each of them longer.
 const THREADS_PER_CORE: usize = 3;
 /// Tests named at the end for the time they took.
 const SLOWEST: usize = 12;
+
+/// Directories of `tests/it` that only group modules: no part of a test's name.
+const GROUPS: [&str; 2] = ["product::", "repository::"];
 
 /// How long each test took, without what it waited for others.
 static TOOK: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
@@ -117,8 +120,7 @@ impl Test {
     }
 
     fn new(name: &str, kind: Kind, body: Body) -> Self {
-        let name = name.strip_prefix("it::").unwrap_or(name).to_owned();
-        Self { name, kind, limit: LIMIT, given: None, body }
+        Self { name: test_name(name).to_owned(), kind, limit: LIMIT, given: None, body }
     }
 
     fn into_trial(self) -> Trial {
@@ -164,6 +166,12 @@ impl Test {
         TOOK.lock().unwrap_or_else(PoisonError::into_inner).push((begun.elapsed(), self.name));
         result.map(|()| Completion::Completed).map_err(Failed::from)
     }
+}
+
+/// The name of a test: its path without this binary and without the directory that groups its module.
+fn test_name(path: &str) -> &str {
+    let path = path.strip_prefix("it::").unwrap_or(path);
+    GROUPS.iter().find_map(|group| path.strip_prefix(*group)).unwrap_or(path)
 }
 
 /// Whether this is CI, where a test that cannot run fails.

@@ -1,0 +1,68 @@
+//! Clocks that are off, and a provider that takes its time.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tributary::{
+    auth::{
+        Area,
+        identity::{self, Outcome},
+    },
+    simulator::knobs::Latency,
+};
+
+use super::{checked, identity, log_in, provider, refreshed};
+use crate::product::simulator::{pass, start};
+
+crate::tests! {
+    plain a_clock_that_is_off_by_a_day_makes_no_difference;
+    plain a_provider_whose_clock_jumps_is_followed;
+    plain a_slow_provider_is_listened_to_until_the_end_and_not_longer;
+}
+
+const DAY: i64 = 86_400;
+
+async fn a_clock_that_is_off_by_a_day_makes_no_difference() {
+    for days in [-1, 1] {
+        let simulator = start(|settings| settings.frozen_at = None).await;
+        pass(&simulator, days * DAY);
+        let provider = provider(&simulator);
+
+        let entered = log_in(&provider, Area::Accounting).await;
+        let (identity, check) = checked(&provider);
+        let granted = refreshed(&identity, &entered.granted.refresh.unwrap()).await;
+        let claims = check.access(&granted.access).await.unwrap();
+
+        let left = claims.ends_ms - identity.clock().now_ms();
+        assert!((3_500_000..=3_700_000).contains(&left), "{days} days off: ends in {left} ms");
+        let told = granted.access_expires_ms.unwrap() - claims.ends_ms;
+        assert!(told.abs() < 30_000, "{days} days off: {told} ms apart");
+    }
+}
+
+async fn a_provider_whose_clock_jumps_is_followed() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let first = log_in(&provider, Area::Accounting).await.granted;
+    let (identity, check) = checked(&provider);
+    pass(&simulator, DAY);
+
+    let second = refreshed(&identity, &first.refresh.unwrap()).await;
+
+    check.access(&second.access).await.unwrap();
+    assert!(check.access(&first.access).await.is_err());
+}
+
+async fn a_slow_provider_is_listened_to_until_the_end_and_not_longer() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
+    simulator.provider().turn(|knobs| knobs.identity.latency = Latency::Fixed(60_000.0));
+
+    // Enough to be sent in, on a loaded machine too.
+    let end = Instant::now() + Duration::from_secs(5);
+    let outcome = identity(&provider).refresh(&token, Arc::new(|| true), end).await;
+
+    assert!(matches!(outcome, Outcome::Unknown(identity::Error::Silent)), "{outcome:?}");
+    assert!(end.elapsed() < Duration::from_secs(30), "{:?} late", end.elapsed());
+}

@@ -1,0 +1,344 @@
+//! Codes and refresh tokens, as the provider takes and refuses them.
+
+use std::time::Duration;
+
+use tributary::{
+    auth::{
+        Area,
+        check::{self, Check},
+        identity::{self, OAuthCode, Outcome},
+        keys,
+        login::{self, CallbackError, Login},
+    },
+    retry::Retry,
+    secret::Secret,
+    simulator::{
+        Simulator,
+        knobs::{BadClient, Effect, Endpoint, IdentityFault, Pkce, Status},
+        settings::Tls,
+    },
+};
+
+use super::{REDIRECT, clock, identity, log_in, press, provider, refresh, refreshed};
+use crate::product::simulator::{ACCOUNTING_SCOPES, Client, PAYROLL_SCOPES, pass, start};
+
+crate::tests! {
+    plain a_login_ends_with_tokens_that_the_apis_take;
+    plain each_area_has_its_own_scopes;
+    plain a_login_works_over_tls_with_the_certificate_that_is_set;
+    plain pkce_is_used_when_it_is_set_and_only_then;
+    plain a_code_is_redeemed_once;
+    plain a_refused_login_is_told_in_the_providers_words;
+    plain the_state_of_another_login_is_not_taken;
+    plain an_identity_token_in_the_callback_does_no_harm;
+    plain a_rotated_token_follows_the_former_and_the_former_ends_all;
+    plain a_token_that_is_not_rotated_may_be_left_out;
+    plain a_wrong_secret_is_told_apart_from_a_lost_grant;
+    plain a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_it_later;
+    plain a_lost_answer_leaves_open_what_became_of_the_token;
+    plain a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_answers_again;
+    plain a_refresh_that_is_alone_finds_out_whether_the_service_answers_again;
+    plain a_code_that_is_pasted_ends_the_login_without_a_redirect;
+}
+
+async fn a_login_ends_with_tokens_that_the_apis_take() {
+    let simulator = start(|_| {}).await;
+
+    let entered = log_in(&provider(&simulator), Area::Accounting).await;
+
+    let client = Client::accounting(&simulator).token(entered.granted.access.reveal());
+    assert!(!client.companies().await.is_empty());
+    assert!(entered.claims.email.is_some());
+    assert_eq!(entered.claims.client.as_deref(), Some("simulated-client"));
+    // By the provider's clock, which stands at another day than this machine's.
+    let left = entered.granted.access_expires_ms.unwrap() - entered.claims.ends_ms;
+    assert!(left.abs() < 30_000, "{left} ms apart");
+}
+
+async fn each_area_has_its_own_scopes() {
+    let simulator = start(|_| {}).await;
+    let mut provider = provider(&simulator);
+
+    assert_eq!(log_in(&provider, Area::Accounting).await.scopes, ACCOUNTING_SCOPES);
+    assert_eq!(log_in(&provider, Area::Payroll).await.scopes, PAYROLL_SCOPES);
+    let narrow = ["openid", "offline_access", "IDInfo"].map(str::to_owned).to_vec();
+    provider.oauth.payroll_scopes.clone_from(&narrow);
+    assert_eq!(log_in(&provider, Area::Payroll).await.scopes, narrow);
+    assert_eq!(log_in(&provider, Area::Accounting).await.scopes, ACCOUNTING_SCOPES);
+    provider.oauth.accounting_scopes.clone_from(&narrow);
+    assert_eq!(log_in(&provider, Area::Accounting).await.scopes, narrow);
+}
+
+async fn a_login_works_over_tls_with_the_certificate_that_is_set() {
+    let simulator = start(|settings| settings.tls = Tls::Generated).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ca.pem");
+    std::fs::write(&path, simulator.certificate().unwrap()).unwrap();
+    let mut provider = provider(&simulator);
+
+    let stranger = refresh(&identity(&provider), &Secret::new("r")).await;
+    assert!(matches!(stranger, Outcome::NotSent(identity::Error::Unreachable(_))), "{stranger:?}");
+    provider.transport.authorities = Some(path);
+    let entered = log_in(&provider, Area::Payroll).await;
+    refreshed(&identity(&provider), &entered.granted.refresh.unwrap()).await;
+}
+
+async fn pkce_is_used_when_it_is_set_and_only_then() {
+    let simulator = start(|_| {}).await;
+    let mut provider = provider(&simulator);
+
+    for (knob, pkce, works) in [
+        (Pkce::Refused, false, true),
+        (Pkce::Refused, true, false),
+        (Pkce::Required, true, true),
+        (Pkce::Allowed, true, true),
+        (Pkce::Allowed, false, true),
+    ] {
+        simulator.provider().turn(|knobs| knobs.identity.pkce = knob);
+        provider.oauth.pkce = pkce;
+        let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+        let code = login.accept(&press(&provider, login.address()).await).unwrap();
+
+        let finished = login.finish(code).await;
+
+        assert_eq!(finished.is_ok(), works, "{knob:?}, {pkce}: {finished:?}");
+    }
+}
+
+/// An access and a refresh token, and a service that has failed so often that it is left alone.
+async fn left_alone(simulator: &Simulator) -> (identity::Identity, Secret, Secret) {
+    let provider = provider(simulator);
+    let granted = log_in(&provider, Area::Accounting).await.granted;
+    let (access, token) = (granted.access, granted.refresh.unwrap());
+    let identity = identity(&provider);
+    simulator.provider().turn(|knobs| knobs.identity.unavailable = 5);
+    for _ in 0..5 {
+        let outcome = refresh(&identity, &token).await;
+        assert!(matches!(outcome, Outcome::Unknown(identity::Error::Unavailable { .. })), "{outcome:?}");
+    }
+    (identity, access, token)
+}
+
+async fn a_service_that_fails_is_left_alone_and_no_token_finds_out_whether_it_answers_again() {
+    let simulator = start(|_| {}).await;
+    let (identity, access, token) = left_alone(&simulator).await;
+    let count = || simulator.provider().identity.exchange_count();
+    let before = count();
+
+    let refused = refresh(&identity, &token).await;
+    let Outcome::NotSent(error @ identity::Error::Resting { .. }) = refused else { panic!("{refused:?}") };
+    assert!(matches!(error.retry(), Retry::After(_)), "{error:?}");
+    assert_eq!(count(), before, "a token was presented to a service that is left alone");
+
+    // The keys are asked for at the same time: that request is the probe, and fails once more.
+    let faults = vec![IdentityFault {
+        on: Endpoint::Discovery,
+        effect: Effect::Status(Status::try_from(503).unwrap()),
+        times: Some(1),
+        after_work: false,
+    }];
+    simulator.provider().turn(|knobs| knobs.identity.faults = faults);
+    let check = Check::new(&identity, &provider(&simulator).oauth).unwrap();
+    let (checked, _) = tokio::join!(check.access(&access), identity.ready());
+    let failed = checked.unwrap_err();
+    assert!(matches!(failed, check::Error::Keys(keys::Error::Fetch(_))), "{failed:?}");
+    assert_eq!(count(), before, "a token was the probe");
+
+    let answered = async {
+        loop {
+            if identity.ready().await.is_ok()
+                && let Outcome::Granted(_) = refresh(&identity, &token).await
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), answered).await.unwrap();
+    assert_eq!(count(), before + 1);
+}
+
+async fn a_refresh_that_is_alone_finds_out_whether_the_service_answers_again() {
+    let simulator = start(|_| {}).await;
+    let (identity, _, token) = left_alone(&simulator).await;
+
+    identity.ready().await.unwrap();
+    let granted = refreshed(&identity, &token).await;
+
+    assert!(granted.refresh.is_some());
+    refreshed(&identity, &granted.refresh.unwrap()).await;
+}
+
+async fn a_code_is_redeemed_once() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let identity = identity(&provider);
+    let fresh = async || {
+        let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+        let query = press(&provider, login.address()).await;
+        Secret::new(query.split('&').find_map(|part| part.strip_prefix("code=")).unwrap())
+    };
+    let code = fresh().await;
+
+    identity.redeem(&code, REDIRECT, None).await.unwrap();
+    let again = identity.redeem(&code, REDIRECT, None).await.unwrap_err();
+    let elsewhere =
+        identity.redeem(&fresh().await, "http://localhost:8400/Callback", None).await.unwrap_err();
+
+    let code = |error| match error {
+        identity::Error::Refused { code } => code,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(code(again), OAuthCode::InvalidGrant);
+    assert_eq!(code(elsewhere), OAuthCode::UnauthorizedClient);
+}
+
+async fn a_refused_login_is_told_in_the_providers_words() {
+    let simulator = start(|_| {}).await;
+    simulator.provider().turn(|knobs| knobs.identity.refuse_login = Some("not <b>today</b>\n".into()));
+    let provider = provider(&simulator);
+    let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+
+    let refused = login.accept(&press(&provider, login.address()).await).unwrap_err();
+
+    let description = Some("not <b>today</b>".to_owned());
+    assert_eq!(refused, CallbackError::Refused { code: "access_denied".into(), description });
+}
+
+async fn the_state_of_another_login_is_not_taken() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let begin = || Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+    let (ours, theirs) = (begin(), begin());
+
+    let query = press(&provider, theirs.address()).await;
+
+    assert_eq!(ours.accept(&query).unwrap_err(), CallbackError::NotTrusted);
+    // With our state glued to their code, the nonce tells.
+    let code = query.split('&').find_map(|part| part.strip_prefix("code=")).unwrap();
+    let state = ours.address().query_pairs().find(|(name, _)| name == "state").unwrap().1.into_owned();
+    let code = ours.accept(&format!("code={code}&state={state}")).unwrap();
+    let finished = ours.finish(code).await;
+    assert!(
+        matches!(finished, Err(login::Error::Distrusted { token: "identity token", .. })),
+        "{finished:?}"
+    );
+}
+
+async fn an_identity_token_in_the_callback_does_no_harm() {
+    let simulator = start(|_| {}).await;
+    simulator.provider().turn(|knobs| knobs.identity.callback_id_token = true);
+    let provider = provider(&simulator);
+    let login = Login::begin(&provider, Area::Accounting, REDIRECT, &clock()).unwrap();
+    let query = press(&provider, login.address()).await;
+    assert!(query.contains("id_token="), "{query}");
+
+    let code = login.accept(&query).unwrap();
+
+    login.finish(code).await.unwrap();
+}
+
+async fn a_rotated_token_follows_the_former_and_the_former_ends_all() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let entered = log_in(&provider, Area::Accounting).await;
+    let (identity, first) = (identity(&provider), entered.granted.refresh.unwrap());
+
+    let second = refreshed(&identity, &first).await;
+    let second = second.refresh.unwrap();
+    assert_ne!(second.reveal(), first.reveal());
+    let third = refreshed(&identity, &second).await.refresh.unwrap();
+    let reused = refresh(&identity, &first).await;
+
+    assert!(matches!(reused, Outcome::Refused(OAuthCode::InvalidGrant)), "{reused:?}");
+    let ended = refresh(&identity, &third).await;
+    assert!(matches!(ended, Outcome::Refused(OAuthCode::InvalidGrant)), "{ended:?}");
+}
+
+async fn a_token_that_is_not_rotated_may_be_left_out() {
+    let simulator = start(|_| {}).await;
+    simulator.provider().turn(|knobs| {
+        knobs.identity.rotate_absolute = false;
+        knobs.identity.omit_unrotated = true;
+    });
+    let provider = provider(&simulator);
+    let first = log_in(&provider, Area::Accounting).await.granted;
+    let identity = identity(&provider);
+    let token = first.refresh.unwrap();
+    pass(&simulator, 60);
+
+    let second = refreshed(&identity, &token).await;
+
+    assert!(second.refresh.is_none());
+    assert_ne!(second.access.reveal(), first.access.reveal());
+    assert!(second.access_expires_ms > first.access_expires_ms);
+}
+
+async fn a_wrong_secret_is_told_apart_from_a_lost_grant() {
+    let simulator = start(|_| {}).await;
+    let mut provider = provider(&simulator);
+    let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
+    provider.oauth.client_secret = Secret::new("wrong");
+
+    for (knob, expected) in [
+        (BadClient::InvalidClient, OAuthCode::InvalidClient),
+        (BadClient::UnauthorizedClient, OAuthCode::UnauthorizedClient),
+    ] {
+        simulator.provider().turn(|knobs| knobs.identity.bad_client = knob);
+        let refused = refresh(&identity(&provider), &token).await;
+        assert!(matches!(&refused, Outcome::Refused(code) if *code == expected), "{refused:?}");
+    }
+    simulator.provider().identity.revoke_all(simulator.provider().clock.now());
+    provider.oauth.client_secret = Secret::new("simulated-secret");
+    let lost = refresh(&identity(&provider), &token).await;
+    assert!(matches!(lost, Outcome::Refused(OAuthCode::InvalidGrant)), "{lost:?}");
+}
+
+async fn a_service_that_is_away_leaves_open_what_became_of_the_token_and_takes_it_later() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
+    simulator.provider().turn(|knobs| knobs.identity.unavailable = 1);
+    let identity = identity(&provider);
+
+    let away = refresh(&identity, &token).await;
+
+    // A proxy may say so after its service has done the work.
+    assert!(matches!(away, Outcome::Unknown(identity::Error::Unavailable { status: 503, .. })), "{away:?}");
+    // Here it had not, and the token is good for another try.
+    refreshed(&identity, &token).await;
+}
+
+async fn a_lost_answer_leaves_open_what_became_of_the_token() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
+    let issued = |simulator: &tributary::simulator::Simulator| {
+        simulator.provider().identity.issued().iter().filter(|issued| issued.kind == "refresh").count()
+    };
+    let before = issued(&simulator);
+    simulator.provider().turn(|knobs| knobs.identity.lose_answers = 1);
+
+    let lost = refresh(&identity(&provider), &token).await;
+
+    assert!(matches!(lost, Outcome::Unknown(_)), "{lost:?}");
+    // The token went out once: a client that tries again by itself would have ended the grant here.
+    assert_eq!(issued(&simulator), before + 1);
+}
+
+async fn a_code_that_is_pasted_ends_the_login_without_a_redirect() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let login = Login::begin(&provider, Area::Accounting, login::OUT_OF_BAND, &clock()).unwrap();
+    let mut address = login.address().clone();
+    address.query_pairs_mut().append_pair("auto", "");
+    let page = reqwest::Client::builder().no_proxy().build().unwrap().get(address).send().await.unwrap();
+    let page = page.text().await.unwrap();
+    let issued = simulator.provider().identity.issued();
+    let code = &issued.iter().find(|issued| issued.kind == "code").unwrap().token;
+    assert!(page.contains(code.as_str()), "{page}");
+
+    let code = login.accept_pasted(&format!(" {code}\n")).unwrap();
+
+    login.finish(code).await.unwrap();
+}

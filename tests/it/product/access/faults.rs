@@ -1,0 +1,153 @@
+//! Every fault that the identity service can be told to have: what comes of a refresh, and of a check that needs its keys.
+
+use tributary::{
+    auth::{Area, check, identity::Outcome},
+    retry::Retry,
+    simulator::knobs::{Effect, Endpoint, IdentityFault, Latency, Status, Tells},
+};
+
+use super::token::key_set;
+use super::{checked, identity, log_in, provider, refresh};
+use crate::product::simulator::{pass, start};
+
+crate::tests! {
+    plain a_refresh_is_never_told_as_undone_when_the_provider_has_rotated;
+    plain without_its_documents_no_token_is_trusted_and_none_is_given_up;
+    plain keys_that_are_known_outlast_every_fault_of_the_service;
+    plain the_time_is_asked_for_before_a_token_is_refused_for_its_age;
+}
+
+fn status(code: u16) -> Status {
+    Status::new(code).unwrap()
+}
+
+/// Every effect that is one here.
+fn effects() -> Vec<Effect> {
+    vec![
+        Effect::Throttle { seconds: 7, tells: Tells::default() },
+        Effect::Status(status(400)),
+        Effect::Status(status(404)),
+        Effect::Status(status(500)),
+        Effect::Status(status(502)),
+        Effect::Status(status(503)),
+        Effect::UnknownPath,
+        Effect::Drop,
+        Effect::Truncate,
+        Effect::InvalidJson,
+        Effect::WrongContentType,
+        Effect::WrongTypes,
+        Effect::Html { status: status(200) },
+        Effect::Html { status: status(403) },
+        Effect::Html { status: status(503) },
+        Effect::Oversized { bytes: 10 << 20, status: status(200) },
+        Effect::Oversized { bytes: 10 << 20, status: status(500) },
+        Effect::Delay(Latency::Fixed(50.0)),
+        Effect::LoseAnswer,
+    ]
+}
+
+/// What stands in the table, and whether the provider has rotated the token.
+fn expected(effect: &Effect, after_work: bool) -> (&'static str, bool) {
+    match effect {
+        Effect::Delay(_) | Effect::WrongContentType => ("granted", true),
+        Effect::Truncate | Effect::InvalidJson | Effect::WrongTypes | Effect::LoseAnswer => ("unknown", true),
+        Effect::Throttle { .. } | Effect::UnknownPath => ("not sent", false),
+        Effect::Status(code) if code.get() == 404 => ("not sent", false),
+        _ => ("unknown", after_work),
+    }
+}
+
+async fn a_refresh_is_never_told_as_undone_when_the_provider_has_rotated() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    // Statuses by which somebody says that nothing was done are taken at their word: only liars send them afterwards.
+    let is_word = |effect: &Effect| expected(effect, false).0 == "not sent";
+    let cases = effects().into_iter().flat_map(|effect| {
+        let after = if is_word(&effect) { &[false][..] } else { &[false, true] };
+        after.iter().map(move |after_work| (effect.clone(), *after_work))
+    });
+
+    for (effect, after_work) in cases {
+        let token = log_in(&provider, Area::Accounting).await.granted.refresh.unwrap();
+        let fault = IdentityFault { on: Endpoint::Token, effect: effect.clone(), times: Some(1), after_work };
+        simulator.provider().turn(|knobs| knobs.identity.faults = vec![fault]);
+
+        // An identity for each: five failures in a row would have the service left alone.
+        let outcome = refresh(&identity(&provider), &token).await;
+
+        let word = match &outcome {
+            Outcome::Granted(_) => "granted",
+            Outcome::Refused(_) => "refused",
+            Outcome::NotSent(_) => "not sent",
+            Outcome::Unknown(_) => "unknown",
+        };
+        let (_, last) = simulator.provider().identity.exchanges(0, usize::MAX).pop().unwrap();
+        let rotated = serde_json::to_value(&last).unwrap()["outcome"] == "rotated";
+        assert_eq!((word, rotated), expected(&effect, after_work), "{effect:?}, {after_work}: {outcome:?}");
+    }
+}
+
+async fn without_its_documents_no_token_is_trusted_and_none_is_given_up() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let access = log_in(&provider, Area::Accounting).await.granted.access;
+
+    for on in [Endpoint::Discovery, Endpoint::Keys] {
+        for effect in effects() {
+            let fault = IdentityFault { on, effect: effect.clone(), times: None, after_work: false };
+            simulator.provider().turn(|knobs| knobs.identity.faults = vec![fault]);
+
+            let outcome = checked(&provider).1.access(&access).await;
+
+            match (&effect, outcome) {
+                (Effect::Delay(_) | Effect::WrongContentType, outcome) => {
+                    outcome.unwrap_or_else(|error| panic!("{on:?} {effect:?}: {error}"));
+                }
+                (_, Err(error @ check::Error::Keys(_))) => {
+                    assert_ne!(error.retry(), Retry::Never, "{on:?} {effect:?}: {error}");
+                }
+                (_, other) => panic!("{on:?} {effect:?}: {other:?}"),
+            }
+        }
+    }
+}
+
+async fn keys_that_are_known_outlast_every_fault_of_the_service() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let access = log_in(&provider, Area::Accounting).await.granted.access;
+    let (_, check) = checked(&provider);
+    check.access(&access).await.unwrap();
+
+    for effect in effects() {
+        let faults = [Endpoint::Discovery, Endpoint::Keys].map(|on| IdentityFault {
+            on,
+            effect: effect.clone(),
+            times: None,
+            after_work: false,
+        });
+        simulator.provider().turn(|knobs| knobs.identity.faults = faults.to_vec());
+
+        check.access(&access).await.unwrap_or_else(|error| panic!("{effect:?}: {error}"));
+    }
+}
+
+async fn the_time_is_asked_for_before_a_token_is_refused_for_its_age() {
+    const DAY: i64 = 86_400;
+    for days in [-1, 1] {
+        let simulator = start(|settings| settings.frozen_at = None).await;
+        pass(&simulator, days * DAY);
+        let mut provider = provider(&simulator);
+        let access = log_in(&provider, Area::Accounting).await.granted.access;
+        let directory = tempfile::tempdir().unwrap();
+        let issuer = checked(&provider).1.access(&access).await.unwrap().issuer.unwrap();
+        let path = directory.path().join("keys.json");
+        std::fs::write(&path, key_set(&simulator).await).unwrap();
+        (provider.oauth.keys, provider.oauth.issuers) = (Some(path), vec![issuer]);
+
+        // With keys of its own it has not heard a word of the provider yet.
+        let (identity, check) = checked(&provider);
+        assert_eq!(identity.clock().told_since(), None);
+        check.access(&access).await.unwrap_or_else(|error| panic!("{days} days off: {error}"));
+    }
+}

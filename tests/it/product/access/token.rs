@@ -1,0 +1,216 @@
+//! The check of the provider's tokens, with the provider's own keys.
+
+use tributary::{
+    auth::{
+        Area,
+        check::Error,
+        keys,
+        token::{Claims, Rule},
+    },
+    secret::Secret,
+    simulator::Simulator,
+};
+
+use super::{checked, log_in, provider, refreshed};
+use crate::product::simulator::{ACCOUNTING_SCOPES, PAYROLL_SCOPES, pass, start};
+
+crate::tests! {
+    plain every_claim_of_the_documents_table_is_there;
+    plain a_payload_with_its_id_twice_is_taken;
+    plain a_token_is_good_until_it_ends_by_the_providers_clock;
+    plain the_issuer_and_the_audience_are_settings;
+    plain a_rotated_key_is_found_without_a_restart;
+    plain a_key_that_was_taken_back_is_not_trusted_by_whoever_comes_new;
+    plain keys_of_a_file_are_as_good_as_published_ones;
+    plain an_identity_token_is_no_access_token;
+    plain a_bent_token_is_refused;
+}
+
+/// An access token for these scopes.
+fn issued(simulator: &Simulator, scopes: &[&str]) -> Secret {
+    Secret::new(simulator.provider().identity.grant(simulator.provider(), scopes).0)
+}
+
+fn rule(checked: Result<Claims, Error>) -> Rule {
+    match checked {
+        Err(Error::Rule(rule)) => rule,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn every_claim_of_the_documents_table_is_there() {
+    let simulator = start(|_| {}).await;
+    let (_, check) = checked(&provider(&simulator));
+
+    let accounting = check.access(&issued(&simulator, &ACCOUNTING_SCOPES)).await.unwrap();
+    let payroll = check.access(&issued(&simulator, &PAYROLL_SCOPES)).await.unwrap();
+
+    for claims in [&accounting, &payroll] {
+        let texts = [
+            &claims.id,
+            &claims.issuer,
+            &claims.client,
+            &claims.subject,
+            &claims.identity_provider,
+            &claims.tenant,
+            &claims.account,
+            &claims.user,
+            &claims.owning_application,
+            &claims.member,
+            &claims.organisational_unit,
+        ];
+        assert!(texts.into_iter().all(Option::is_some), "{texts:?}");
+        assert!(claims.begins.is_some() && claims.authenticated.is_some());
+        assert!(!claims.audiences.is_empty() && !claims.methods.is_empty());
+        assert!(claims.others.is_empty(), "{:?}", claims.others);
+    }
+    assert_eq!((accounting.scopes.len(), payroll.scopes.len()), (6, 4));
+    assert!(accounting.given_name.is_some() && accounting.language.is_some() && accounting.email.is_some());
+    assert!(accounting.key_user.is_some() && accounting.modules.contains(&"ACC".to_owned()));
+    assert!(payroll.team_user.is_some() && payroll.second_tenant.is_some() && payroll.email.is_none());
+}
+
+async fn a_payload_with_its_id_twice_is_taken() {
+    let simulator = start(|settings| settings.knobs.identity.duplicate_id_claim = true).await;
+    let provider = provider(&simulator);
+
+    let entered = log_in(&provider, Area::Accounting).await;
+
+    assert!(entered.claims.id.is_some());
+}
+
+async fn a_token_is_good_until_it_ends_by_the_providers_clock() {
+    let simulator = start(|_| {}).await;
+    let (identity, check) = checked(&provider(&simulator));
+    let (access, refresh) = {
+        let provider = simulator.provider();
+        let (access, refresh) = provider.identity.grant(provider, &ACCOUNTING_SCOPES);
+        (Secret::new(access), Secret::new(refresh))
+    };
+    check.access(&access).await.unwrap();
+
+    // The provider's clock stands, ours does not: it is learnt from every answer.
+    pass(&simulator, 3_600 + 200);
+    let second = refreshed(&identity, &refresh).await;
+    check.access(&access).await.unwrap();
+    pass(&simulator, 160);
+    refreshed(&identity, &second.refresh.unwrap()).await;
+
+    assert!(matches!(rule(check.access(&access).await), Rule::Expired { seconds: 360..=400 }));
+    check.access(&second.access).await.unwrap();
+}
+
+async fn the_issuer_and_the_audience_are_settings() {
+    let simulator = start(|_| {}).await;
+    let mut provider = provider(&simulator);
+    let token = issued(&simulator, &ACCOUNTING_SCOPES);
+    let claims = checked(&provider).1.access(&token).await.unwrap();
+    let (issuer, audience) = (claims.issuer.unwrap(), claims.audiences[0].clone());
+
+    provider.oauth.issuers = vec!["https://other.example".into(), issuer.clone()];
+    provider.oauth.audiences = vec!["other".into(), audience.clone()];
+    checked(&provider).1.access(&token).await.unwrap();
+    provider.oauth.audiences = vec!["any".into()];
+    checked(&provider).1.access(&token).await.unwrap();
+    provider.oauth.audiences = vec![format!("{audience}/")];
+    let refused = rule(checked(&provider).1.access(&token).await);
+    assert!(matches!(&refused, Rule::Audience { found } if *found == audience), "{refused:?}");
+    provider.oauth.issuers = vec!["https://other.example".into()];
+    let refused = rule(checked(&provider).1.access(&token).await);
+    assert!(matches!(&refused, Rule::Issuer { found } if *found == issuer), "{refused:?}");
+    assert!(refused.to_string().contains("oauth.issuers"), "{refused}");
+    provider.oauth.issuers.clear();
+    provider.oauth.audiences.clear();
+    provider.oauth.client_id = "other".into();
+    assert_eq!(rule(checked(&provider).1.access(&token).await), Rule::Client);
+}
+
+async fn a_rotated_key_is_found_without_a_restart() {
+    let simulator = start(|_| {}).await;
+    let (_, check) = checked(&provider(&simulator));
+    let before = issued(&simulator, &ACCOUNTING_SCOPES);
+    check.access(&before).await.unwrap();
+
+    simulator.provider().identity.rotate_keys(true).unwrap();
+    let after = issued(&simulator, &ACCOUNTING_SCOPES);
+
+    check.access(&after).await.unwrap();
+    check.access(&before).await.unwrap();
+}
+
+async fn a_key_that_was_taken_back_is_not_trusted_by_whoever_comes_new() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let (_, knows) = checked(&provider);
+    let before = issued(&simulator, &ACCOUNTING_SCOPES);
+    knows.access(&before).await.unwrap();
+    simulator.provider().identity.rotate_keys(false).unwrap();
+
+    let refused = checked(&provider).1.access(&before).await;
+
+    assert!(matches!(refused, Err(Error::Keys(keys::Error::Unknown { .. }))), "{refused:?}");
+    // Whoever has the set goes on with it for a day.
+    knows.access(&before).await.unwrap();
+}
+
+async fn keys_of_a_file_are_as_good_as_published_ones() {
+    let simulator = start(|_| {}).await;
+    let mut provider = provider(&simulator);
+    let token = issued(&simulator, &ACCOUNTING_SCOPES);
+    let issuer = checked(&provider).1.access(&token).await.unwrap().issuer.unwrap();
+    let set = key_set(&simulator).await;
+    let directory = tempfile::tempdir().unwrap();
+    let entry: serde_json::Value = serde_json::from_str(&set).unwrap();
+    let certificate = entry["keys"][0]["x5c"][0].as_str().unwrap();
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{certificate}\n-----END CERTIFICATE-----\n");
+
+    for (name, content) in [("set.json", &set), ("certificate.pem", &pem)] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        provider.oauth.keys = Some(path);
+        provider.oauth.issuers = vec![issuer.clone()];
+        let (_, check) = checked(&provider);
+        check.access(&token).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    // The file is all there is: it holds after the provider has another.
+    simulator.provider().identity.rotate_keys(true).unwrap();
+    let (_, check) = checked(&provider);
+    let refused = check.access(&issued(&simulator, &ACCOUNTING_SCOPES)).await;
+    assert!(matches!(refused, Err(Error::Rule(Rule::Signature))), "{refused:?}");
+}
+
+/// What the provider publishes.
+pub(super) async fn key_set(simulator: &Simulator) -> String {
+    let address = format!("{}auth/core/.well-known/jwks", simulator.auth_url());
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    client.get(address).send().await.unwrap().text().await.unwrap()
+}
+
+async fn an_identity_token_is_no_access_token() {
+    let simulator = start(|_| {}).await;
+    let provider = provider(&simulator);
+    let granted = log_in(&provider, Area::Accounting).await.granted;
+
+    let refused = rule(checked(&provider).1.access(&granted.identity.unwrap()).await);
+
+    // It is meant for the client, and no API.
+    assert_eq!(refused, Rule::Audience { found: provider.oauth.client_id.clone() });
+}
+
+async fn a_bent_token_is_refused() {
+    let simulator = start(|_| {}).await;
+    let (_, check) = checked(&provider(&simulator));
+    let token = issued(&simulator, &ACCOUNTING_SCOPES);
+    check.access(&token).await.unwrap();
+    let (header, rest) = token.reveal().split_once('.').unwrap();
+    let (payload, signature) = rest.split_once('.').unwrap();
+    let mut bent = signature.to_owned();
+    bent.replace_range(9..10, if bent[9..].starts_with('A') { "B" } else { "A" });
+
+    for (token, expected) in [
+        (format!("{header}.{payload}.{bent}"), Rule::Signature),
+        (format!("{header}.e30.{signature}"), Rule::Signature),
+    ] {
+        assert_eq!(rule(check.access(&Secret::new(token)).await), expected);
+    }
+}

@@ -1,0 +1,111 @@
+//! What the tasks of a worker share when they reach the provider.
+
+use std::{sync::Arc, time::Duration};
+
+use tributary::{
+    api::{Ask, Cause, Lane, Rates},
+    auth,
+    config::connector::InvoicingLogin,
+    retry::Retry,
+    secret::Secret,
+    simulator::Simulator,
+    worker::{
+        access::{Access, Party},
+        grants::{Grants, Hosts},
+    },
+};
+
+use super::{FREELY, ask, page};
+use crate::product::{access::provider, simulator::start};
+
+crate::tests! {
+    plain connectors_of_one_invoicing_user_log_in_once;
+    plain a_refused_password_is_tried_once_each_time_somebody_begins_again;
+    plain connectors_with_one_key_are_one_caller_to_the_provider;
+    plain without_grants_a_call_says_so_and_sends_nothing;
+}
+
+fn access() -> Access {
+    Access::new(Grants::default(), Arc::new(Hosts::new(Duration::from_secs(300))), |_| true)
+}
+
+fn login(simulator: &Simulator, password: Option<&str>) -> InvoicingLogin {
+    let account = &simulator.provider().settings.invoicing;
+    let password = Secret::new(password.unwrap_or(&account.password));
+    InvoicingLogin { mail: account.mail.clone(), password, company: None }
+}
+
+/// How often somebody has tried to log in to invoicing.
+fn logins(simulator: &Simulator) -> usize {
+    let requests = simulator.provider().gateway.requests(0, usize::MAX);
+    requests.iter().filter(|(_, request)| request.target.ends_with("/users/login")).count()
+}
+
+async fn connectors_of_one_invoicing_user_log_in_once() {
+    let simulator = start(|_| {}).await;
+    let (access, provider) = (access(), provider(&simulator));
+    let login = login(&simulator, None);
+    let of = |connector| {
+        let party = Party { rates: Some(FREELY), ..Party::new(connector, &provider) };
+        access.invoicing(&party, &login).unwrap()
+    };
+
+    let (books, shop, again) = (of("books"), of("shop"), of("books"));
+    let ask = ask();
+    let answers = tokio::join!(books.hooks(&ask), shop.hooks(&ask), again.hooks(&ask));
+
+    assert!(answers.0.is_ok() && answers.1.is_ok() && answers.2.is_ok(), "{answers:?}");
+    assert_eq!(logins(&simulator), 1);
+}
+
+async fn a_refused_password_is_tried_once_each_time_somebody_begins_again() {
+    let simulator = start(|_| {}).await;
+    let (access, provider) = (access(), provider(&simulator));
+    let (wrong, right) = (login(&simulator, Some("wrong-password")), login(&simulator, None));
+    let party = Party { rates: Some(FREELY), ..Party::new("books", &provider) };
+
+    for begun in 1..=2 {
+        let invoicing = access.invoicing(&party, &wrong).unwrap();
+        for _ in 0..3 {
+            assert_eq!(invoicing.hooks(&ask()).await.unwrap_err().retry(), Retry::Never);
+        }
+        assert_eq!(logins(&simulator), begun);
+    }
+    access.invoicing(&party, &right).unwrap().hooks(&ask()).await.unwrap();
+
+    assert_eq!(logins(&simulator), 3);
+}
+
+async fn connectors_with_one_key_are_one_caller_to_the_provider() {
+    let simulator = start(|_| {}).await;
+    let access = access();
+    let provider = provider(&simulator);
+    let mut slower = provider.clone();
+    slower.transport.read = Duration::from_secs(20);
+    // The first request is free, and every other waits for fifty seconds.
+    let rates = Some(Rates { application: 0.02, company: 100.0, ..Rates::default() });
+    let login = login(&simulator, None);
+    let first = access.invoicing(&Party { rates, ..Party::new("books", &provider) }, &login).unwrap();
+    let other = access.invoicing(&Party { rates, ..Party::new("shop", &slower) }, &login).unwrap();
+    let brief = || Ask::within(Lane::Webhook, Duration::from_secs(5));
+
+    first.hooks(&brief()).await.unwrap_err();
+    let sent = simulator.provider().gateway.request_count();
+    let error = other.hooks(&brief()).await.unwrap_err();
+
+    assert_eq!(sent, 1, "the login took the one turn that there was");
+    assert_eq!(simulator.provider().gateway.request_count(), sent, "another client has a budget of its own");
+    assert!(error.status.is_none(), "{error:?}");
+}
+
+async fn without_grants_a_call_says_so_and_sends_nothing() {
+    let simulator = start(|_| {}).await;
+    let (access, provider) = (access(), provider(&simulator));
+    let accounting = access.accounting(&Party::new("books", &provider)).unwrap();
+
+    let error = accounting.companies_numbered(page(1, 10), &ask()).await.unwrap_err();
+
+    let Cause::Access(cause) = &error.cause else { panic!("{error:?}") };
+    assert!(matches!(**cause, auth::Error::NoKey), "{cause:?}");
+    assert_eq!(simulator.provider().gateway.request_count(), 0);
+}

@@ -1,0 +1,179 @@
+//! The API client against the simulated provider, over real sockets.
+
+mod access;
+mod canned;
+mod care;
+mod egress;
+mod paging;
+mod storm;
+mod table;
+mod wire;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tributary::{
+    api::{Ask, Budget, Client, Lane, Options, PageAsk, Rates},
+    auth::{self, Access, Tokens, http::ProviderClock},
+    config::Transport,
+    model::Moment,
+    secret::Secret,
+    simulator::{Provider, Simulator},
+};
+
+use crate::{
+    product::simulator::{ACCOUNTING_SCOPES, KEY, PAYROLL_SCOPES},
+    support::{allowed_hosts, harness::Test},
+};
+
+/// All tests of this module's parts.
+pub(crate) fn tests() -> Vec<Test> {
+    [
+        access::tests(),
+        care::tests(),
+        egress::tests(),
+        paging::tests(),
+        storm::tests(),
+        table::tests(),
+        wire::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// No call of these tests needs it, on however loaded a machine.
+const LONG: Duration = Duration::from_secs(30);
+/// Rates that hold nobody up.
+const FREELY: Rates = Rates { application: 100_000.0, company: 100_000.0, in_flight: 32 };
+
+/// How a simulator is reached; over TLS its certificate is written to this directory.
+fn options(simulator: &Simulator, directory: Option<&tempfile::TempDir>) -> Options {
+    let authorities = simulator.certificate().map(|certificate| {
+        let path = directory.unwrap().path().join("provider.pem");
+        std::fs::write(&path, certificate).unwrap();
+        path
+    });
+    let transport = Transport {
+        connect: LONG,
+        read: LONG,
+        request: LONG,
+        response_limit: 16 << 20,
+        authorities,
+        hosts: allowed_hosts(),
+    };
+    Options {
+        base_url: simulator.base_url(),
+        subscription_key: Secret::new(KEY),
+        transport,
+        api_version: None,
+        egress_proxy: None,
+    }
+}
+
+fn client_of(options: &Options, rates: Rates) -> Client {
+    Client::new(options, Budget::new(rates), ProviderClock::new(Duration::from_secs(300))).unwrap()
+}
+
+fn client(simulator: &Simulator) -> Client {
+    client_of(&options(simulator, None), FREELY)
+}
+
+fn ask() -> Ask {
+    Ask::within(Lane::Webhook, LONG)
+}
+
+fn page(number: u32, size: u32) -> PageAsk {
+    PageAsk { number, size }
+}
+
+/// Real tokens of a simulator, one after the other, without a login.
+#[derive(Debug)]
+struct Granted {
+    provider: Arc<Provider>,
+    scopes: &'static [&'static str],
+    current: Mutex<Access>,
+    renewals: AtomicUsize,
+}
+
+impl Granted {
+    fn new(simulator: &Simulator, scopes: &'static [&'static str]) -> Arc<Self> {
+        let provider = Arc::clone(simulator.provider());
+        let current = Mutex::new(issue(&provider, scopes, 1));
+        Arc::new(Self { provider, scopes, current, renewals: AtomicUsize::new(0) })
+    }
+
+    fn accounting(simulator: &Simulator) -> Arc<Self> {
+        Self::new(simulator, &ACCOUNTING_SCOPES)
+    }
+
+    fn payroll(simulator: &Simulator) -> Arc<Self> {
+        Self::new(simulator, &PAYROLL_SCOPES)
+    }
+
+    /// How often another one was asked for.
+    fn renewals(&self) -> usize {
+        self.renewals.load(Ordering::Relaxed)
+    }
+}
+
+fn issue(provider: &Provider, scopes: &[&str], serial: u64) -> Access {
+    let (access, _) = provider.identity.grant(provider, scopes);
+    let issued = provider.identity.issued().into_iter().find(|issued| issued.token == access).unwrap();
+    let expires_ms = Moment::parse(&issued.expires.iso()).map(|end| end.micros() / 1_000);
+    Access { header: Secret::new(format!("Bearer {access}")), serial, expires_ms }
+}
+
+#[async_trait]
+impl Tokens for Granted {
+    async fn token(&self, _: Instant) -> Result<Access, auth::Error> {
+        Ok(self.current.lock().unwrap().clone())
+    }
+
+    async fn instead_of(&self, refused: &Access, _: Instant) -> Result<Access, auth::Error> {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+        let mut current = self.current.lock().unwrap();
+        if current.serial == refused.serial {
+            *current = issue(&self.provider, self.scopes, current.serial + 1);
+        }
+        Ok(current.clone())
+    }
+}
+
+/// A token that nobody knows, and no other.
+#[derive(Debug, Default)]
+struct Stale(AtomicUsize);
+
+#[async_trait]
+impl Tokens for Stale {
+    async fn token(&self, _: Instant) -> Result<Access, auth::Error> {
+        Ok(Access { header: Secret::new("Bearer made-up-and-never-issued"), serial: 1, expires_ms: None })
+    }
+
+    async fn instead_of(&self, _: &Access, end: Instant) -> Result<Access, auth::Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        self.token(end).await
+    }
+}
+
+/// No token at all.
+#[derive(Debug)]
+struct LoggedOut;
+
+#[async_trait]
+impl Tokens for LoggedOut {
+    async fn token(&self, _: Instant) -> Result<Access, auth::Error> {
+        Err(auth::Error::LoggedOut { grant: "acc".into(), command: "tributary auth login".into() })
+    }
+
+    async fn instead_of(&self, _: &Access, end: Instant) -> Result<Access, auth::Error> {
+        self.token(end).await
+    }
+}

@@ -1,0 +1,78 @@
+//! Checks 75 to 78: the levels of loggers.
+
+use serde_json::{Value, json};
+
+use crate::product::conformance::client::{Answer, Outcome};
+use crate::product::conformance::scene::Scene;
+use crate::product::conformance::shape::brief;
+use crate::product::conformance::shapes;
+
+const ROOT: &str = "/admin/loggers/root";
+
+pub(super) async fn all(scene: &Scene<'_>) -> Outcome {
+    let root = fetch(scene, ROOT).await?;
+    let level = root.json["level"].as_str().unwrap_or_default();
+    scene.root_level.get_or_init(|| level.to_owned());
+    let answer = scene.client.get("/admin/loggers").await?.expect(200)?.map_of(&shapes::LOGGER)?;
+    let listed = answer.json.as_object().is_some_and(|loggers| match scene.subject.strict {
+        // Connect lists those that log4j2 holds at the moment, and that need not be the root.
+        true => !loggers.is_empty(),
+        false => loggers.contains_key("root"),
+    });
+    if listed {
+        return Ok(());
+    }
+    Err(answer.fault(&format!("expected loggers and the root among them, got {}", brief(&answer.json))))
+}
+
+pub(super) async fn unknown(scene: &Scene<'_>) -> Outcome {
+    scene.client.get("/admin/loggers/no.such").await?.expect_error(404)?.says("no.such").map(drop)
+}
+
+pub(super) async fn put(scene: &Scene<'_>) -> Outcome {
+    let level = if known_level(scene)? == "DEBUG" { "INFO" } else { "DEBUG" };
+    let answer = scene.client.put(ROOT, &json!({ "level": level })).await?.expect(200)?;
+    let root = fetch(scene, ROOT).await;
+    restore(scene, "").await?.expect(200)?;
+
+    let changed: Vec<_> = answer.list()?.iter().filter_map(Value::as_str).collect();
+    if changed.is_empty() || changed.len() != answer.list()?.len() {
+        return Err(answer.fault(&format!("expected names of loggers, got {}", brief(&answer.json))));
+    }
+    let root = root?.has("/level", &json!(level))?;
+    // Connect dates those it names as changed, and the root is among them only while log4j2 holds it.
+    let dated = if scene.subject.strict && !changed.contains(&"root") {
+        fetch(scene, &format!("/admin/loggers/{}", changed[0])).await?
+    } else {
+        root
+    };
+    if dated.json["last_modified"].is_number() {
+        return Ok(());
+    }
+    Err(dated.fault(&format!("expected last_modified to be a number, got {}", brief(&dated.json))))
+}
+
+pub(super) async fn cluster(scene: &Scene<'_>) -> Outcome {
+    restore(scene, "?scope=cluster").await?.expect_empty(204)?;
+    for scope in ["", "?scope=cluster"] {
+        let path = format!("{ROOT}{scope}");
+        scene.client.put(&path, &json!({})).await?.expect_error(400)?;
+        scene.client.put(&path, &json!({ "level": "LOUD" })).await?.expect_error(404)?;
+    }
+    Ok(())
+}
+
+async fn fetch(scene: &Scene<'_>, path: &str) -> Result<Answer, String> {
+    scene.client.get(path).await?.expect(200)?.of(&shapes::LOGGER)
+}
+
+async fn restore(scene: &Scene<'_>, scope: &str) -> Result<Answer, String> {
+    let level = known_level(scene)?;
+    scene.client.put(&format!("{ROOT}{scope}"), &json!({ "level": level })).await
+}
+
+/// Nothing is changed that could not be changed back.
+fn known_level<'a>(scene: &'a Scene<'_>) -> Result<&'a str, String> {
+    let level = scene.root_level.get().map(String::as_str);
+    level.ok_or_else(|| "expected the root logger's level from check 75, got none".to_owned())
+}

@@ -1,0 +1,326 @@
+//! What can be seen from outside, gathered: every topic from its start, committed records only, offsets by REST, and the
+//! provider's records by its own API.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::Value;
+use tributary::avro::{Decoder, Registry};
+use tributary::kafka::Received;
+use tributary::model::{self, AccountingEvent, AccountingResource, EventKind, SchemaKind, Topic};
+use tributary::simulator::catalog::Resource;
+use tributary::simulator::control::{self, RecordTruth};
+use tributary::simulator::deliveries::{End, Family, Purpose};
+use tributary::simulator::knobs::CompanyContext;
+use tributary::simulator::world::RecordState;
+
+use super::checker::{Evidence, Fence, Kind, Letter, Line, Name, Spot, Told, Truth, encoded};
+use super::scene::{PARTITIONS, Scene, ours};
+use crate::product::simulator::{Client, segment};
+use crate::support::place::header;
+use crate::support::{Error, Result};
+
+/// Topics read, and records asked for, at the same time.
+const AT_ONCE: usize = 8;
+
+/// How often everything is read before it is said that records do not stand still.
+const READS: usize = 20;
+
+/// Reads all of it. The provider must answer every read, and must send no event meanwhile. If a repair publishes records during the
+/// reading, records, fences and dead letters are read again.
+pub(super) async fn collect(scene: &Scene) -> Result<Evidence> {
+    let decoder = decoder(scene);
+    // Offsets before events: what is settled then was there before.
+    let settled = scene.offsets().await?;
+    let events =
+        gather(scene, Topic::AccountingEvents, async |one, read| told(&decoder, one, &read).await).await?;
+    let events: Vec<Told> = events.into_iter().flat_map(|(_, events)| events).collect();
+    let mut evidence = Evidence {
+        partitions: PARTITIONS,
+        lines: lines(scene).await?,
+        events,
+        fences: BTreeMap::new(),
+        parked: BTreeMap::new(),
+        letters: Vec::new(),
+        settled,
+        truth: BTreeMap::new(),
+        accepted: accepted(scene),
+        restored: false,
+        certified: BTreeSet::new(),
+    };
+    for _ in 0..READS {
+        let parked = parked(scene).await?.into_iter();
+        evidence.parked = parked.map(|(name, entry)| (name, number(&entry["floor"]))).collect();
+        evidence.fences = fences(scene).await?;
+        evidence.letters = letters(scene).await?;
+        let lines = lines(scene).await?;
+        let stood_still = count(&lines) == count(&evidence.lines);
+        evidence.lines = lines;
+        if stood_still {
+            evidence.truth = truth(scene, &evidence).await?;
+            return Ok(evidence);
+        }
+    }
+    Err(scene.stage.error("records never stand still"))
+}
+
+fn count(lines: &BTreeMap<AccountingResource, Vec<Line>>) -> usize {
+    lines.values().map(Vec::len).sum()
+}
+
+/// Every record of every record topic, each partition in its order.
+pub(super) async fn lines(scene: &Scene) -> Result<BTreeMap<AccountingResource, Vec<Line>>> {
+    let decoder = decoder(scene);
+    let read = gather(scene, Topic::AccountingRecords, async |one, read| line(&decoder, one, &read).await);
+    Ok(read.await?.into_iter().collect())
+}
+
+pub(super) fn decoder(scene: &Scene) -> Decoder {
+    let registry = tributary::config::Registry::open(scene.ground.registry.parse().unwrap());
+    Decoder::new(Registry::new(&registry).unwrap())
+}
+
+/// Everything in a topic of the prefix; nothing where there is none.
+pub(super) async fn read(scene: &Scene, topic: &str) -> Result<Vec<Received>> {
+    scene.reader.read(topic).await
+}
+
+/// What is parked, as it stands in the state topic.
+pub(super) async fn parked(scene: &Scene) -> Result<BTreeMap<Name, Value>> {
+    let mut parked = BTreeMap::new();
+    for (key, value) in state(scene, Topic::State).await? {
+        let parts: Vec<&str> = key.split('/').collect();
+        let ["parked", _, resource, company, id] = parts[..] else { continue };
+        let name = resource.strip_prefix("accounting.").unwrap_or(resource);
+        let Ok(resource) = name.parse::<AccountingResource>() else {
+            return Err(Error(format!("{key} is parked for no resource")));
+        };
+        parked.insert((resource, format!("{company}/{id}")), value);
+    }
+    Ok(parked)
+}
+
+/// Keys of what is kept of lists while their runs are under way.
+pub(super) async fn kept_of_lists(scene: &Scene) -> Result<Vec<String>> {
+    let all = state(scene, Topic::State).await?;
+    let is_kept = |key: &String| ["page/", "over/", "known/"].iter().any(|kind| key.starts_with(kind));
+    Ok(all.into_keys().filter(is_kept).collect())
+}
+
+/// Gaps of a connector.
+pub(super) async fn gaps(scene: &Scene, connector: &str) -> Result<Vec<Value>> {
+    let all = state(scene, Topic::State).await?;
+    let ours =
+        all.into_iter().filter(|(key, value)| key.starts_with("gap/") && value["connector"] == connector);
+    Ok(ours.map(|(_, gap)| gap).collect())
+}
+
+/// Dead letters.
+pub(super) async fn letters(scene: &Scene) -> Result<Vec<Letter>> {
+    let letters = read(scene, &scene.topic(Topic::DeadLetters)).await?;
+    Ok(letters.iter().map(letter).collect())
+}
+
+/// The last value of each key of a topic of JSON.
+async fn state(scene: &Scene, topic: Topic) -> Result<BTreeMap<String, Value>> {
+    let mut state = BTreeMap::new();
+    for record in read(scene, &scene.topic(topic)).await? {
+        let key = text(record.key.as_deref());
+        match &record.value {
+            None => drop(state.remove(&key)),
+            Some(value) => {
+                let value = serde_json::from_slice(value);
+                state.insert(key, value.map_err(|error| Error(format!("read {topic}: {error}")))?);
+            }
+        }
+    }
+    Ok(state)
+}
+
+async fn fences(scene: &Scene) -> Result<BTreeMap<Name, Fence>> {
+    let mut fences = BTreeMap::new();
+    // Others are published too, as the list of companies by a repair, and are not what is looked at here.
+    let own: Vec<_> = scene.resources.iter().copied().map(ours).collect();
+    for (key, value) in state(scene, Topic::Fences).await? {
+        // Companies of payroll have no events, and no version that is a number: their lists are judged by who reads them.
+        if key.starts_with('~') || key.starts_with("payroll.") {
+            continue;
+        }
+        let named = key.strip_prefix("accounting.").and_then(|rest| rest.split_once('/'));
+        let named = named.and_then(|(resource, key)| Some((resource.parse().ok()?, key.to_owned())));
+        let fence = number(&value["epoch"]).zip(number(&value["version"])).zip(value["deleted"].as_bool());
+        match (named, fence) {
+            (Some(name), Some(((epoch, version), deleted))) => {
+                let name: Name = name;
+                if own.contains(&name.0) {
+                    fences.insert(name, Fence { epoch, version, deleted });
+                }
+            }
+            _ => return Err(Error(format!("{key} is fenced by {value}"))),
+        }
+    }
+    Ok(fences)
+}
+
+/// Reads one topic of each resource, and makes something of each of its records.
+async fn gather<T>(
+    scene: &Scene,
+    topic: fn(AccountingResource) -> Topic,
+    make: impl AsyncFn(AccountingResource, Received) -> Result<T>,
+) -> Result<Vec<(AccountingResource, Vec<T>)>> {
+    let make = &make;
+    let each =
+        stream::iter(scene.resources.iter().map(|resource| ours(*resource))).map(|resource| async move {
+            let mut made = Vec::new();
+            for record in read(scene, &scene.topic(topic(resource))).await? {
+                made.push(make(resource, record).await?);
+            }
+            Ok((resource, made))
+        });
+    each.buffered(AT_ONCE).try_collect().await
+}
+
+async fn line(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<Line> {
+    let value = match &record.value {
+        None => None,
+        Some(value) => {
+            let decoded = decoder.decode(resource.schema(), value).await;
+            let (_, value) = decoded.map_err(|error| Error(format!("decode {resource}: {error}")))?;
+            Some(serde_json::from_str(&value.to_json()).unwrap())
+        }
+    };
+    Ok(Line {
+        key: text(record.key.as_deref()),
+        partition: record.partition,
+        offset: record.offset,
+        version: header(record, "tributary.version").and_then(numeric),
+        epoch: header(record, "tributary.epoch").and_then(|text| text.parse().ok()),
+        origin: header(record, "tributary.origin").unwrap_or_default().to_owned(),
+        batch: header(record, "tributary.batch").map(ToOwned::to_owned),
+        value,
+    })
+}
+
+async fn told(decoder: &Decoder, resource: AccountingResource, record: &Received) -> Result<Told> {
+    let bytes = record.value.as_deref().unwrap_or_default();
+    let event = match decoder.decode(SchemaKind::AccountingEvent, bytes).await {
+        Ok((_, model::Value::AccountingEvent(event))) => Some(event),
+        Ok(_) => None,
+        Err(error) if error.retry() == tributary::retry::Retry::Never => None,
+        Err(error) => return Err(Error(format!("decode an event of {resource}: {error}"))),
+    };
+    let event = event.as_deref();
+    let company = text(record.key.as_deref());
+    let id = event.and_then(|event| event.correlation_id.as_deref()).filter(|id| !id.is_empty());
+    Ok(Told {
+        spot: (record.topic.to_string(), record.partition, record.offset),
+        key: id.map(|id| format!("{company}/{}", encoded(id))),
+        resource,
+        version: event.and_then(|event| event.sequence_version.as_deref()?.parse().ok()),
+        kind: event.map_or(Kind::Garbled, kind),
+        id: header(record, "tributary.id").unwrap_or_default().to_owned(),
+    })
+}
+
+fn kind(event: &AccountingEvent) -> Kind {
+    match event.kind() {
+        Some(EventKind::ErrorOccurred | EventKind::Acknowledge) => Kind::Silent,
+        Some(EventKind::Deleted) => Kind::Deleted,
+        _ => Kind::Changed,
+    }
+}
+
+fn letter(record: &Received) -> Letter {
+    let said = |name: &str| header(record, &format!("__connect.errors.{name}")).unwrap_or_default();
+    let spot: Option<Spot> = said("partition")
+        .parse()
+        .ok()
+        .zip(said("offset").parse().ok())
+        .map(|(partition, offset)| (said("topic").to_owned(), partition, offset));
+    let (class, message) = (said("exception.class.name").to_owned(), said("exception.message").to_owned());
+    Letter { spot, class, message }
+}
+
+/// Deliveries that the provider was told are received, by their ids.
+fn accepted(scene: &Scene) -> BTreeSet<String> {
+    let entries = scene.provider().deliveries.entries(0, usize::MAX).into_iter().map(|(_, entry)| entry);
+    let accepted = entries.filter(|entry| {
+        (entry.family, entry.purpose, entry.end) == (Family::Accounting, Purpose::Event, Some(End::Accepted))
+    });
+    accepted.filter_map(|entry| entry.about.outgoing).map(|id| id.to_string()).collect()
+}
+
+/// Every record the provider ever had of the scene's resources; those that are told of or published as a read by id shows them.
+async fn truth(scene: &Scene, evidence: &Evidence) -> Result<BTreeMap<Name, Truth>> {
+    let wanted: BTreeSet<Name> = evidence
+        .events
+        .iter()
+        .filter_map(|event| Some((event.resource, event.key.clone()?)))
+        .chain(evidence.last().into_keys())
+        .collect();
+    let client = Client::accounting(&scene.stage.simulator);
+    let records: Vec<(Resource, RecordTruth)> = scene
+        .resources
+        .iter()
+        .flat_map(|one| {
+            control::records(scene.provider(), *one).into_iter().map(move |record| (*one, record))
+        })
+        .collect();
+    let told = told_deleted(evidence);
+    let form = scene.provider().knobs().reads.records.company_context;
+    let each = stream::iter(records).map(|(resource, record)| {
+        let company = record.company.clone();
+        let part = company.as_deref().unwrap_or(&scene.provider().settings.tenant);
+        let name = (ours(resource), format!("{}/{}", encoded(part), encoded(&record.id)));
+        let reads = record.readable && wanted.contains(&name);
+        let (client, told) = (&client, &told);
+        async move {
+            let truth = if reads {
+                let client = match &company {
+                    Some(_) if resource == Resource::Companies && form == CompanyContext::Absent => {
+                        client.clone()
+                    }
+                    Some(_) if resource == Resource::Companies && form == CompanyContext::None => {
+                        client.context("none")
+                    }
+                    Some(company) => client.company(company),
+                    None => client.context("none"),
+                };
+                let path = format!("{}/{}", resource.prefix(), segment(&record.id));
+                let answer = client.get(&path).await;
+                if answer.status != 200 {
+                    return Err(Error(format!("GET {path}: {answer:?}")));
+                }
+                Truth::Alive(answer.json())
+            } else if record.state != RecordState::Deleted {
+                Truth::Alive(Value::Null)
+            } else if told.contains(&name) {
+                Truth::Deleted
+            } else {
+                Truth::Buried
+            };
+            Ok((name, truth))
+        }
+    });
+    each.buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// What somebody told us is deleted. Records of a deleted company are gone without a word.
+fn told_deleted(evidence: &Evidence) -> BTreeSet<Name> {
+    let deleted = evidence.events.iter().filter(|event| event.kind == Kind::Deleted);
+    deleted.filter_map(|event| Some((event.resource, event.key.clone()?))).collect()
+}
+
+/// A number, bare or as text.
+fn number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| numeric(value.as_str()?))
+}
+
+/// The number in a version: all of it, or what stands before the hash of a record that does not tell its own.
+fn numeric(version: &str) -> Option<u64> {
+    version.split_once('#').map_or(version, |(number, _)| number).parse().ok()
+}
+
+fn text(bytes: Option<&[u8]>) -> String {
+    String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
+}

@@ -1,0 +1,196 @@
+//! The login with mail and password, the choice of a company, and what tokens are good for.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use tributary::simulator::knobs::ExpiredToken;
+
+use super::{HOOKS, LOGIN, Stage, authorized, chosen, log_in, nobody, select};
+use crate::product::simulator::{Client, pass};
+
+crate::tests! {
+    plain a_login_tells_the_token_the_user_and_the_companies;
+    plain a_select_tells_a_token_that_opens_the_company;
+    plain a_token_for_which_no_company_was_chosen_opens_no_webhooks;
+    plain a_login_that_is_wrong_or_incomplete_is_refused;
+    plain a_select_that_is_wrong_is_refused;
+    plain every_call_needs_the_api_version_and_the_subscription_key;
+    plain a_token_lives_an_hour_and_a_refresh_token_longer;
+    plain tokens_of_one_api_open_no_other;
+    plain a_refresh_token_chooses_once_where_the_knob_says_so;
+}
+
+#[track_caller]
+fn members(value: &Value) -> BTreeSet<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+async fn a_login_tells_the_token_the_user_and_the_companies() {
+    let stage = Stage::start(|_| {}).await;
+
+    let login = log_in(&stage.simulator).await;
+
+    let expected = "token refreshToken mail locale name id version isAdvisor companies";
+    assert_eq!(members(&login), expected.split(' ').collect());
+    assert!(login["token"].as_str().unwrap().starts_with("Bearer "), "{login}");
+    assert_eq!(login["mail"], "ana@example.com");
+    assert!(login["id"].is_u64() && login["isAdvisor"].is_boolean(), "{login}");
+    for member in ["refreshToken", "locale", "name", "version"] {
+        assert!(login[member].as_str().is_some_and(|text| !text.is_empty()), "{member}: {login}");
+    }
+    let companies = login["companies"].as_array().unwrap();
+    assert_eq!(companies.len(), 2);
+    for company in companies {
+        assert_eq!(members(company), "id name idCDA default companyStatus".split(' ').collect());
+        assert!(company["id"].is_u64() && company["companyStatus"].is_u64(), "{company}");
+        assert!(company["name"].is_string() && company["idCDA"].is_string(), "{company}");
+    }
+    let defaults = companies.iter().filter(|company| company["default"] == true).count();
+    assert_eq!(defaults, 1);
+}
+
+async fn a_select_tells_a_token_that_opens_the_company() {
+    let stage = Stage::start(|_| {}).await;
+    let login = log_in(&stage.simulator).await;
+    let client = authorized(&stage.client, &login);
+
+    let answer = select(&client, &login["companies"][1]["id"], &login["refreshToken"]).await.ok();
+
+    assert_eq!(members(&answer), "companyStatus token refreshToken productType".split(' ').collect());
+    assert!(answer["companyStatus"].is_u64(), "{answer}");
+    assert_ne!(answer["token"], login["token"]);
+    let list = authorized(&stage.client, &answer).get(HOOKS).await;
+    assert_eq!(list.ok(), json!([]));
+}
+
+async fn a_token_for_which_no_company_was_chosen_opens_no_webhooks() {
+    let stage = Stage::start(|_| {}).await;
+    let login = log_in(&stage.simulator).await;
+
+    let answer = authorized(&stage.client, &login).get(HOOKS).await;
+
+    assert_eq!(answer.status, 403, "{answer:?}");
+}
+
+async fn a_login_that_is_wrong_or_incomplete_is_refused() {
+    let stage = Stage::start(|_| {}).await;
+    let client = nobody(&stage.simulator);
+    let (mail, password) = ("ana@example.com", "simulated-password");
+
+    for (status, body) in [
+        (401, json!({ "mail": mail, "password": "wrong" })),
+        (401, json!({ "mail": "eva@example.com", "password": password })),
+        (400, json!({ "mail": mail })),
+        (400, json!({ "password": password })),
+        (400, json!({ "mail": mail, "password": 7 })),
+        (400, json!([mail, password])),
+        (400, json!("text")),
+    ] {
+        let answer = client.post(LOGIN, &body).await;
+        assert_eq!(answer.status, status, "{body}: {answer:?}");
+        assert_eq!(answer.json()["ok"], false, "{body}: {answer:?}");
+    }
+    for body in ["", "{", "mail=ana%40example.com"] {
+        let answer = client.try_send(reqwest::Method::POST, LOGIN, Some(body.to_owned())).await.unwrap();
+        assert_eq!(answer.status, 400, "{body}: {answer:?}");
+    }
+}
+
+async fn a_select_that_is_wrong_is_refused() {
+    let stage = Stage::start(|_| {}).await;
+    let login = log_in(&stage.simulator).await;
+    let client = authorized(&stage.client, &login);
+    let (company, refresh) = (&login["companies"][0]["id"], &login["refreshToken"]);
+    let access = login["token"].as_str().unwrap().trim_start_matches("Bearer ");
+
+    for (status, company, body) in [
+        (404, &json!(7), refresh),
+        (404, &json!(-1), refresh),
+        (401, company, &json!("unknown")),
+        (401, company, &json!(access)),
+        (400, company, &json!({ "refreshToken": refresh })),
+        (400, company, &json!(null)),
+    ] {
+        let answer = select(&client, company, body).await;
+        assert_eq!(answer.status, status, "{company} {body}: {answer:?}");
+    }
+    let bare = select(&nobody(&stage.simulator), company, refresh).await;
+    assert_eq!(bare.status, 401, "without a token: {bare:?}");
+}
+
+async fn every_call_needs_the_api_version_and_the_subscription_key() {
+    let stage = Stage::start(|_| {}).await;
+    let account = json!({ "mail": "ana@example.com", "password": "simulated-password" });
+    let without = |client: &Client| Client { headers: Vec::new(), ..client.clone() };
+
+    // The document shows no such header, so none is needed unless the knob says so.
+    assert_eq!(without(&nobody(&stage.simulator)).post(LOGIN, &account).await.status, 200);
+    stage.simulator.provider().turn(|knobs| knobs.invoicing.version_required = true);
+    for (version, allowed) in [(None, false), (Some("1.0"), false), (Some("2"), false), (Some("2.0"), true)] {
+        let versioned = |client: &Client| match version {
+            None => without(client),
+            Some(version) => without(client).header("api-version", version),
+        };
+        let login = versioned(&nobody(&stage.simulator)).post(LOGIN, &account).await;
+        let list = versioned(&stage.client).get(HOOKS).await;
+        for answer in [login, list] {
+            assert_eq!(answer.status, if allowed { 200 } else { 400 }, "{version:?}: {answer:?}");
+        }
+    }
+    for key in [None, Some("wrong".to_owned())] {
+        for answer in [
+            Client { key: key.clone(), ..nobody(&stage.simulator) }.post(LOGIN, &account).await,
+            Client { key: key.clone(), ..stage.client.clone() }.get(HOOKS).await,
+        ] {
+            assert_eq!(answer.status, 401, "{key:?}: {answer:?}");
+            let body = answer.json();
+            assert_eq!(body["statusCode"], 401, "the gateway's body: {body}");
+            assert!(body["message"].as_str().unwrap().contains("subscription key"), "{body}");
+        }
+    }
+}
+
+async fn a_token_lives_an_hour_and_a_refresh_token_longer() {
+    let stage = Stage::start(|_| {}).await;
+    let login = log_in(&stage.simulator).await;
+    let (company, refresh) = (&login["companies"][0]["id"], &login["refreshToken"]);
+
+    pass(&stage.simulator, 3_599);
+    let before = stage.client.get(HOOKS).await.status;
+    let again = select(&authorized(&stage.client, &login), company, refresh).await.ok();
+    pass(&stage.simulator, 1);
+    let expired = stage.client.get(HOOKS).await.status;
+    stage.turn(|knobs| knobs.gateway.expired_token = ExpiredToken::ServerError);
+    let expired_otherwise = stage.client.get(HOOKS).await.status;
+    let second = authorized(&stage.client, &again).get(HOOKS).await.status;
+
+    assert_eq!((before, expired, expired_otherwise, second), (200, 401, 500, 200));
+    let fresh = chosen(&stage.simulator, 0).await;
+    let later = log_in(&stage.simulator).await;
+    let chosen_again = select(&fresh, company, &later["refreshToken"]).await;
+    assert_eq!(chosen_again.status, 200, "{chosen_again:?}");
+}
+
+async fn tokens_of_one_api_open_no_other() {
+    let stage = Stage::start(|_| {}).await;
+    let accounting = Client::accounting(&stage.simulator);
+
+    let invoicing = accounting.header("api-version", "2.0").get(HOOKS).await;
+    let companies = stage.client.get("/accounting/api/companies").await;
+
+    assert_eq!((invoicing.status, companies.status), (401, 401));
+}
+
+async fn a_refresh_token_chooses_once_where_the_knob_says_so() {
+    for (once, second) in [(false, 200), (true, 401)] {
+        let stage = Stage::start(|knobs| knobs.invoicing.refresh_once = once).await;
+        let login = log_in(&stage.simulator).await;
+        let client = authorized(&stage.client, &login);
+        let (company, refresh) = (&login["companies"][0]["id"], &login["refreshToken"]);
+
+        let first = select(&client, company, refresh).await.ok();
+        assert_eq!(select(&client, company, refresh).await.status, second, "{once}");
+        let next = select(&client, company, &first["refreshToken"]).await;
+        assert_eq!(next.status, 200, "the one that came with it: {next:?}");
+    }
+}

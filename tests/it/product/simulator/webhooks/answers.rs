@@ -1,0 +1,175 @@
+//! What a receiver's answer is worth: which count as accepted, and what happens where none does.
+
+use serde_json::json;
+use tributary::simulator::{deliveries::End, knobs::Accepts};
+
+use super::{CUSTOMERS, Stage};
+use crate::product::simulator::receiver::{Receiver, Reply};
+
+crate::tests! {
+    plain only_an_acknowledge_answered_200_without_cookies_makes_a_contract;
+    plain only_an_event_answered_200_without_cookies_is_accepted;
+    plain with_the_knob_any_2xx_accepts_an_event_but_never_an_acknowledge;
+    plain a_receiver_that_takes_too_long_has_failed_and_five_seconds_are_the_default;
+    plain a_receiver_that_is_not_there_has_failed;
+    plain an_acknowledge_that_fails_first_is_tried_again;
+    plain what_waits_for_a_retry_is_abandoned_once_its_webhook_has_ended;
+}
+
+/// Answers, whether each is 200 without cookies, and whether each is 2xx without cookies.
+const ANSWERS: [(Reply, bool, bool); 10] = [
+    (Reply::Status(200), true, true),
+    (Reply::Text("some text nobody reads"), true, true),
+    (Reply::Status(201), false, true),
+    (Reply::Status(202), false, true),
+    (Reply::Status(204), false, true),
+    (Reply::Header(200, "set-cookie", "a=b"), false, false),
+    (Reply::Header(302, "location", "/elsewhere"), false, false),
+    (Reply::Status(401), false, false),
+    (Reply::Status(410), false, false),
+    (Reply::Status(500), false, false),
+];
+
+async fn only_an_acknowledge_answered_200_without_cookies_makes_a_contract() {
+    let stage = Stage::start(|knobs| knobs.accounting.retries = vec![1]).await;
+
+    for (reply, accepted, _) in ANSWERS {
+        let mut receiver = Receiver::scripted(move |_| reply).await;
+        let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
+        stage.idle().await;
+
+        assert_eq!(stage.flags(CUSTOMERS, &id).await, (accepted, false), "{reply:?}");
+        assert_eq!(receiver.taken().len(), if accepted { 1 } else { 2 }, "{reply:?}");
+    }
+}
+
+async fn only_an_event_answered_200_without_cookies_is_accepted() {
+    let stage = Stage::start(|knobs| knobs.accounting.retries = vec![1]).await;
+
+    for (reply, accepted, _) in ANSWERS {
+        let outcome = event_answered(&stage, reply).await;
+
+        let attempts = if accepted { 1 } else { 2 };
+        assert_eq!(outcome, (accepted, attempts), "{reply:?}: whether it stays active, and attempts");
+    }
+}
+
+async fn with_the_knob_any_2xx_accepts_an_event_but_never_an_acknowledge() {
+    let stage = Stage::start(|knobs| {
+        knobs.accounting.retries = vec![];
+        knobs.delivery.accepts = Accepts::Any2xx;
+    })
+    .await;
+
+    for (reply, ok, any) in ANSWERS {
+        let receiver = Receiver::scripted(move |_| reply).await;
+        let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
+        stage.idle().await;
+        assert_eq!(stage.flags(CUSTOMERS, &id).await, (ok, false), "{reply:?}");
+        stage.delete(CUSTOMERS, &id).await.ok();
+
+        assert_eq!(event_answered(&stage, reply).await, (any, 1), "{reply:?}");
+    }
+}
+
+/// Whether a webhook is active after an event was answered so, and how often it was sent.
+async fn event_answered(stage: &Stage, reply: Reply) -> (bool, usize) {
+    let mut receiver = Receiver::scripted(move |received| match received.event().as_str() {
+        "Acknowledge" => Reply::Status(200),
+        _ => reply,
+    })
+    .await;
+    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    stage.happen("customers", "updated").await;
+    stage.idle().await;
+    let (active, deleted) = stage.flags(CUSTOMERS, &id).await;
+    assert!(!deleted);
+    stage.delete(CUSTOMERS, &id).await.ok();
+    (active, receiver.taken().len())
+}
+
+async fn a_receiver_that_takes_too_long_has_failed_and_five_seconds_are_the_default() {
+    let mut receiver = Receiver::scripted(|_| Reply::Held(200)).await;
+    let stage = Stage::start(|_| {}).await;
+    let default = stage.control.get("/_control/knobs").await.ok();
+    stage.turn(|knobs| {
+        knobs.delivery.time_limit = 40;
+        knobs.accounting.retries = vec![1];
+    });
+
+    let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
+    stage.idle().await;
+
+    assert_eq!(default["delivery"]["timeLimit"], json!(5_000));
+    assert_eq!(stage.flags(CUSTOMERS, &id).await, (false, false));
+    assert!(receiver.taken().iter().all(|received| received.event() == "Acknowledge"));
+    let entry = &stage.entries()[0];
+    assert_eq!((entry.end, entry.attempts.len()), (Some(End::GivenUp), 2));
+    for attempt in &entry.attempts {
+        assert_eq!((attempt.status, attempt.error.as_deref()), (None, Some("time limit")));
+        assert!(attempt.took >= 40, "{attempt:?}");
+    }
+}
+
+async fn a_receiver_that_is_not_there_has_failed() {
+    let mut receiver = Receiver::accepting().await;
+    let stage = Stage::start(|_| {}).await;
+    let id = stage.active(CUSTOMERS, &mut receiver).await;
+    // Nobody listens on a port that was free and is taken by a socket that only exists.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nowhere = format!("http://{}/hook", taken.local_addr().unwrap());
+
+    stage.change(CUSTOMERS, &id, &nowhere).await.ok();
+    stage.idle().await;
+
+    assert_eq!(stage.flags(CUSTOMERS, &id).await, (false, false));
+    let entry = stage.entries().pop().unwrap();
+    assert_eq!((entry.end, entry.attempts.len()), (Some(End::GivenUp), 3));
+    assert!(entry.attempts.iter().all(|attempt| attempt.status.is_none() && attempt.error.is_some()));
+}
+
+async fn an_acknowledge_that_fails_first_is_tried_again() {
+    let count = std::sync::atomic::AtomicU32::new(0);
+    let mut receiver = Receiver::scripted(move |_| {
+        let earlier = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Reply::Status(if earlier < 2 { 503 } else { 200 })
+    })
+    .await;
+    let stage = Stage::start(|_| {}).await;
+
+    let id = stage.subscribe(CUSTOMERS, &receiver.url("/hook")).await;
+    stage.idle().await;
+
+    assert_eq!(stage.flags(CUSTOMERS, &id).await, (true, false));
+    assert_eq!(receiver.taken().len(), 3);
+    let statuses: Vec<_> = stage.entries()[0].attempts.iter().map(|attempt| attempt.status).collect();
+    assert_eq!(statuses, [Some(503), Some(503), Some(200)]);
+}
+
+async fn what_waits_for_a_retry_is_abandoned_once_its_webhook_has_ended() {
+    for end in ["delete", "disable"] {
+        let mut receiver = Receiver::scripted(|received| match received.event().as_str() {
+            "Acknowledge" => Reply::Status(200),
+            _ => Reply::Held(500),
+        })
+        .await;
+        let stage = Stage::start(|_| {}).await;
+        let id = stage.active(CUSTOMERS, &mut receiver).await;
+
+        stage.happen("customers", "updated").await;
+        receiver.next().await;
+        stage.turn(|knobs| knobs.delivery.hold = true);
+        receiver.release(1);
+        let ended = match end {
+            "delete" => stage.delete(CUSTOMERS, &id).await,
+            _ => stage.switch(CUSTOMERS, &id, false).await,
+        };
+        stage.turn(|knobs| knobs.delivery.hold = false);
+        stage.idle().await;
+
+        assert_eq!(ended.status, 200, "{end}");
+        assert!(receiver.taken().is_empty(), "{end}");
+        assert_eq!(stage.ends()[1], ("CustomerUpdated".to_owned(), Some(End::Abandoned)), "{end}");
+    }
+}

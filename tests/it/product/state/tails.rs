@@ -1,0 +1,231 @@
+//! Tails: whole at all times, past markers and holes, through lost brokers and topics created anew.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::time::timeout;
+use tributary::config::connector::TargetState;
+use tributary::kafka::{Admin, Lease, Producer, ProducerOptions, Shards, TransactionOptions};
+use tributary::model::EncodedRecord;
+use tributary::worker::arbiter::Changes;
+use tributary::worker::state::Tail;
+use tributary::worker::state::configs::{self, Configs};
+use tributary::worker::state::statuses::{RunState, Status};
+use tributary::worker::state::writer::{OffsetWriter, StatusWriter};
+use tributary::worker::topics;
+
+use super::ground::{Ground, LIMIT, create};
+use crate::support::broker::tool;
+use crate::support::gate::gate;
+use crate::support::{Result, Shared, breakable, cycles};
+
+crate::tests! {
+    real what_a_real_connect_wrote_is_read_from_its_topics;
+    real reading_to_the_end_shows_what_was_committed_until_then_past_markers_and_aborted_records;
+    real statuses_and_offsets_are_read_back_by_whoever_wrote_them;
+    real a_topic_created_anew_is_read_anew within 120;
+    disturbing tails_go_on_through_a_restart_of_the_broker_and_tell_of_its_absence within 120;
+}
+
+async fn what_a_real_connect_wrote_is_read_from_its_topics(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "state-connect").await;
+    let samples = [
+        (&ground.topics.config.name, include_str!("../../../../src/worker/state/samples/configs.tsv")),
+        (&ground.topics.offset.name, include_str!("../../../../src/worker/state/samples/offsets.tsv")),
+        (&ground.topics.status.name, include_str!("../../../../src/worker/state/samples/statuses.tsv")),
+    ];
+    let producer = Producer::new(&ground.kafka, &ProducerOptions::default()).unwrap();
+    for (topic, file) in samples {
+        for line in file.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [partition, _, key, value] = fields[..] else { panic!("{line}") };
+            let value = (value != "null").then_some(value);
+            let record = record(topic, partition.parse().unwrap(), key, value);
+            producer.send(record).unwrap().await.unwrap();
+        }
+    }
+
+    let worker = ground.worker().await;
+
+    let targets: Vec<_> = worker.state.configs.read(|configs| {
+        configs.connectors().iter().map(|(name, it)| (name.clone(), it.tasks.len())).collect()
+    });
+    let expected = [("bad", 1), ("grüße-7", 0), ("still", 0), ("t1", 1)];
+    assert_eq!(targets, expected.map(|(name, tasks)| (name.to_owned(), tasks)));
+    let foreign =
+        worker.state.configs.read(|configs| configs.foreign_classes(|class| class == "WebhookSource"));
+    assert_eq!(foreign.len(), 4, "a worker of ours would not start on it");
+    assert_eq!(worker.state.offsets.read(|offsets| offsets.of("still").count()), 3);
+    worker.state.statuses.read(|statuses| {
+        assert_eq!(statuses.connector("still").unwrap().state, RunState::Stopped);
+        assert_eq!(statuses.topics("t1"), ["lines"]);
+    });
+}
+
+async fn reading_to_the_end_shows_what_was_committed_until_then_past_markers_and_aborted_records(
+    shared: &'static Shared,
+) {
+    let ground = Ground::create(shared.bootstrap(), "state-end").await;
+    let topic: Arc<str> = ground.topics.config.name.as_str().into();
+    let tail: Tail<Configs> = Tail::follow(&ground.kafka, &topic, 1).await.unwrap();
+    let id = || format!("{topic}-writer");
+    let lease = || -> Lease { Arc::new(|| true) };
+    let shards = Shards::new(ground.kafka.clone(), TransactionOptions::default());
+    let mut longest = Duration::ZERO;
+
+    for round in 0..cycles("TAILS", 2) {
+        let mut producer = shards.take(id(), lease()).await.unwrap();
+        let committed = format!("connector-{round}");
+        producer.commit(vec![record(&topic, 0, &committed, Some(r#"{"properties":{}}"#))]).await.unwrap();
+        // One that is open at first and then aborted by whoever takes the id.
+        let (hook, held) = gate();
+        let options = TransactionOptions { before_commit: Some(hook), ..TransactionOptions::default() };
+        let mut abandoned = Shards::new(ground.kafka.clone(), options).take(id(), lease()).await.unwrap();
+        let batch =
+            vec![record(&topic, 0, &format!("connector-aborted-{round}"), Some(r#"{"properties":{}}"#))];
+        let writing = tokio::spawn(async move { abandoned.commit(batch).await.is_ok() });
+        held.reached().await;
+        drop(shards.take(id(), lease()).await.unwrap());
+
+        let started = Instant::now();
+        tail.read_to_end(LIMIT).await.unwrap();
+        longest = longest.max(started.elapsed());
+
+        let names: Vec<String> = tail.read(|configs| configs.connectors().keys().cloned().collect());
+        assert_eq!(names.len(), round as usize + 1, "{names:?}");
+        assert!(names.contains(&round.to_string()), "{names:?}");
+        held.open();
+        assert!(!writing.await.unwrap(), "an aborted batch was committed");
+    }
+    assert!(longest < LIMIT / 2, "reading to the end took {longest:?}");
+}
+
+async fn statuses_and_offsets_are_read_back_by_whoever_wrote_them(shared: &'static Shared) {
+    let ground = Ground::create(shared.bootstrap(), "state-written").await;
+    let worker = ground.worker().await;
+    let (topics, partitions) = (&ground.topics, ground.partitions);
+    let statuses = StatusWriter::start(&ground.kafka, &topics.status.name, partitions.status).unwrap();
+    let offsets = OffsetWriter::new(partitions.offset, worker.state.offsets.clone());
+    let map = |text: &str| serde_json::from_str::<serde_json::Map<_, _>>(text).unwrap();
+
+    for round in 0..i64::from(cycles("STATUSES", 2)) {
+        let status = Status {
+            state: RunState::Running,
+            trace: None,
+            worker_id: "w".into(),
+            generation: round,
+            served: None,
+        };
+        statuses.put("c", None, &status);
+        statuses.put("c", Some(0), &status);
+        statuses.flush(LIMIT).await.unwrap();
+        worker.state.statuses.read_to_end(LIMIT).await.unwrap();
+        let read = worker.state.statuses.read(|statuses| statuses.connector("c").cloned());
+        assert_eq!(read, Some(status));
+
+        let edit = (map(r#"{"topic":"t","partition":1}"#), Some(map(&format!(r#"{{"offset":{round}}}"#))));
+        let written = offsets.records("c", std::slice::from_ref(&edit));
+        let decide = |_: &Configs| {
+            let writes = vec![configs::target_state("c", Some(TargetState::Stopped))];
+            Ok::<_, ()>(((), Changes { writes, along: written.records.clone() }))
+        };
+        worker.arbiter.change(LIMIT, decide).await.unwrap();
+        offsets.read_back(&written, LIMIT).await.unwrap();
+        let read = worker.state.offsets.read(|offsets| offsets.get("c", &edit.0).cloned());
+        assert_eq!(read, edit.1, "read at once after the write");
+    }
+}
+
+async fn a_topic_created_anew_is_read_anew(shared: &'static Shared) -> Result<()> {
+    let ground = Ground::create(shared.bootstrap(), "state-anew").await;
+    let worker = ground.worker().await;
+    for name in ["a", "b", "c"] {
+        worker.arbiter.write(LIMIT, create(name, "before")).await.unwrap();
+    }
+    let mut changes = worker.state.configs.changes();
+
+    let topic = &ground.topics.config.name;
+    let arguments = ["--bootstrap-server", shared.bootstrap(), "--delete", "--topic", topic];
+    tool("org.apache.kafka.tools.TopicCommand", &arguments).await?;
+    let admin = Admin::Real(ground.kafka.clone());
+    let end = Instant::now() + LIMIT;
+    // The broker still knows the topic for a moment, and would find nothing to create.
+    while !admin.partition_counts(&[topic]).await.unwrap().is_empty() {
+        assert!(Instant::now() < end, "the topic is not gone");
+    }
+    while topics::ensure(&admin, &ground.topics).await.is_err() {
+        assert!(Instant::now() < end, "the topic is not there again");
+    }
+    let producer = Producer::new(&ground.kafka, &ProducerOptions::default()).unwrap();
+    producer.send(record(topic, 0, "connector-new", Some(r#"{"properties":{}}"#))).unwrap().await.unwrap();
+
+    let seen = async {
+        loop {
+            let names: Vec<String> =
+                worker.state.configs.read(|configs| configs.connectors().keys().cloned().collect());
+            if names == ["new"] {
+                return;
+            }
+            // Between the two the topic is there and has nothing in it.
+            let whole = names == ["a", "b", "c"] || names.is_empty();
+            assert!(whole, "a state that is neither: {names:?}");
+            changes.changed().await.unwrap();
+        }
+    };
+    timeout(2 * LIMIT, seen).await.expect("the new topic was not read");
+    worker.state.configs.read_to_end(LIMIT).await.unwrap();
+    Ok(())
+}
+
+async fn tails_go_on_through_a_restart_of_the_broker_and_tell_of_its_absence() -> Result<()> {
+    let mut broker = breakable::take().await?;
+    let ground = Ground::create(&broker.bootstrap(), "state-restart").await;
+    let worker = ground.worker().await;
+    worker.arbiter.write(LIMIT, create("before", "me")).await.unwrap();
+    let configs = &worker.state.configs;
+    assert_eq!(configs.silent_for(), None);
+
+    broker.kill();
+    let told = async {
+        while configs.silent_for().is_none() || worker.state.offsets.silent_for().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(LIMIT, told).await.expect("nobody told that the broker is away");
+    assert!(configs.is_caught_up() && configs.read(|configs| configs.connectors().contains_key("before")));
+    let started = Instant::now();
+    let refused = worker.arbiter.write(Duration::from_secs(3), create("meanwhile", "me")).await;
+    assert!(
+        // By its own limit, and not by those of the client.
+        refused.is_err() && started.elapsed() < LIMIT / 2,
+        "{refused:?} {:?}",
+        started.elapsed()
+    );
+    broker.restart().await?;
+
+    worker.arbiter.write(LIMIT, create("after", "me")).await.unwrap();
+    let names: Vec<String> = configs.read(|configs| configs.connectors().keys().cloned().collect());
+    assert!(
+        names.iter().any(|name| name == "after") && names.iter().any(|name| name == "before"),
+        "{names:?}"
+    );
+    let quiet = async {
+        while configs.silent_for().is_some() || worker.state.offsets.silent_for().is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(LIMIT, quiet).await.expect("it is still told that the broker is away");
+    Ok(())
+}
+
+fn record(topic: &str, partition: i32, key: &str, value: Option<&str>) -> EncodedRecord {
+    EncodedRecord {
+        topic: topic.into(),
+        partition,
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: value.map(|value| Bytes::copy_from_slice(value.as_bytes())),
+        headers: Vec::new(),
+        timestamp_ms: None,
+    }
+}

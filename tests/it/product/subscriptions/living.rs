@@ -1,0 +1,212 @@
+//! From nothing to all that is declared, and back to it when the provider disables something.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpSocket;
+use tokio::time::{Instant, sleep, timeout};
+use tributary::model::{GapCause, GapState, InvoicingEntity, Phase, RepairState, Target};
+use tributary::simulator::accounting::{WebhookState, WebhookTruth};
+use tributary::simulator::catalog::{Kind, Resource};
+use tributary::simulator::world::{Change, Place};
+
+use super::scene::{CONNECTOR, LIMIT, POLL, Scene, active};
+use crate::product::simulator::Client;
+use crate::support::{Error, Result, Shared};
+
+crate::tests! {
+    real everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched within 240;
+    real invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set within 240;
+    real one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_its_repair_is_asked_for within 240;
+}
+
+async fn everything_that_is_declared_is_subscribed_accepted_and_active_and_nothing_else_is_touched(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "subs-all", 1, |_| {}).await?;
+    let foreign = subscribe_foreign(&scene).await;
+
+    let mail = ("invoicing.login.mail", "ana@example.com");
+    let password = ("invoicing.login.password", "simulated-password");
+    let secret = ("invoicing.secret", "0123456789abcdef0123456789abcdef");
+    let begun = Instant::now();
+    scene
+        .connect(&[("accounting.resources", "all"), ("invoicing.hooks", "all"), mail, password, secret])
+        .await?;
+    let ledger = scene.ledger().await?;
+    let hooks: usize = InvoicingEntity::all().map(|entity| entity.actions().len()).sum();
+    let whole = ledger
+        .until(&scene, "all active", |ledger| active(ledger).len() == 19 + hooks && ledger.start.is_some())
+        .await?;
+
+    println!("19 resources and {hooks} hooks were active after {:?}", begun.elapsed());
+    // Each was accepted by a receiver, and told so.
+    let accounting = || whole.subscriptions.values().filter(|one| one.target.resource().is_some());
+    assert_eq!(accounting().filter(|one| one.acknowledged_at.is_some()).count(), 19);
+    let start = whole.start.as_ref().unwrap();
+    assert_eq!(start.targets.len(), 19);
+    assert!(whole.gaps.is_empty(), "{:?}", whole.gaps);
+    // The provider has these, the one of others, and no more.
+    let (ours, others): (Vec<_>, Vec<_>) =
+        scene.webhooks().into_iter().partition(|one| one.application.starts_with("tributary/"));
+    assert_eq!((ours.len(), others.len()), (19, 1));
+    assert!(ours.iter().all(|one| one.state == WebhookState::Active), "{ours:?}");
+    let ids: Vec<String> = ours.iter().map(|one| one.id.to_string()).collect();
+    assert!(accounting().all(|one| ids.contains(one.id.as_ref().unwrap())), "{ids:?}");
+    assert_eq!((&others[0].url, others[0].state), (&foreign, WebhookState::AwaitingContract));
+    let made = scene.stage.simulator.provider().invoicing.hooks();
+    assert_eq!(made.iter().filter(|hook| hook.effective && !hook.paused).count(), hooks, "{made:?}");
+    // The provider takes no address but the documented one.
+    assert!(made.iter().all(|hook| hook.uri.ends_with("/api/webhooks/incoming/Invoicing")), "{made:?}");
+    let entities: BTreeSet<String> = made.iter().map(|hook| format!("{:?}", hook.entity)).collect();
+    assert_eq!(entities.len(), 18, "{entities:?}");
+
+    // The worker may read its ledger a little later than we do.
+    let end = Instant::now() + LIMIT;
+    loop {
+        let shown = scene.stage.metric(0, "tributary_subscriptions").await?;
+        let active = shown.iter().filter(|(labels, _)| labels.contains("phase=\"active\""));
+        if active.map(|(_, count)| count).sum::<f64>() == (19 + hooks) as f64 {
+            return Ok(());
+        }
+        assert!(Instant::now() < end, "{shown:?}");
+    }
+}
+
+/// A webhook of somebody else, at an address of theirs.
+async fn subscribe_foreign(scene: &Scene) -> String {
+    let client = Client::accounting(&scene.stage.simulator).context("none");
+    let url = "https://others.example.com/hooks".to_owned();
+    let names = client.get("/accounting/api/customers/webhooks/events").await.ok();
+    let body = serde_json::json!({
+        "thirdPartyApplicationName": "theirs", "url": url, "secret": "a-secret-of-their-own", "eventTypes": names,
+    });
+    client.post("/accounting/api/customers/webhooks/subscribe", &body).await.ok();
+    url
+}
+
+/// Nobody answers the provider until it disables a webhook; then somebody does again. When that was.
+async fn fail_until_disabled(scene: &Scene, webhook: &WebhookTruth) -> Result<Instant> {
+    // Bound and never listening: the port is nobody else's, and every connection is refused.
+    let nobody = TcpSocket::new_v4().and_then(|socket| {
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        Ok((socket.local_addr()?, socket))
+    });
+    let (address, _held) = nobody.map_err(|error| Error(format!("bind: {error}")))?;
+    let provider = scene.stage.simulator.provider();
+    scene.stage.resolve(address);
+    provider.change(|world, clock| {
+        let place = Place { resource: Resource::Customers, company: Some(0), index: 0 };
+        let change = world.act(place, Kind::Updated, clock).unwrap();
+        ((), vec![Change::Record(change)])
+    });
+    let state = || scene.webhooks().iter().find(|one| one.id == webhook.id).unwrap().state;
+    let is_disabled = async {
+        while state() != WebhookState::Disabled {
+            // The simulator gives no sign of it; much shorter than a poll.
+            sleep(Duration::from_millis(5)).await;
+        }
+        Instant::now()
+    };
+    let at = timeout(LIMIT, is_disabled).await.map_err(|_| Error("it is never disabled".into()))?;
+    scene.stage.reach(0)?;
+    Ok(at)
+}
+
+async fn invoicing_hooks_are_registered_with_a_grant_where_its_scopes_are_set(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "subs-grant", 1, |settings| {
+        settings.knobs.invoicing.identity_scope = Some("inv".to_owned());
+    })
+    .await?;
+    let scopes = ("invoicing.oauth.scopes", "openid,offline_access,inv");
+    let secret = ("invoicing.secret", "0123456789abcdef0123456789abcdef");
+    let hooks = ("invoicing.hooks", "Customer:Created,Customer:Updated");
+    scene.configure(&[("accounting.resources", ""), hooks, secret, scopes]).await?;
+
+    // No login for accounting is missed, and the one that is needed is named.
+    let (path, end) = (format!("/connectors/{CONNECTOR}/status"), Instant::now() + LIMIT);
+    loop {
+        let (_, status) = scene.stage.ask(0, "GET", &path, None).await?;
+        let trace = status["tasks"][0]["trace"].as_str().unwrap_or_default();
+        if trace.contains(&format!("tributary auth login invoicing --connector {CONNECTOR}")) {
+            break;
+        }
+        if Instant::now() >= end {
+            return Err(scene.stage.error(&format!("no login is asked for: {status}")));
+        }
+        sleep(POLL).await;
+    }
+    scene.stage.login_for("invoicing", CONNECTOR).await?;
+    let ledger = scene.ledger().await?;
+    ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
+
+    let provider = scene.stage.simulator.provider();
+    let made = provider.invoicing.hooks();
+    assert!(made.len() == 2 && made.iter().all(|hook| hook.effective), "{made:?}");
+    let requests = provider.gateway.requests(0, usize::MAX);
+    assert!(
+        requests.iter().all(|(_, one)| !one.target.contains("users/login")),
+        "somebody logged in by mail"
+    );
+    Ok(())
+}
+
+async fn one_whose_deliveries_fail_until_it_is_disabled_is_a_gap_is_enabled_and_its_repair_is_asked_for(
+    shared: &'static Shared,
+) -> Result<()> {
+    let scene = Scene::start(shared, "subs-disabled", 1, |_| {}).await?;
+    scene.connect(&[("accounting.resources", "customers,accounts")]).await?;
+    let ledger = scene.ledger().await?;
+    ledger.until(&scene, "both active", |ledger| active(ledger).len() == 2).await?;
+    let webhooks = scene.webhooks();
+    let customers = webhooks.iter().find(|one| one.url.ends_with("/customers")).unwrap();
+
+    let disabled = fail_until_disabled(&scene, customers).await?;
+    let opened = ledger.until(&scene, "a gap", |ledger| !ledger.gaps.is_empty()).await?;
+    let noticed = disabled.elapsed();
+    let repaired = ledger
+        .until(&scene, "enabled, and a repair", |ledger| {
+            // Records of one transaction are in several partitions, and may be read one after the other.
+            let is_over = ledger.gaps.values().all(|gap| gap.to.is_some());
+            active(ledger).len() == 2 && !ledger.repairs.is_empty() && is_over
+        })
+        .await?;
+
+    println!("noticed after {noticed:?}, enabled and repair asked for after {:?}", disabled.elapsed());
+    let gap = opened.gaps.values().next().unwrap();
+    assert_eq!((gap.cause, gap.state), (GapCause::Disabled, GapState::Open));
+    let target = gap.target.unwrap();
+    assert_eq!(target.to_string(), "accounting/customers");
+    let repair = &repaired.repairs[&gap.id()];
+    assert_eq!((repair.state, repair.target), (RepairState::Requested, Some(target)));
+    assert_eq!(repair.from, gap.from);
+    assert!(
+        gap.to.is_none_or(|to| to == repair.to),
+        "its end may be read together with its beginning: {gap:?}"
+    );
+    let closed = &repaired.gaps[&gap.id()];
+    assert_eq!(
+        (closed.state, closed.to),
+        (GapState::Open, Some(repair.to)),
+        "only a certified read closes it"
+    );
+    // A poll as it is set here, and what a busy machine takes for the call and the write.
+    assert!(noticed < POLL + Duration::from_secs(15), "{noticed:?}");
+    // It is the same one, and the other was left alone.
+    let after = scene.webhooks();
+    assert!(after.iter().all(|one| one.state == WebhookState::Active), "{after:?}");
+    assert_eq!(
+        after.iter().map(|one| one.id).collect::<Vec<_>>(),
+        webhooks.iter().map(|one| one.id).collect::<Vec<_>>()
+    );
+    let other: Vec<&Target> = repaired.gaps.values().filter_map(|gap| gap.target.as_ref()).collect();
+    assert_eq!(other, [&target]);
+    assert!(repaired.living(target).all(|one| one.phase == Phase::Active));
+    let open = scene.stage.metric(0, "tributary_gap_open_seconds").await?;
+    let labels = format!("connector=\"{CONNECTOR}\",cause=\"disabled\"");
+    assert!(open.iter().any(|(known, seconds)| *known == labels && *seconds > 0.0), "{open:?}");
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! A [`Stage`] with one connector that subscribes, and both sides' books.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tributary::config;
+use tributary::kafka::Admin;
+use tributary::model::{Moment, Phase, Target, TopicPrefix, Wish};
+use tributary::simulator::accounting::{WebhookState, WebhookTruth};
+use tributary::simulator::settings::Settings;
+use tributary::webhooks::subscriptions::{Change, Ledger};
+use tributary::worker::ledger::{Handle, Ledgers};
+
+use crate::product::simulator::{KEY, start};
+pub(super) use crate::support::stage::{HOST, LIMIT};
+use crate::support::stage::{STEP, Stage, delivering};
+use crate::support::{Error, Result, Shared, lost};
+
+pub(super) const CONNECTOR: &str = "hooks";
+/// How often the provider is asked how a subscription stands.
+pub(super) const POLL: Duration = Duration::from_millis(300);
+pub(super) const SECRET: &str = "0123456789abcdef-first";
+
+/// A provider whose clock runs, workers of one group, and one connector.
+pub(super) struct Scene {
+    pub(super) stage: Stage,
+    pub(super) prefix: String,
+}
+
+impl Scene {
+    /// So many healthy workers that receive; the first is who the provider reaches.
+    pub(super) async fn start(
+        shared: &Shared,
+        name: &str,
+        count: usize,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Result<Self> {
+        let properties = [
+            // Workers are killed here, and the next one waits for the session of the last.
+            ("session.timeout.ms", "2500"),
+            ("heartbeat.interval.ms", "500"),
+            ("secrets.reload.interval.ms", "1000"),
+            ("log.filter", "info,tributary::worker::reconciler=debug"),
+        ];
+        let simulator = start(|settings| {
+            delivering(settings);
+            adjust(settings);
+        })
+        .await;
+        let stage = Stage::start(&shared.into(), name, count, &properties, simulator).await?;
+        let prefix = format!("{}-{CONNECTOR}", stage.group);
+        Ok(Self { stage, prefix })
+    }
+
+    /// The receivers have this name from their next life on.
+    pub(super) fn rename(&self, host: &str) -> Result<()> {
+        let failed = |error: std::io::Error| Error(format!("rename: {error}"));
+        for worker in &self.stage.workers {
+            let text = fs::read_to_string(worker.config()).map_err(failed)?;
+            let line = |line: &str| match line.strip_prefix("webhook.advertised.url=") {
+                Some(_) => format!("webhook.advertised.url=https://{host}\n"),
+                None => format!("{line}\n"),
+            };
+            fs::write(worker.config(), text.lines().map(line).collect::<String>()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Has the connector, with these settings over those it needs, and somebody logged in for it.
+    pub(super) async fn connect(&self, settings: &[(&str, &str)]) -> Result<()> {
+        self.configure(settings).await?;
+        self.stage.login(CONNECTOR).await.map(drop)
+    }
+
+    /// Has the connector with these settings.
+    pub(super) async fn configure(&self, settings: &[(&str, &str)]) -> Result<()> {
+        self.stage.configure(CONNECTOR, &self.config(settings)).await
+    }
+
+    /// The connector's configuration with these settings over those it needs.
+    pub(super) fn config(&self, settings: &[(&str, &str)]) -> Value {
+        let address = self.stage.simulator.base_url().to_string();
+        let mut config = json!({
+            "connector.class": "WebhookSource",
+            "topic.prefix": self.prefix,
+            "topic.creation.default.partitions": "2",
+            "topic.creation.default.replication.factor": "1",
+            "errors.deadletterqueue.topic.replication.factor": "1",
+            "accounting.resources": "customers",
+            "accounting.secret": SECRET,
+            "provider.base.url": address,
+            "provider.auth.url": address,
+            "provider.subscription.key": KEY,
+            "provider.request.timeout.ms": "4000",
+            "oauth.client.id": "simulated-client",
+            "oauth.client.secret": "simulated-secret",
+            "subscriptions.poll.interval.ms": POLL.as_millis().to_string(),
+            "subscriptions.overlap.ms": "500",
+            "subscriptions.ready.timeout.ms": "30000",
+            "subscriptions.retry.backoff.ms": "100",
+            "subscriptions.retry.backoff.max.ms": "1000",
+            "gap.margin.ms": "1000",
+        });
+        for (key, value) in settings {
+            config[*key] = json!(value);
+        }
+        config
+    }
+
+    /// Which worker runs the task, by the word of the first that answers.
+    pub(super) async fn runs_on(&self) -> Result<usize> {
+        let tasks = self.stage.runs_on(0, CONNECTOR).await?;
+        let place = tasks.first().copied().flatten();
+        place.ok_or_else(|| self.stage.error("the task is nowhere"))
+    }
+
+    /// The ledger, followed by this process.
+    pub(super) async fn ledger(&self) -> Result<Watched> {
+        let worker = Arc::new(config::Worker::load(Some(self.stage.workers[0].config()), []).unwrap().config);
+        let ledgers = Ledgers::new(Arc::clone(&worker), Admin::Real(worker.kafka.clone()));
+        let (prefix, began) = (TopicPrefix::new(&*self.prefix).unwrap(), Instant::now());
+        loop {
+            match ledgers.of(&prefix).await {
+                Ok(Some(handle)) => return Ok(Watched { handle, _ledgers: ledgers }),
+                _ if lost::fair(began) < LIMIT => sleep(STEP).await,
+                other => return Err(self.stage.workers[0].error(&format!("no ledger: {other:?}"))),
+            }
+        }
+    }
+
+    /// Every webhook at the provider that has not ended.
+    pub(super) fn webhooks(&self) -> Vec<WebhookTruth> {
+        let mut webhooks = self.stage.simulator.provider().accounting.webhooks();
+        webhooks.retain(|one| !matches!(one.state, WebhookState::Deleted | WebhookState::Unsubscribed));
+        webhooks
+    }
+}
+
+/// A ledger that is followed.
+pub(super) struct Watched {
+    handle: Handle,
+    _ledgers: Ledgers,
+}
+
+impl Watched {
+    /// As it stands.
+    pub(super) fn now(&self) -> Ledger {
+        self.handle.ledger(CONNECTOR)
+    }
+
+    /// Writes what a person wishes.
+    pub(super) async fn wish(&self, number: u64, removed: bool) {
+        let wish = Wish { number, removed, at: Moment::now().micros() };
+        let change = Change::Wish(wish);
+        self.handle.put(&change.key(CONNECTOR), change.value().as_ref()).await.unwrap();
+    }
+
+    /// Waits until it says this.
+    pub(super) async fn until(
+        &self,
+        scene: &Scene,
+        what: &str,
+        so: impl Fn(&Ledger) -> bool,
+    ) -> Result<Ledger> {
+        let mut changes = self.handle.changes();
+        let waiting = async {
+            loop {
+                changes.borrow_and_update();
+                let ledger = self.now();
+                if so(&ledger) {
+                    return ledger;
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        let said = lost::timeout(LIMIT, waiting).await;
+        said.ok_or_else(|| scene.stage.error(&format!("not {what}: {:#?}", short(&self.now()))))
+    }
+}
+
+/// Phases by target, and what else tells how far things are.
+fn short(ledger: &Ledger) -> Vec<String> {
+    let subscriptions = ledger.subscriptions.values();
+    let mut lines: Vec<String> = subscriptions
+        .map(|one| format!("{} {} {:?} {:?}", one.target, one.phase, one.problem, one.history.last()))
+        .collect();
+    lines.extend(ledger.gaps.values().map(|gap| format!("gap {} {:?} {:?}", gap.id(), gap.to, gap.state)));
+    lines.extend(ledger.repairs.keys().map(|gap| format!("repair of {gap}")));
+    lines.push(format!("start {}, wish {:?}", ledger.start.is_some(), ledger.wish));
+    lines
+}
+
+/// Targets that have exactly one living subscription, which is active.
+pub(super) fn active(ledger: &Ledger) -> Vec<Target> {
+    let living = ledger.subscriptions.values().filter(|one| one.phase.may_live());
+    let mut targets: Vec<Target> = living.map(|one| one.target).collect();
+    targets.sort();
+    let is_active = |target: &Target| {
+        let all: Vec<Phase> = ledger.living(*target).map(|one| one.phase).collect();
+        all == [Phase::Active]
+    };
+    targets.into_iter().filter(is_active).collect()
+}

@@ -1,0 +1,183 @@
+//! What a query in Prometheus' language names: metrics with their matchers, and labels to group by. That much of the language and no
+//! more; whether it is a sound query `promtool` knows (`tests/tools/check.sh`).
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A metric in a query.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) metric: String,
+    /// Function that it stands in, if it is the first thing there.
+    pub(crate) function: Option<String>,
+    pub(crate) matchers: Vec<Matcher>,
+}
+
+/// `label="value"`, or with `!=`, `=~`, `!~`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Matcher {
+    pub(crate) label: String,
+    pub(crate) is_pattern: bool,
+    pub(crate) value: String,
+}
+
+impl Matcher {
+    /// Every value that it names; none where a pattern is more than a choice, or a variable of the board.
+    pub(crate) fn values(&self) -> Vec<&str> {
+        let is_plain = |value: &str| !value.contains(['$', '*', '+', '(', '[', '\\']);
+        match (self.is_pattern, is_plain(&self.value)) {
+            (true, true) => self.value.split('|').collect(),
+            (false, true) => vec![&self.value],
+            (_, false) => Vec::new(),
+        }
+    }
+}
+
+/// What a query names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query {
+    pub(crate) metrics: Vec<Named>,
+    /// Labels to group by or to join on.
+    pub(crate) labels: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Text(String),
+    /// A number, a duration, or a variable of the board.
+    Other,
+    Sign(char),
+}
+
+const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+const OPERATORS: [&str; 6] = ["and", "or", "unless", "offset", "bool", "atan2"];
+/// They may stand before `by` instead of a bracket.
+const AGGREGATIONS: [&str; 7] = ["sum", "min", "max", "avg", "count", "group", "topk"];
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let tokens = tokens(text)?;
+        let mut query = Self::default();
+        let mut at = 0;
+        while let Some(token) = tokens.get(at) {
+            at += 1;
+            let word = match token {
+                Token::Word(word) => word.as_str(),
+                Token::Sign('{') => return Err(format!("a selector without a name: {text}")),
+                _ => continue,
+            };
+            let opens = tokens.get(at) == Some(&Token::Sign('('));
+            if GROUPING.contains(&word) {
+                if opens {
+                    at += 1;
+                    while let Some(token) = tokens.get(at).filter(|token| **token != Token::Sign(')')) {
+                        if let Token::Word(label) = token {
+                            query.labels.push(label.clone());
+                        }
+                        at += 1;
+                    }
+                }
+                continue;
+            }
+            if opens || OPERATORS.contains(&word) || AGGREGATIONS.contains(&word) {
+                continue;
+            }
+            let function = match at.checked_sub(3).map(|before| &tokens[before..at - 1]) {
+                Some([Token::Word(function), Token::Sign('(')]) => Some(function.clone()),
+                _ => None,
+            };
+            let mut matchers = Vec::new();
+            if tokens.get(at) == Some(&Token::Sign('{')) {
+                at += 1;
+                while tokens.get(at) != Some(&Token::Sign('}')) {
+                    let (matcher, next) =
+                        matcher(&tokens, at).ok_or_else(|| format!("no matcher: {text}"))?;
+                    matchers.push(matcher);
+                    at = next;
+                }
+                at += 1;
+            }
+            query.metrics.push(Named { metric: word.to_owned(), function, matchers });
+        }
+        Ok(query)
+    }
+}
+
+/// A matcher and where the next one begins.
+fn matcher(tokens: &[Token], at: usize) -> Option<(Matcher, usize)> {
+    let (is_pattern, length) = match tokens.get(at + 1..at + 3)? {
+        [Token::Sign('=' | '!'), Token::Sign('~')] => (true, 2),
+        [Token::Sign('!'), Token::Sign('=')] => (false, 2),
+        [Token::Sign('='), _] => (false, 1),
+        _ => return None,
+    };
+    let [Token::Word(label), Token::Text(value)] = [tokens.get(at)?, tokens.get(at + 1 + length)?] else {
+        return None;
+    };
+    let end = at + 2 + length;
+    let comma = usize::from(tokens.get(end) == Some(&Token::Sign(',')));
+    Some((Matcher { label: label.clone(), is_pattern, value: value.clone() }, end + comma))
+}
+
+fn tokens(text: &str) -> Result<Vec<Token>, String> {
+    let mut letters = text.chars().peekable();
+    let mut tokens = Vec::new();
+    while let Some(letter) = letters.next() {
+        tokens.push(match letter {
+            ' ' | '\n' | '\t' => continue,
+            'a'..='z' | 'A'..='Z' | '_' | ':' => Token::Word(word(letter, &mut letters)),
+            '0'..='9' | '$' => {
+                while letters
+                    .next_if(|next| next.is_ascii_alphanumeric() || ['_', '.'].contains(next))
+                    .is_some()
+                {}
+                Token::Other
+            }
+            '"' => {
+                let mut value = String::new();
+                loop {
+                    match letters.next().ok_or_else(|| format!("a text does not end: {text}"))? {
+                        '"' => break,
+                        '\\' => value.extend(letters.next()),
+                        other => value.push(other),
+                    }
+                }
+                Token::Text(value)
+            }
+            sign => Token::Sign(sign),
+        });
+    }
+    Ok(tokens)
+}
+
+fn word(first: char, letters: &mut Peekable<Chars<'_>>) -> String {
+    let mut word = String::from(first);
+    while let Some(next) = letters.next_if(|next| next.is_ascii_alphanumeric() || ['_', ':'].contains(next)) {
+        word.push(next);
+    }
+    word
+}
+
+crate::tests! {
+    plain a_query_is_read_for_what_it_names;
+}
+
+async fn a_query_is_read_for_what_it_names() {
+    let text = r#"histogram_quantile(0.99, sum by (le, family) (rate(a_bucket{instance=~"$instance",le!="5"}[5m])))
+        / on (family) group_left max(b > 0) and c offset 5m unless absent(d{x=~"e|f"}) or vector(0) < 7 * 86400"#;
+
+    let query = Query::parse(text).unwrap();
+
+    let named: Vec<(&str, Option<&str>)> =
+        query.metrics.iter().map(|one| (one.metric.as_str(), one.function.as_deref())).collect();
+    assert_eq!(named, [("a_bucket", Some("rate")), ("b", Some("max")), ("c", None), ("d", Some("absent"))]);
+    assert_eq!(query.labels, ["le", "family", "family"]);
+    let [variable, bound] = &query.metrics[0].matchers[..] else { panic!("{query:?}") };
+    assert_eq!((variable.label.as_str(), variable.values()), ("instance", Vec::new()));
+    assert_eq!((bound.label.as_str(), bound.values()), ("le", vec!["5"]));
+    assert_eq!(query.metrics[3].matchers[0].values(), ["e", "f"]);
+    for bad in [r#"{job="x"}"#, r#"a{b="c}"#, "a{b}", "a{b=1}"] {
+        assert!(Query::parse(bad).is_err(), "{bad}");
+    }
+}

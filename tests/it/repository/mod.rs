@@ -1,0 +1,26 @@
+//! Tests of the repository: its layers, dependencies, documents, image and fuzz targets.
+
+mod dependencies;
+mod docs;
+mod fuzz;
+mod image;
+mod layering;
+#[cfg(feature = "simulator")]
+mod readme;
+
+use crate::support::harness::Test;
+
+pub(crate) fn tests() -> Vec<Test> {
+    [
+        dependencies::tests(),
+        docs::tests(),
+        fuzz::tests(),
+        image::tests(),
+        layering::tests(),
+        #[cfg(feature = "simulator")]
+        readme::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
