@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use tokio::time::sleep;
 use tributary::simulator::world::Place;
 
 use super::checker::{Evidence, check};
 use super::evidence::lines;
-use super::scene::{Options, Scene};
+use super::scene::{CONFIRM, Options, Scene};
 use crate::support::{Result, Shared};
 
 crate::tests! {
@@ -30,6 +31,8 @@ async fn a_company_that_was_restored_gets_an_epoch_and_is_what_the_provider_has_
     scene.quiesce().await?;
     scene.verdict().await?.assert_sound();
 
+    // A late event of the changes above may have led to a look whether the provider went back. There is no other within this time.
+    sleep(CONFIRM).await;
     let undone = scene.provider().change(|world, _| (world.restore(0, backup), Vec::new()));
     // Nobody is told of a restore; the next change of each record shows it.
     scene.update(&restored);
