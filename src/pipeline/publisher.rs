@@ -7,8 +7,16 @@ use bytes::Bytes;
 use super::{Error, Stage};
 use crate::{
     avro, kafka, metrics,
-    model::{EncodedRecord, Key, Outgoing, Partitioning, Topic, TopicPrefix},
+    model::{EncodedRecord, Key, Moment, Outgoing, Partitioning, Topic, TopicPrefix},
 };
+
+/// Kafka removes records by their timestamp. A record that waited longer than this for its publication, in the spool or as a dead letter,
+/// gets the time of its publication: it could be removed before it is read otherwise.
+const OLDEST_TIMESTAMP_MS: i64 = 24 * 60 * 60 * 1_000;
+
+fn is_recent(timestamp_ms: i64) -> bool {
+    Moment::now().micros() / 1_000 - timestamp_ms < OLDEST_TIMESTAMP_MS
+}
 
 /// Takes records in order and reports on each.
 ///
@@ -80,7 +88,7 @@ impl Preparer {
             key: Bytes::copy_from_slice(record.key.as_str().as_bytes()),
             value,
             headers: record.headers(),
-            timestamp_ms: record.timestamp_ms,
+            timestamp_ms: record.timestamp_ms.filter(|at| is_recent(*at)),
         })
     }
 

@@ -5,7 +5,7 @@ mod scene;
 use bytes::Bytes;
 use scene::{EVENTS, INVOICING, KEY, Scene, change, signer};
 use serde_json::Value;
-use tributary::model::{EncodedRecord, Topic, TopicPrefix};
+use tributary::model::{EncodedRecord, Moment, Topic, TopicPrefix};
 use tributary::pipeline::LetterSigner;
 
 use crate::support::Shared;
@@ -148,6 +148,9 @@ async fn a_replay_publishes_what_a_letter_says_under_the_id_it_always_had(shared
     assert_eq!(ids, ["d-1", "d-2"]);
     assert!(published.iter().all(|record| record.key.as_deref() == Some(b"c-7")));
     assert!(published.iter().all(|record| header(record, "tributary.origin") == Some("webhook")));
+    // The delivery is weeks old: with its time Kafka would remove the records soon.
+    let an_hour_ago = Moment::now().micros() / 1_000 - 3_600_000;
+    assert!(published.iter().all(|record| record.timestamp_ms.is_some_and(|at| at > an_hour_ago)));
     assert_eq!(scene.place.read(&events).await.len(), 3);
 }
 
