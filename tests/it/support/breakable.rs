@@ -29,7 +29,7 @@ struct Breakable {
 }
 
 /// How many there are, and how many disturbing tests run at a time.
-pub(crate) const COUNT: usize = 3;
+pub(crate) const COUNT: usize = 2;
 
 static BROKERS: [Slot; COUNT] =
     [const { Slot { taken: Mutex::const_new(()), breakable: OnceLock::new() } }; COUNT];

@@ -1,4 +1,4 @@
-//! The task that reads: from the start of the topic, and again from there after each failure.
+//! The task that reads: one consumer after the other, each from the start of the topic.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,43 +44,27 @@ pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
     }
 }
 
-/// Reads to the end with one consumer, then follows with another that asks the broker less often, until that fails.
+/// Reads with one consumer until that fails.
 async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> kafka::Error {
     let mut reading = Reading::new(shared);
-    let quick = ConsumerOptions {
+    let partitions: Vec<i32> = reading.positions.keys().copied().collect();
+    let assignments = partitions
+        .iter()
+        .map(|partition| Assignment {
+            topic: Arc::clone(&shared.topic),
+            partition: *partition,
+            start: Start::Earliest,
+        })
+        .collect();
+    let options = ConsumerOptions {
         buffer_bytes: BUFFER_BYTES,
         prefetch_bytes: BUFFER_BYTES,
         connect_limit: CONNECT_LIMIT,
         ..ConsumerOptions::default()
     };
-    let following = ConsumerOptions { fetch_wait: ConsumerOptions::LONG_WAIT, ..quick.clone() };
-    for options in [&quick, &following] {
-        if let Some(error) = follow(&mut reading, options, backoff).await {
-            return error;
-        }
-    }
-    // The second consumer ends with an error only: the state is whole before it begins.
-    kafka::Error::Stopped { action: "follow a topic".into() }
-}
-
-/// Reads with one consumer. Ends with `None` once the state has become whole, which happens once, and with the error if reading fails.
-async fn follow<S: Apply>(
-    reading: &mut Reading<'_, S>,
-    options: &ConsumerOptions,
-    backoff: &mut Backoff,
-) -> Option<kafka::Error> {
-    let shared = reading.shared;
-    let partitions: Vec<i32> = reading.positions.keys().copied().collect();
-    let start = |position: Option<i64>| position.map_or(Start::Earliest, Start::Offset);
-    let each = reading.positions.iter();
-    let assignments = each.map(|(partition, position)| Assignment {
-        topic: Arc::clone(&shared.topic),
-        partition: *partition,
-        start: start(*position),
-    });
-    let mut consumer = match Consumer::assign(&shared.kafka, assignments.collect(), options).await {
+    let mut consumer = match Consumer::assign(&shared.kafka, assignments, &options).await {
         Ok(consumer) => consumer,
-        Err(error) => return Some(error),
+        Err(error) => return error,
     };
     hear(shared);
 
@@ -101,12 +85,11 @@ async fn follow<S: Apply>(
                     hear(shared);
                     let mut events = Vec::new();
                     let failed = take(event, &mut consumer, &mut events);
-                    let is_whole_now = reading.apply(&events);
-                    if is_whole_now {
+                    if reading.apply(&events) {
                         backoff.reset();
                     }
-                    if failed.is_some() || is_whole_now {
-                        return failed;
+                    if let Some(error) = failed {
+                        return error;
                     }
                 }
                 answer = &mut question => {
@@ -147,7 +130,7 @@ fn hear<S>(shared: &Shared<S>) {
     *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
 }
 
-/// What was read since the start of the topic.
+/// What one consumer has brought.
 pub(super) struct Reading<'a, S> {
     shared: &'a Shared<S>,
     /// The state nobody sees yet, and partitions that have not been at their end.
