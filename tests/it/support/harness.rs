@@ -94,7 +94,7 @@ impl Test {
         Self::new(name, Kind::Real, Box::new(move || Box::pin(body())))
     }
 
-    /// Starts brokers or registries of its own to break them; runs after all others, beside a few like it.
+    /// Starts brokers or registries of its own to break them; runs after all others, at most [`breakable::COUNT`] at a time.
     pub(crate) fn disturbing<Run, Running>(name: &str, run: Run) -> Self
     where
         Run: FnOnce() -> Running + Send + 'static,

@@ -22,10 +22,10 @@ const META: &str = "meta.properties";
 const MARKER: &str = "java-version.txt";
 /// What Java exits with after SIGTERM.
 const TERMINATED: i32 = 143;
-/// Other ports are tried so often if somebody else takes one between our look and the broker's bind.
+/// Attempts with other ports, if another process binds a free port before the broker does.
 const PORT_TRIES: u32 = 3;
 
-/// Where it is kept.
+/// The directory with these files.
 #[derive(Debug, Clone)]
 pub(super) struct Prepared(PathBuf);
 

@@ -42,7 +42,7 @@ struct Read {
     records: Vec<Received>,
     /// Offset behind the last of them.
     next: i64,
-    /// Where the partition ended when it was read. Behind the last record there may be marks of transactions.
+    /// End offset when it was read. Transaction markers may follow the last record.
     end: i64,
 }
 
@@ -62,7 +62,7 @@ impl Reader {
         .await
     }
 
-    /// Where each partition of a topic ends for whoever sees committed records only, once no transaction is open.
+    /// The end offset of each partition for a consumer with `read_committed`, once no transaction is open.
     pub(crate) async fn ends(&self, topic: &str) -> Result<BTreeMap<i32, i64>> {
         let ends: BTreeMap<i32, i64> = self
             .ask(topic, |inner, topic| {
@@ -137,7 +137,7 @@ impl Inner {
         for (partition, end) in &ends {
             let read = topics.entry(*partition).or_default();
             if read.next > *end {
-                // The topic was created anew.
+                // The topic was deleted and created again.
                 *read = Read::default();
             }
             if read.end != *end {

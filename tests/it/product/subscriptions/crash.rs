@@ -183,8 +183,8 @@ impl Stage {
             ("subscriptions.move", "change"),
             ("subscriptions.ready.timeout.ms", "200"),
             ("subscriptions.overlap.ms", "100"),
-            // A worker may die after it has answered the echo of a hook and before Kafka has its note of that. The hook then waits so
-            // long for another echo, is deleted and made anew.
+            // A worker may die after it has answered the echo of a hook and before its note of the echo is in Kafka. The hook is
+            // deleted and recreated after this time.
             ("subscriptions.acknowledge.timeout.ms", "15000"),
         ]
     }
