@@ -105,7 +105,12 @@ impl Deref for Watching {
 impl Watching {
     /// Waits until a connector's file is told to be in this state.
     pub(super) async fn until_state(&self, name: &str, state: &str) -> Value {
-        let told = self.until(DECLARATIONS, |answer| entry(answer, name)["state"] == state).await;
+        self.until_entry(name, |entry| entry["state"] == state).await
+    }
+
+    /// Waits until what is told of a connector's file is like this.
+    pub(super) async fn until_entry(&self, name: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        let told = self.until(DECLARATIONS, |answer| is_wanted(entry(answer, name))).await;
         entry(&told, name).clone()
     }
 
