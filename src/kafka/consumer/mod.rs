@@ -34,7 +34,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub(super) use poll::partitions_of;
+pub(super) use poll::{Client, partitions_of, topic_metadata};
 
 use rdkafka::consumer::Consumer as _;
 

@@ -16,6 +16,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer as _, base_consumer::PartitionQueue},
     error::{KafkaError, RDKafkaErrorCode as Code},
     message::{BorrowedMessage, Headers},
+    metadata::Metadata,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -79,7 +80,7 @@ pub(super) fn run(order: Order, opened: oneshot::Sender<Result<(Weak<Client>, En
 }
 
 /// What reads.
-pub(super) type Client = BaseConsumer<Context>;
+pub(in crate::kafka) type Client = BaseConsumer<Context>;
 
 /// The first offset a partition has, and the one behind its last committed record. A broker that has just come back may not
 /// know the partition for a moment: it is asked again for a while.
@@ -259,21 +260,29 @@ fn find_topics(
     Ok(())
 }
 
+/// What the cluster knows of a topic, if anything. To be called before anybody else polls the client.
+pub(in crate::kafka) fn topic_metadata(
+    client: &Client,
+    topic: &str,
+    limit: Duration,
+) -> Result<Metadata, Error> {
+    in_steps(limit, |step| {
+        client.fetch_metadata(Some(topic), step).map_err(|error| {
+            // Nobody has served the queue yet, on which the reason may wait.
+            serve_queued(client);
+            client.context().failed(format!("find topic {topic}"), error)
+        })
+    })
+}
+
 /// The partitions of a topic, which must exist. To be called before anybody else polls the client.
 pub(in crate::kafka) fn partitions_of(
     client: &Client,
     topic: &str,
     limit: Duration,
 ) -> Result<Vec<i32>, Error> {
-    let action = || format!("find topic {topic}");
-    let metadata = in_steps(limit, |step| {
-        client.fetch_metadata(Some(topic), step).map_err(|error| {
-            // Nobody has served the queue yet, on which the reason may wait.
-            serve_queued(client);
-            client.context().failed(action(), error)
-        })
-    })?;
-    let failed = |code| Error::request(action(), KafkaError::MetadataFetch(code));
+    let metadata = topic_metadata(client, topic, limit)?;
+    let failed = |code| Error::request(format!("find topic {topic}"), KafkaError::MetadataFetch(code));
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     let found = found.ok_or_else(|| failed(Code::UnknownTopic))?;
     match found.error() {

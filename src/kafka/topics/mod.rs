@@ -9,22 +9,23 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
 use rdkafka::{
     admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
-    client::Client,
+    consumer::Consumer as _,
     error::{KafkaError, RDKafkaErrorCode as Code},
-    producer::Producer as _,
 };
+use tokio::sync::OnceCell;
 
 use crate::kafka::{
     Error,
-    client::{Role, SMALLEST_LIMIT, Settings, blocking, in_steps},
-    context::{Context, Reporting},
+    client::{Role, SMALLEST_LIMIT, Settings, blocking},
+    consumer::{Client, topic_metadata},
+    context::Context,
     embedded::Cluster,
-    served::Served,
 };
 use crate::{
     config::{Kafka, worker},
@@ -112,8 +113,8 @@ impl Admin {
             return Ok(());
         }
         self.create(&session, &missing).await?;
-        let names: Vec<&str> = missing.iter().map(|spec| spec.name.as_str()).collect();
-        session.await_leaders(&names).await?;
+        let names = missing.iter().map(|spec| spec.name.clone()).collect();
+        session.await_leaders(names).await?;
         // Another worker may have created them a moment before us, its way.
         self.verify(&session, specs).await.map(drop)
     }
@@ -130,7 +131,8 @@ impl Admin {
         session: &Session,
         specs: &'a [TopicSpec],
     ) -> Result<Vec<&'a TopicSpec>, Error> {
-        let counts = session.partition_counts().await?;
+        let found = session.find(specs.iter().map(|spec| spec.name.clone()).collect()).await?;
+        let counts = partition_counts(found);
         let (existing, missing): (Vec<&TopicSpec>, Vec<&TopicSpec>) =
             specs.iter().partition(|spec| counts.contains_key(&spec.name));
         let servers = self.bootstrap_servers();
@@ -156,15 +158,16 @@ impl Admin {
 
     /// Partition counts of those of the named topics that exist.
     pub async fn partition_counts(&self, names: &[&str]) -> Result<BTreeMap<String, i32>, Error> {
-        let mut counts = Session::open(self).await?.partition_counts().await?;
-        counts.retain(|name, _| names.contains(&name.as_str()));
-        Ok(counts)
+        let session = Session::open(self).await?;
+        let found = session.find(names.iter().map(|name| (*name).to_owned()).collect()).await?;
+        Ok(partition_counts(found))
     }
 
     /// The id of the cluster; `None` where its brokers tell none in time.
     pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
-        let lister = Arc::clone(&Session::open(self).await?.clients()?.lister);
-        blocking("ask for the cluster's id", move || lister.client().fetch_cluster_id(REQUEST_LIMIT)).await
+        let session = Session::open(self).await?;
+        let asking = session.asking()?;
+        blocking("ask for the cluster's id", move || asking.client().fetch_cluster_id(REQUEST_LIMIT)).await
     }
 
     /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
@@ -195,17 +198,15 @@ impl Admin {
     }
 }
 
-/// The clients of one task. They are not kept: nobody serves the admin client's queue of log lines, which would grow.
+/// The clients of one task. They are not kept: nobody serves their queues of log lines, which would grow.
 struct Session {
+    settings: Arc<Settings>,
+    /// Asks about topics by name. Consumers never create a topic that they ask for, as an admin client or a producer may.
+    ///
     /// Only `None` once the session is being dropped.
-    clients: Option<Clients>,
-}
-
-#[derive(Clone)]
-struct Clients {
-    /// Serves its own queue, so it knows why a broker does not answer.
-    lister: Arc<Served<()>>,
-    admin: Arc<AdminClient<Context>>,
+    asking: Option<Arc<Client>>,
+    /// Made when it is first needed.
+    admin: OnceCell<Arc<AdminClient<Context>>>,
 }
 
 impl Session {
@@ -215,37 +216,59 @@ impl Session {
             Admin::Embedded(cluster) => cluster.settings(),
         };
         let open = move || {
-            let settings = Settings::new(&kafka, &Role::Admin)?;
-            let lister = settings.create(|context| Reporting::new(context, ()))?;
+            let settings = Arc::new(Settings::new(&kafka, &Role::Admin)?);
+            let asking: Arc<Client> = settings.create(|context| context)?;
+            settings.hand_token(asking.client())?;
+            Ok(Self { settings, asking: Some(asking), admin: OnceCell::new() })
+        };
+        blocking("create the admin client", open).await?
+    }
+
+    fn asking(&self) -> Result<Arc<Client>, Error> {
+        self.asking.clone().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
+    }
+
+    async fn admin(&self) -> Result<Arc<AdminClient<Context>>, Error> {
+        let settings = Arc::clone(&self.settings);
+        let open = move || {
             let admin: Arc<AdminClient<Context>> = settings.create(|context| context)?;
             // librdkafka would ask for it on the queue that nobody serves.
             settings.hand_token(admin.inner())?;
-            Ok(Clients { lister, admin })
+            Ok(admin)
         };
-        let clients = blocking("create the admin client", open).await??;
-        Ok(Self { clients: Some(clients) })
+        let made =
+            self.admin.get_or_try_init(async || blocking("create the admin client", open).await?).await?;
+        Ok(Arc::clone(made))
     }
 
-    fn clients(&self) -> Result<&Clients, Error> {
-        self.clients.as_ref().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
-    }
-
-    /// Every topic of the cluster. Asking for all never creates one, asking for one by name may.
-    async fn partition_counts(&self) -> Result<BTreeMap<String, i32>, Error> {
-        let topics = self.metadata().await?;
-        Ok(topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect())
-    }
-
-    async fn metadata(&self) -> Result<BTreeMap<String, Topic>, Error> {
-        let lister = Arc::clone(&self.clients()?.lister);
-        blocking("list topics", move || topics(lister.client())).await?
+    /// Those of the named topics that exist.
+    async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, Topic>, Error> {
+        let asking = self.asking()?;
+        let find = move || {
+            let mut found = BTreeMap::new();
+            let end = Instant::now() + REQUEST_LIMIT;
+            for name in names {
+                let left = end.saturating_duration_since(Instant::now());
+                let metadata = topic_metadata(&asking, &name, left)?;
+                let known = metadata.topics().iter().find(|topic| topic.name() == name);
+                let Some(topic) = known.filter(|topic| topic.error().is_none()) else { continue };
+                let partitions = topic.partitions();
+                let led = partitions.iter().all(|partition| partition.leader() >= 0);
+                let partitions = i32::try_from(partitions.len()).unwrap_or(i32::MAX);
+                if partitions > 0 {
+                    found.insert(name, Topic { partitions, led });
+                }
+            }
+            Ok(found)
+        };
+        blocking("find topics", find).await?
     }
 
     async fn create(&self, missing: &[&TopicSpec]) -> Result<(), Error> {
         let topics: Vec<NewTopic<'_>> = missing.iter().map(|spec| new_topic(spec)).collect();
         let names = missing.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(", ");
         let options = options().operation_timeout(Some(REQUEST_LIMIT));
-        let created = self.clients()?.admin.create_topics(&topics, &options).await;
+        let created = self.admin().await?.create_topics(&topics, &options).await;
         let results = created.map_err(|error| Error::request(format!("create topics {names}"), error))?;
         for result in results {
             match result {
@@ -262,15 +285,11 @@ impl Session {
     }
 
     /// Waits until every named topic is known and led.
-    async fn await_leaders(&self, names: &[&str]) -> Result<(), Error> {
+    async fn await_leaders(&self, mut waiting: Vec<String>) -> Result<(), Error> {
         let end = Instant::now() + LEADER_LIMIT;
         loop {
-            let topics = self.metadata().await?;
-            let waiting: Vec<&str> = names
-                .iter()
-                .copied()
-                .filter(|name| topics.get(*name).is_none_or(|topic| !topic.led))
-                .collect();
+            let topics = self.find(waiting.clone()).await?;
+            waiting.retain(|name| topics.get(name).is_none_or(|topic| !topic.led));
             if waiting.is_empty() {
                 return Ok(());
             }
@@ -287,7 +306,7 @@ impl Session {
         let resources: Vec<ResourceSpecifier<'_>> =
             names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
         let action = || format!("read the settings of topics {}", names.join(", "));
-        let described = self.clients()?.admin.describe_configs(&resources, &options()).await;
+        let described = self.admin().await?.describe_configs(&resources, &options()).await;
         let results = described.map_err(|error| Error::request(action(), error))?;
         let mut kept = BTreeMap::new();
         for (name, result) in names.iter().zip(results) {
@@ -313,11 +332,9 @@ struct Kept {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let clients = self.clients.take();
+        let clients = (self.asking.take(), self.admin.take());
         // Joining their poll threads takes a tenth of a second.
-        if let Err(error) =
-            std::thread::Builder::new().name("kafka-close".into()).spawn(move || drop(clients))
-        {
+        if let Err(error) = thread::Builder::new().name("kafka-close".into()).spawn(move || drop(clients)) {
             tracing::warn!(%error, "no thread to close the admin client on");
         }
     }
@@ -328,19 +345,8 @@ struct Topic {
     led: bool,
 }
 
-fn topics(client: &Client<Reporting<()>>) -> Result<BTreeMap<String, Topic>, Error> {
-    let metadata = in_steps(REQUEST_LIMIT, |step| {
-        client.fetch_metadata(None, step).map_err(|error| client.context().failed("list topics", error))
-    })?;
-    let known =
-        metadata.topics().iter().filter(|topic| topic.error().is_none() && !topic.partitions().is_empty());
-    Ok(known
-        .map(|topic| {
-            let led = topic.partitions().iter().all(|partition| partition.leader() >= 0);
-            let partitions = i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX);
-            (topic.name().to_owned(), Topic { partitions, led })
-        })
-        .collect())
+fn partition_counts(topics: BTreeMap<String, Topic>) -> BTreeMap<String, i32> {
+    topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect()
 }
 
 fn new_topic(spec: &TopicSpec) -> NewTopic<'_> {
