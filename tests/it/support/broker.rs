@@ -337,15 +337,16 @@ impl Node {
              share.coordinator.state.topic.min.isr=1\n"
         );
         // The product creates its topics itself; few internal partitions and no rebalance delay save tens of
-        // seconds; the cleaner looks often enough for compaction to be seen inside a test; a killed broker is
-        // taken back, and its partitions get a new leader, after 3 seconds instead of 9.
+        // seconds; the cleaner, which looks at every partition each time, looks often enough for compaction to be
+        // seen inside a test; a killed broker is taken back, and its partitions get a new leader, after 3 seconds
+        // instead of 9.
         text += "auto.create.topics.enable=false\n\
                  offsets.topic.num.partitions=4\n\
                  transaction.state.log.num.partitions=4\n\
                  group.initial.rebalance.delay.ms=0\n\
                  broker.session.timeout.ms=3000\n\
                  broker.heartbeat.interval.ms=500\n\
-                 log.cleaner.backoff.ms=500\n";
+                 log.cleaner.backoff.ms=5000\n";
         for (key, value) in &options.properties {
             text += &format!("{key}={value}\n");
         }

@@ -197,6 +197,11 @@ impl Turn {
         };
         let mut running = TURNS.wait_while(running, others).unwrap_or_else(PoisonError::into_inner);
         running[usize::from(disturbing)] += 1;
+        if disturbing {
+            shared::rest()
+        } else {
+            shared::wake()
+        }
         Self { disturbing }
     }
 }

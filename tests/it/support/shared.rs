@@ -14,8 +14,9 @@ const REGISTRY: &str = "TRIBUTARY_TEST_REGISTRY";
 pub(crate) struct Shared {
     bootstrap: String,
     registry: String,
-    /// Held, not used: dropping them would end them.
-    _own: (Option<Broker>, Option<Registry>),
+    own: Option<Broker>,
+    /// Held, not used: dropping it would end it.
+    _own_registry: Option<Registry>,
 }
 
 impl Shared {
@@ -35,6 +36,24 @@ static SHARED: OnceLock<Result<Shared>> = OnceLock::new();
 /// The shared cluster; the first caller starts it and the others wait.
 pub(crate) fn get() -> Result<&'static Shared> {
     SHARED.get_or_init(start).as_ref().map_err(Clone::clone)
+}
+
+/// Freezes the shared broker while only disturbing tests run, which have their own: it would go on looking at all its partitions.
+pub(crate) fn rest() {
+    if let Some(broker) = own() {
+        broker.pause().ok();
+    }
+}
+
+/// Ends [`rest`].
+pub(crate) fn wake() {
+    if let Some(broker) = own() {
+        broker.resume().ok();
+    }
+}
+
+fn own() -> Option<&'static Broker> {
+    SHARED.get()?.as_ref().ok()?.own.as_ref()
 }
 
 /// Why a test that shares the cluster cannot run here; `None` where it can.
@@ -62,7 +81,8 @@ fn start() -> Result<Shared> {
         Ok(Shared {
             bootstrap: bootstrap.or(own_broker.as_ref().map(Broker::bootstrap)).unwrap_or_default(),
             registry: registry.or(own_registry.as_ref().map(Registry::url)).unwrap_or_default(),
-            _own: (own_broker, own_registry),
+            own: own_broker,
+            _own_registry: own_registry,
         })
     })
 }
