@@ -91,7 +91,7 @@ async fn look_at_everything<W: Write>(
     state_directory(&loaded.worker.state_dir, report)?;
 
     let admin = Admin::Real(loaded.worker.kafka.clone());
-    let reached = admin.partition_counts(&[]).await;
+    let reached = admin.partition_counts(&[&loaded.worker.topics.config.name]).await;
     let servers = &loaded.worker.kafka.bootstrap_servers;
     if report.result("Kafka", reached.map(|_| format!("{servers} answers")))? {
         let create = loaded.worker.topic_creation;
