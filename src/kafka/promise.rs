@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Error, client::Role};
+use super::{Error, client::Role, consumer::Sight};
 use crate::metrics::Client;
 
 /// Bytes of records in one batch, unless one record alone is larger; below [`super::SMALLEST_LIMIT`].
@@ -117,8 +117,10 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
                 ),
             ]);
         }
-        Role::Consumer(_) => promises.extend(of_consumers("read_committed")),
-        Role::Ends | Role::All(_) => promises.extend(of_consumers("read_uncommitted")),
+        // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
+        Role::Consumer(_) => promises.extend(of_consumers("tributary-reader", Sight::Committed)),
+        Role::All(_) => promises.extend(of_consumers("tributary-reader", Sight::All)),
+        Role::Asking(sight) => promises.extend(of_consumers("", *sight)),
         Role::Member { group, session, heartbeat } => {
             promises.extend(of_members(group, *session, *heartbeat));
         }
@@ -164,10 +166,13 @@ fn of_producers(queue_bytes: usize) -> [Promise; 8] {
 }
 
 /// The words are those allowed to readers; one that only asks for the end has to see beyond open transactions.
-fn of_consumers(isolation: &str) -> [Promise; 7] {
+fn of_consumers(group: &str, sight: Sight) -> [Promise; 7] {
+    let isolation = match sight {
+        Sight::Committed => "read_committed",
+        Sight::All => "read_uncommitted",
+    };
     [
-        // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
-        ours("group.id", "tributary-reader", "readers are assigned their partitions and join no group"),
+        ours("group.id", group, "readers are assigned their partitions and join no group"),
         ours(
             "client.rack",
             "",

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::kafka::{
     Error,
+    consumer::Sight,
     context::{Context, Handle, Link},
     oauth,
     promise::promises,
@@ -68,8 +69,8 @@ pub(super) enum Role {
     Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
     /// A reader.
     Consumer(Fetch),
-    /// Asks where partitions end, open transactions included, and reads nothing.
-    Ends,
+    /// Asks for topics and where what is seen of partitions ends, and reads nothing.
+    Asking(Sight),
     /// A reader that sees what was never committed too.
     All(Fetch),
     /// A member of a group that shares out partitions and reads none.
@@ -83,7 +84,7 @@ impl Role {
         match self {
             Self::Producer { .. } => Client::Producer,
             Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer(_) | Self::All(_) | Self::Ends | Self::Member { .. } => Client::Consumer,
+            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Member { .. } => Client::Consumer,
             Self::Admin => Client::Admin,
         }
     }
@@ -91,7 +92,7 @@ impl Role {
     fn user_settings(&self) -> ClientRole {
         match self {
             Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
-            Self::Consumer(_) | Self::All(_) | Self::Ends | Self::Member { .. } => ClientRole::Consumer,
+            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Member { .. } => ClientRole::Consumer,
             Self::Admin => ClientRole::Admin,
         }
     }
@@ -99,7 +100,7 @@ impl Role {
     fn queue_bytes(&self) -> Option<usize> {
         match self {
             Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
-            Self::Consumer(_) | Self::All(_) | Self::Ends | Self::Member { .. } | Self::Admin => None,
+            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Member { .. } | Self::Admin => None,
         }
     }
 
@@ -147,7 +148,7 @@ impl Role {
                 ("socket.timeout.ms", session.as_millis().to_string()),
             ]),
             // Nobody serves these clients' queues between calls, so statistics would pile up there.
-            Self::Ends | Self::Admin => {}
+            Self::Asking(_) | Self::Admin => {}
         }
         defaults
     }
@@ -330,6 +331,12 @@ pub(super) async fn blocking<T: Send + 'static>(
         })
         .map_err(|_| stopped())?;
     answered.await.map_err(|_| stopped())
+}
+
+/// Drops a client on a thread of its own, since that waits for threads of librdkafka. Where there is none to do it on, the closure and
+/// with it the client is dropped right here.
+pub(super) fn close_aside<T: Send + 'static>(client: T) {
+    thread::Builder::new().name("kafka-close".into()).spawn(move || drop(client)).ok();
 }
 
 /// Repeats a question until it is answered, the limit has passed, or what is wrong will not pass: a wrong password looks

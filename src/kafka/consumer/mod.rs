@@ -34,11 +34,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub(super) use poll::{Client, partitions_of, topic_metadata};
+pub(super) use poll::{Client, asking, partitions_of, topic_metadata};
 
-use rdkafka::consumer::Consumer as _;
-
-use super::client::{Role, Settings, blocking};
+use super::client::blocking;
 use crate::{config::Kafka, kafka::Error};
 
 /// What a consumer may use.
@@ -419,7 +417,7 @@ impl fmt::Debug for Reading {
     }
 }
 
-/// The first offset each partition has, and the one behind its last committed record.
+/// The first offset each partition of a topic has, and the one behind its last committed record.
 pub async fn watermarks(
     kafka: &Kafka,
     topic: &str,
@@ -428,8 +426,17 @@ pub async fn watermarks(
 ) -> Result<BTreeMap<i32, (i64, i64)>, Error> {
     let topic: Arc<str> = topic.into();
     let places: Vec<Place> = partitions.iter().map(|partition| (Arc::clone(&topic), *partition)).collect();
-    let ends = ends(kafka, &places, Sight::Committed, limit).await?;
-    Ok(ends.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
+    let found = watermarks_of(kafka, &places, limit).await?;
+    Ok(found.into_iter().map(|((_, partition), watermarks)| (partition, watermarks)).collect())
+}
+
+/// As [`watermarks`], of partitions of any topics.
+pub async fn watermarks_of(
+    kafka: &Kafka,
+    places: &[Place],
+    limit: Duration,
+) -> Result<BTreeMap<Place, (i64, i64)>, Error> {
+    ends(kafka, places, Sight::Committed, limit).await
 }
 
 /// Which records are seen.
@@ -451,18 +458,15 @@ pub(super) async fn ends(
     if places.is_empty() {
         return Ok(Ends::new());
     }
-    let assignments = places.iter().map(|place| assignment(place, Start::End)).collect();
-    let options = Options { connect_limit: limit, ..Options::default() };
-    Ok(Consumer::open(kafka, assignments, &options, sight, AskEnds::Now).await?.1)
+    let (kafka, places) = (kafka.clone(), places.to_vec());
+    blocking("ask for the ends of partitions", move || poll::ends(&kafka, &places, sight, limit)).await?
 }
 
 /// Whether Kafka knows such a partition, with a leader or without.
 pub(super) async fn exists(kafka: &Kafka, place: &Place, limit: Duration) -> Result<bool, Error> {
     let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
     let ask = move || {
-        let settings = Settings::new(&kafka, &Role::Ends)?;
-        let client: Arc<poll::Client> = settings.create(|context| context)?;
-        settings.hand_token(client.client())?;
+        let client = asking(&kafka, Sight::Committed)?;
         match partitions_of(&client, &topic, limit) {
             Ok(found) => Ok(found.contains(&partition)),
             Err(error) if error.lacks_topic() => Ok(false),

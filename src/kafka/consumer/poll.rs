@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use rdkafka::{
-    Message, Offset, TopicPartitionList,
+    Message, Offset, Timestamp, TopicPartitionList,
     consumer::{BaseConsumer, Consumer as _, base_consumer::PartitionQueue},
     error::{KafkaError, RDKafkaErrorCode as Code},
     message::{BorrowedMessage, Headers},
@@ -25,7 +25,7 @@ use crate::{
     config::Kafka,
     kafka::{
         Error, OpenTransaction,
-        client::{Fetch, Role, Settings, in_steps},
+        client::{Fetch, Role, Settings, close_aside, in_steps},
         context::Context,
         error::Cause,
         sys,
@@ -136,13 +136,14 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     // Also saves the half second an assignment on a fresh client would wait.
     let end = Instant::now() + options.connect_limit;
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
-    find_topics(&client, assignments, left)?;
     let own = assignments.iter().map(|assignment| (Arc::clone(&assignment.topic), assignment.partition));
+    let mut places: Vec<Place> = own.collect();
+    find_topics(&client, &places, left)?;
     let ends = match &order.ends {
         AskEnds::No => Ends::new(),
-        AskEnds::Now => ask_all(&client, &own.collect::<Vec<_>>(), left)?,
+        AskEnds::Now => ask_all(&client, &places, left)?,
         AskEnds::Decided { also, patience } => {
-            let places: Vec<Place> = own.chain(also.iter().cloned()).collect();
+            places.extend(also.iter().cloned());
             decided_ends(order, &client, &places, *patience, left)?
         }
     };
@@ -170,6 +171,24 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     Ok((Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) }, ends))
 }
 
+/// A client that only asks.
+pub(in crate::kafka) fn asking(kafka: &Kafka, sight: Sight) -> Result<Arc<Client>, Error> {
+    let settings = Settings::new(kafka, &Role::Asking(sight))?;
+    let client: Arc<Client> = settings.create(|context| context)?;
+    settings.hand_token(client.client())?;
+    Ok(client)
+}
+
+/// The first offset each partition has, and the one behind the last record that is seen.
+pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duration) -> Result<Ends, Error> {
+    let client = asking(kafka, sight)?;
+    let end = Instant::now() + limit;
+    let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
+    let ends = find_topics(&client, places, left).and_then(|()| ask_all(&client, places, left));
+    close_aside(client);
+    ends
+}
+
 fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
     let asked = places.iter().map(|(topic, partition)| {
         Ok(((Arc::clone(topic), *partition), in_steps(left(), |step| ask(client, topic, *partition, step))?))
@@ -186,9 +205,7 @@ fn decided_ends(
     patience: Duration,
     left: impl Fn() -> Duration,
 ) -> Result<Ends, Error> {
-    let settings = Settings::new(&order.kafka, &Role::Ends)?;
-    let asking: Arc<Client> = settings.create(|context| context)?;
-    settings.hand_token(asking.client())?;
+    let asking = asking(&order.kafka, Sight::All)?;
     let last = ask_all(&asking, places, &left)?;
     let telling = (order.options.connect_limit / 4).min(TELLING);
     let begun = Instant::now();
@@ -206,53 +223,58 @@ fn decided_ends(
         if waited >= patience || left() <= telling || order.events.is_closed() {
             let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
             let open = open.into_iter().enumerate();
-            let open = open.map(|(at, (place, end))| open_transaction(&asking, place, end, look(at)));
+            let open = open.map(|(at, (place, end))| open_transaction(order, place, end, look(at)));
             break Err(Error::Undecided { open: open.collect(), waited });
         }
         thread::sleep(BETWEEN_ASKING.min(left()));
     };
-    // Ending it takes its time. Without a thread to do it on, the closure and with it the client is dropped right here.
-    thread::Builder::new().name("kafka-close".into()).spawn(move || drop(asking)).ok();
+    close_aside(asking);
     ends
 }
 
-/// What there is to say about the transaction that is open from this offset on. Its age is that of its first record, which
-/// only this client sees.
-fn open_transaction(asking: &Client, place: &Place, offset: i64, limit: Duration) -> OpenTransaction {
-    let (topic, partition) = place;
+/// What there is to say about the transaction that is open from this offset on.
+fn open_transaction(order: &Order, place: &Place, offset: i64, limit: Duration) -> OpenTransaction {
     let end = Instant::now() + limit;
+    let written = if limit.is_zero() { None } else { written(order, place, offset, end).unwrap_or_default() };
+    let open_for = written.and_then(|written| SystemTime::now().duration_since(written).ok());
+    OpenTransaction { topic: Arc::clone(&place.0), partition: place.1, offset, open_for }
+}
+
+/// When the first record from an offset on was written. That of an open transaction is seen only by a client that sees all.
+fn written(order: &Order, place: &Place, offset: i64, end: Instant) -> Result<Option<SystemTime>, Error> {
+    let (topic, partition) = place;
+    let left = || end.saturating_duration_since(Instant::now());
+    let fetch = Fetch { partitions: 1, bytes: 0, wait: order.options.fetch_wait };
+    let settings = Settings::new(&order.kafka, &Role::All(fetch))?;
+    let client: Arc<Client> = settings.create(|context| context)?;
+    settings.hand_token(client.client())?;
+    // An assignment on a fresh client would wait for half a second.
+    partitions_of(&client, topic, left())?;
     let mut list = TopicPartitionList::with_capacity(1);
     let assigned = list
         .add_partition_offset(topic, *partition, Offset::Offset(offset))
-        .and_then(|()| asking.assign(&list));
-    let mut open_for = None;
-    while assigned.is_ok() && open_for.is_none() && Instant::now() < end {
-        // Compaction takes no record of an open transaction, so it is the first from there on.
-        let Some(Ok(record)) = asking.poll(end.saturating_duration_since(Instant::now())) else { continue };
-        // One of the partition before may still be on its way.
-        if record.partition() == *partition && record.topic() == &**topic {
-            let written = record.timestamp().to_millis().and_then(|millis| u64::try_from(millis).ok());
-            let written = written.map(|millis| UNIX_EPOCH + Duration::from_millis(millis));
-            open_for = Some(written.and_then(|written| SystemTime::now().duration_since(written).ok()));
-        }
+        .and_then(|()| client.assign(&list));
+    assigned.map_err(|error| Error::request(format!("assign {topic} partition {partition}"), error))?;
+    // Compaction takes no record of an open transaction, so it is the first from there on.
+    let mut first = None;
+    while first.is_none() && !left().is_zero() {
+        first = client.poll(left()).and_then(Result::ok).map(|record| record.timestamp());
     }
-    OpenTransaction { topic: Arc::clone(topic), partition: *partition, offset, open_for: open_for.flatten() }
+    close_aside(client);
+    let millis = first.and_then(Timestamp::to_millis).and_then(|millis| u64::try_from(millis).ok());
+    Ok(millis.map(|millis| UNIX_EPOCH + Duration::from_millis(millis)))
 }
 
 /// Checks that each topic and partition exists.
-fn find_topics(
-    client: &Client,
-    assignments: &[Assignment],
-    left: impl Fn() -> Duration,
-) -> Result<(), Error> {
-    let mut topics: Vec<&Arc<str>> = assignments.iter().map(|assignment| &assignment.topic).collect();
+fn find_topics(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<(), Error> {
+    let mut topics: Vec<&Arc<str>> = places.iter().map(|(topic, _)| topic).collect();
     topics.sort_unstable();
     topics.dedup();
     for topic in topics {
         let found = partitions_of(client, topic, left())?;
         let known = |number: i32| found.contains(&number);
-        let mut wanted = assignments.iter().filter(|assignment| assignment.topic == *topic);
-        if let Some(Assignment { partition, .. }) = wanted.find(|assignment| !known(assignment.partition)) {
+        let mut wanted = places.iter().filter(|(other, _)| other == topic);
+        if let Some((_, partition)) = wanted.find(|(_, partition)| !known(*partition)) {
             let action = format!("find partition {partition} of topic {topic}");
             return Err(Error::request(action, KafkaError::MetadataFetch(Code::UnknownPartition)));
         }

@@ -20,7 +20,7 @@ use crate::{
     kafka::{
         Error,
         client::{Role, Settings},
-        consumer::partitions_of,
+        consumer::{Sight, asking, partitions_of},
         context::{Context, Rebalances},
         error::Cause,
         served::MORE,
@@ -241,11 +241,8 @@ fn poll(
 
 /// Whether Kafka is there. The member itself may have lost sight of it, so another client asks.
 fn answers(order: &Order) -> bool {
-    let asked = Settings::new(&order.kafka, &Role::Ends).and_then(|settings| {
-        let client: Arc<Client> = settings.create(|context| context)?;
-        settings.hand_token(client.client())?;
-        partitions_of(&client, &order.options.topic, ASK_LIMIT)
-    });
+    let asked = asking(&order.kafka, Sight::Committed)
+        .and_then(|client| partitions_of(&client, &order.options.topic, ASK_LIMIT));
     asked.is_ok()
 }
 

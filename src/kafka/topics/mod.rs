@@ -9,7 +9,6 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -22,7 +21,7 @@ use tokio::sync::OnceCell;
 
 use crate::kafka::{
     Error,
-    client::{Role, SMALLEST_LIMIT, Settings, blocking},
+    client::{Role, SMALLEST_LIMIT, Settings, blocking, close_aside},
     consumer::{Client, topic_metadata},
     context::Context,
     embedded::Cluster,
@@ -332,11 +331,7 @@ struct Kept {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let clients = (self.asking.take(), self.admin.take());
-        // Joining their poll threads takes a tenth of a second.
-        if let Err(error) = thread::Builder::new().name("kafka-close".into()).spawn(move || drop(clients)) {
-            tracing::warn!(%error, "no thread to close the admin client on");
-        }
+        close_aside((self.asking.take(), self.admin.take()));
     }
 }
 

@@ -144,15 +144,16 @@ impl Shared {
         let names: Vec<_> = AccountingResource::all().map(name).collect();
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         let there = self.task.tools.store.admin.partition_counts(&names).await.map_err(failed)?;
-        let mut found = BTreeSet::new();
-        for resource in AccountingResource::all().filter(|one| there.contains_key(&*name(*one))) {
-            let kafka = &self.task.tools.kafka;
-            let marks = kafka::watermarks(kafka, &name(resource), &self.shards, READ_LIMIT).await;
-            let marks = marks.map_err(failed)?;
-            let filled = marks.into_iter().filter(|(_, (low, high))| high > low);
-            found.extend(filled.map(|(shard, _)| (resource, shard)));
-        }
-        Ok(found)
+        let topics = AccountingResource::all().map(|one| (Arc::<str>::from(&*name(one)), one));
+        let topics: BTreeMap<_, _> = topics.filter(|(topic, _)| there.contains_key(&**topic)).collect();
+        let shards = |topic: &Arc<str>| {
+            self.shards.iter().map(|shard| (Arc::clone(topic), *shard)).collect::<Vec<_>>()
+        };
+        let places: Vec<kafka::Place> = topics.keys().flat_map(shards).collect();
+        let marks =
+            kafka::watermarks_of(&self.task.tools.kafka, &places, READ_LIMIT).await.map_err(failed)?;
+        let filled = marks.into_iter().filter(|(_, (low, high))| high > low);
+        Ok(filled.filter_map(|((topic, shard), _)| Some((*topics.get(&topic)?, shard))).collect())
     }
 
     /// What the state topic says of a shard.
