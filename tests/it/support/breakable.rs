@@ -29,7 +29,7 @@ struct Breakable {
 }
 
 /// How many there are, and how many disturbing tests run at a time.
-pub(crate) const COUNT: usize = 2;
+pub(crate) const COUNT: usize = 4;
 
 static BROKERS: [Slot; COUNT] =
     [const { Slot { taken: Mutex::const_new(()), breakable: OnceLock::new() } }; COUNT];
