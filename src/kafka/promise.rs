@@ -119,12 +119,12 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
         }
         // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
         Role::Consumer(_) => promises.extend(of_consumers("tributary-reader", Sight::Committed)),
-        Role::All(_) => promises.extend(of_consumers("tributary-reader", Sight::All)),
+        Role::All(_) | Role::Ends => promises.extend(of_consumers("tributary-reader", Sight::All)),
         Role::Asking(sight) => promises.extend(of_consumers("", *sight)),
         Role::Member { group, session, heartbeat } => {
             promises.extend(of_members(group, *session, *heartbeat));
         }
-        Role::Admin => {}
+        Role::Admin => promises.extend([no_topics()]),
     }
     promises
 }
@@ -165,7 +165,7 @@ fn of_producers(queue_bytes: usize) -> [Promise; 8] {
     ]
 }
 
-/// The words are those allowed to readers; one that only asks for the end has to see beyond open transactions.
+/// `&["read_committed"]` is what users may set, also where this client itself has to see open transactions.
 fn of_consumers(group: &str, sight: Sight) -> [Promise; 7] {
     let isolation = match sight {
         Sight::Committed => "read_committed",

@@ -69,8 +69,10 @@ pub(super) enum Role {
     Transactional { id: Arc<str>, queue_bytes: usize, timeout: Duration },
     /// A reader.
     Consumer(Fetch),
-    /// Asks for topics and where what is seen of partitions ends, and reads nothing.
+    /// Queries metadata and offsets; joins no group and fetches nothing.
     Asking(Sight),
+    /// Queries offsets, open transactions included, and may be assigned a partition to look into.
+    Ends,
     /// A reader that sees what was never committed too.
     All(Fetch),
     /// A member of a group that shares out partitions and reads none.
@@ -84,7 +86,9 @@ impl Role {
         match self {
             Self::Producer { .. } => Client::Producer,
             Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Member { .. } => Client::Consumer,
+            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Ends | Self::Member { .. } => {
+                Client::Consumer
+            }
             Self::Admin => Client::Admin,
         }
     }
@@ -92,7 +96,9 @@ impl Role {
     fn user_settings(&self) -> ClientRole {
         match self {
             Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
-            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Member { .. } => ClientRole::Consumer,
+            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Ends | Self::Member { .. } => {
+                ClientRole::Consumer
+            }
             Self::Admin => ClientRole::Admin,
         }
     }
@@ -100,7 +106,7 @@ impl Role {
     fn queue_bytes(&self) -> Option<usize> {
         match self {
             Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
-            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Member { .. } | Self::Admin => None,
+            _ => None,
         }
     }
 
@@ -148,7 +154,7 @@ impl Role {
                 ("socket.timeout.ms", session.as_millis().to_string()),
             ]),
             // Nobody serves these clients' queues between calls, so statistics would pile up there.
-            Self::Asking(_) | Self::Admin => {}
+            Self::Asking(_) | Self::Ends | Self::Admin => {}
         }
         defaults
     }
@@ -333,8 +339,8 @@ pub(super) async fn blocking<T: Send + 'static>(
     answered.await.map_err(|_| stopped())
 }
 
-/// Drops a client on a thread of its own, since that waits for threads of librdkafka. Where there is none to do it on, the closure and
-/// with it the client is dropped right here.
+/// Drops a client on a thread of its own, since that waits for threads of librdkafka. If no thread can be started, the client is dropped
+/// on the calling thread.
 pub(super) fn close_aside<T: Send + 'static>(client: T) {
     thread::Builder::new().name("kafka-close".into()).spawn(move || drop(client)).ok();
 }

@@ -34,7 +34,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub(super) use poll::{Client, asking, partitions_of, topic_metadata};
+pub(super) use poll::{Client, asking, close_asked, partitions_of, topic_metadata};
 
 use super::client::blocking;
 use crate::{config::Kafka, kafka::Error};

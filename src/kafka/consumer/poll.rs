@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use rdkafka::{
-    Message, Offset, Timestamp, TopicPartitionList,
+    Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer as _, base_consumer::PartitionQueue},
     error::{KafkaError, RDKafkaErrorCode as Code},
     message::{BorrowedMessage, Headers},
@@ -171,7 +171,7 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     Ok((Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) }, ends))
 }
 
-/// A client that only asks.
+/// Creates a client for queries of metadata and offsets.
 pub(in crate::kafka) fn asking(kafka: &Kafka, sight: Sight) -> Result<Arc<Client>, Error> {
     let settings = Settings::new(kafka, &Role::Asking(sight))?;
     let client: Arc<Client> = settings.create(|context| context)?;
@@ -185,8 +185,18 @@ pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duratio
     let end = Instant::now() + limit;
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
     let ends = find_topics(&client, places, left).and_then(|()| ask_all(&client, places, left));
-    close_aside(client);
+    close_asked(client);
     ends
+}
+
+/// Ends a client that nobody has polled. What it has to say is logged before.
+pub(in crate::kafka) fn close_asked(client: Arc<Client>) {
+    let end = move || {
+        serve_queued(&client);
+        drop(client);
+    };
+    // If no thread can be started, the client is dropped on this one.
+    thread::Builder::new().name("kafka-close".into()).spawn(end).ok();
 }
 
 fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
@@ -205,7 +215,9 @@ fn decided_ends(
     patience: Duration,
     left: impl Fn() -> Duration,
 ) -> Result<Ends, Error> {
-    let asking = asking(&order.kafka, Sight::All)?;
+    let settings = Settings::new(&order.kafka, &Role::Ends)?;
+    let asking: Arc<Client> = settings.create(|context| context)?;
+    settings.hand_token(asking.client())?;
     let last = ask_all(&asking, places, &left)?;
     let telling = (order.options.connect_limit / 4).min(TELLING);
     let begun = Instant::now();
@@ -223,7 +235,7 @@ fn decided_ends(
         if waited >= patience || left() <= telling || order.events.is_closed() {
             let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
             let open = open.into_iter().enumerate();
-            let open = open.map(|(at, (place, end))| open_transaction(order, place, end, look(at)));
+            let open = open.map(|(at, (place, end))| open_transaction(&asking, place, end, look(at)));
             break Err(Error::Undecided { open: open.collect(), waited });
         }
         thread::sleep(BETWEEN_ASKING.min(left()));
@@ -232,37 +244,27 @@ fn decided_ends(
     ends
 }
 
-/// What there is to say about the transaction that is open from this offset on.
-fn open_transaction(order: &Order, place: &Place, offset: i64, limit: Duration) -> OpenTransaction {
-    let end = Instant::now() + limit;
-    let written = if limit.is_zero() { None } else { written(order, place, offset, end).unwrap_or_default() };
-    let open_for = written.and_then(|written| SystemTime::now().duration_since(written).ok());
-    OpenTransaction { topic: Arc::clone(&place.0), partition: place.1, offset, open_for }
-}
-
-/// When the first record from an offset on was written. That of an open transaction is seen only by a client that sees all.
-fn written(order: &Order, place: &Place, offset: i64, end: Instant) -> Result<Option<SystemTime>, Error> {
+/// What there is to say about the transaction that is open from this offset on. Its age is that of its first record, which
+/// only this client sees.
+fn open_transaction(asking: &Client, place: &Place, offset: i64, limit: Duration) -> OpenTransaction {
     let (topic, partition) = place;
-    let left = || end.saturating_duration_since(Instant::now());
-    let fetch = Fetch { partitions: 1, bytes: 0, wait: order.options.fetch_wait };
-    let settings = Settings::new(&order.kafka, &Role::All(fetch))?;
-    let client: Arc<Client> = settings.create(|context| context)?;
-    settings.hand_token(client.client())?;
-    // An assignment on a fresh client would wait for half a second.
-    partitions_of(&client, topic, left())?;
+    let end = Instant::now() + limit;
     let mut list = TopicPartitionList::with_capacity(1);
     let assigned = list
         .add_partition_offset(topic, *partition, Offset::Offset(offset))
-        .and_then(|()| client.assign(&list));
-    assigned.map_err(|error| Error::request(format!("assign {topic} partition {partition}"), error))?;
-    // Compaction takes no record of an open transaction, so it is the first from there on.
-    let mut first = None;
-    while first.is_none() && !left().is_zero() {
-        first = client.poll(left()).and_then(Result::ok).map(|record| record.timestamp());
+        .and_then(|()| asking.assign(&list));
+    let mut open_for = None;
+    while assigned.is_ok() && open_for.is_none() && Instant::now() < end {
+        // Compaction takes no record of an open transaction, so it is the first from there on.
+        let Some(Ok(record)) = asking.poll(end.saturating_duration_since(Instant::now())) else { continue };
+        // One of the partition before may still be on its way.
+        if record.partition() == *partition && record.topic() == &**topic {
+            let written = record.timestamp().to_millis().and_then(|millis| u64::try_from(millis).ok());
+            let written = written.map(|millis| UNIX_EPOCH + Duration::from_millis(millis));
+            open_for = Some(written.and_then(|written| SystemTime::now().duration_since(written).ok()));
+        }
     }
-    close_aside(client);
-    let millis = first.and_then(Timestamp::to_millis).and_then(|millis| u64::try_from(millis).ok());
-    Ok(millis.map(|millis| UNIX_EPOCH + Duration::from_millis(millis)))
+    OpenTransaction { topic: Arc::clone(topic), partition: *partition, offset, open_for: open_for.flatten() }
 }
 
 /// Checks that each topic and partition exists.
@@ -282,14 +284,19 @@ fn find_topics(client: &Client, places: &[Place], left: impl Fn() -> Duration) -
     Ok(())
 }
 
-/// What the cluster knows of a topic, if anything. To be called before anybody else polls the client.
+/// What the cluster knows of a topic, if anything. To be called before anybody else polls the client. A broker that is starting may
+/// answer that it knows neither brokers nor the topic: it is asked again.
 pub(in crate::kafka) fn topic_metadata(
     client: &Client,
     topic: &str,
     limit: Duration,
 ) -> Result<Metadata, Error> {
     in_steps(limit, |step| {
-        client.fetch_metadata(Some(topic), step).map_err(|error| {
+        let answered = client.fetch_metadata(Some(topic), step).and_then(|metadata| {
+            let is_starting = metadata.brokers().is_empty();
+            if is_starting { Err(KafkaError::MetadataFetch(Code::BrokerNotAvailable)) } else { Ok(metadata) }
+        });
+        answered.map_err(|error| {
             // Nobody has served the queue yet, on which the reason may wait.
             serve_queued(client);
             client.context().failed(format!("find topic {topic}"), error)

@@ -9,6 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -22,7 +23,7 @@ use tokio::sync::OnceCell;
 use crate::kafka::{
     Error,
     client::{Role, SMALLEST_LIMIT, Settings, blocking, close_aside},
-    consumer::{Client, topic_metadata},
+    consumer::{Client, close_asked, topic_metadata},
     context::Context,
     embedded::Cluster,
 };
@@ -35,6 +36,10 @@ use crate::{
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 /// The most we wait for created topics to have leaders.
 const LEADER_LIMIT: Duration = Duration::from_secs(30);
+/// Topics that are asked for at a time.
+const AT_ONCE: usize = 8;
+/// The longest name a topic can have. librdkafka refuses names of more than 512 bytes, and empty ones.
+const LONGEST_NAME: usize = 249;
 /// Pause between two looks for leaders.
 const LEADER_PAUSE: Duration = Duration::from_millis(50);
 
@@ -200,7 +205,7 @@ impl Admin {
 /// The clients of one task. They are not kept: nobody serves their queues of log lines, which would grow.
 struct Session {
     settings: Arc<Settings>,
-    /// Asks about topics by name. Consumers never create a topic that they ask for, as an admin client or a producer may.
+    /// Asks about topics by name, which creates none.
     ///
     /// Only `None` once the session is being dropped.
     asking: Option<Arc<Client>>,
@@ -220,7 +225,7 @@ impl Session {
             settings.hand_token(asking.client())?;
             Ok(Self { settings, asking: Some(asking), admin: OnceCell::new() })
         };
-        blocking("create the admin client", open).await?
+        blocking("create the metadata client", open).await?
     }
 
     fn asking(&self) -> Result<Arc<Client>, Error> {
@@ -243,24 +248,29 @@ impl Session {
     /// Those of the named topics that exist.
     async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, Topic>, Error> {
         let asking = self.asking()?;
-        let find = move || {
-            let mut found = BTreeMap::new();
+        let find_all = move || {
             let end = Instant::now() + REQUEST_LIMIT;
-            for name in names {
-                let left = end.saturating_duration_since(Instant::now());
-                let metadata = topic_metadata(&asking, &name, left)?;
-                let known = metadata.topics().iter().find(|topic| topic.name() == name);
-                let Some(topic) = known.filter(|topic| topic.error().is_none()) else { continue };
-                let partitions = topic.partitions();
-                let led = partitions.iter().all(|partition| partition.leader() >= 0);
-                let partitions = i32::try_from(partitions.len()).unwrap_or(i32::MAX);
-                if partitions > 0 {
-                    found.insert(name, Topic { partitions, led });
+            let find_some = |names: &[String]| -> Result<Vec<(String, Topic)>, Error> {
+                let found = names.iter().map(|name| {
+                    let left = end.saturating_duration_since(Instant::now());
+                    Ok(find(&asking, name, left)?.map(|topic| (name.clone(), topic)))
+                });
+                found.filter_map(Result::transpose).collect()
+            };
+            // A few at a time: each is a request of its own, and the broker may be far away.
+            let each = names.len().div_ceil(AT_ONCE).max(1);
+            thread::scope(|scope| {
+                let begin = |names| thread::Builder::new().spawn_scoped(scope, move || find_some(names));
+                let begun: Vec<_> = names.chunks(each).map(begin).collect();
+                let mut all = BTreeMap::new();
+                for thread in begun {
+                    let answered = thread.ok().and_then(|thread| thread.join().ok());
+                    all.extend(answered.ok_or_else(|| Error::Stopped { action: "find topics".into() })??);
                 }
-            }
-            Ok(found)
+                Ok(all)
+            })
         };
-        blocking("find topics", find).await?
+        blocking("find topics", find_all).await?
     }
 
     async fn create(&self, missing: &[&TopicSpec]) -> Result<(), Error> {
@@ -331,13 +341,40 @@ struct Kept {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        close_aside((self.asking.take(), self.admin.take()));
+        self.asking.take().map(close_asked);
+        close_aside(self.admin.take());
     }
 }
 
 struct Topic {
     partitions: i32,
     led: bool,
+}
+
+/// A topic, if there is one of this name. One that this worker may not see counts as none: it need not be allowed to see those it does
+/// not use.
+fn find(asking: &Client, name: &str, limit: Duration) -> Result<Option<Topic>, Error> {
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        return Ok(None);
+    }
+    let metadata = topic_metadata(asking, name, limit)?;
+    let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else { return Ok(None) };
+    match topic.error().map(Code::from) {
+        None => {}
+        Some(
+            Code::UnknownTopicOrPartition
+            | Code::UnknownTopic
+            | Code::InvalidTopic
+            | Code::LeaderNotAvailable
+            | Code::TopicAuthorizationFailed,
+        ) => return Ok(None),
+        Some(code) => {
+            return Err(Error::request(format!("find topic {name}"), KafkaError::MetadataFetch(code)));
+        }
+    }
+    let led = topic.partitions().iter().all(|partition| partition.leader() >= 0);
+    let partitions = i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX);
+    Ok((partitions > 0).then_some(Topic { partitions, led }))
 }
 
 fn partition_counts(topics: BTreeMap<String, Topic>) -> BTreeMap<String, i32> {

@@ -38,7 +38,8 @@ pub(crate) fn get() -> Result<&'static Shared> {
     SHARED.get_or_init(start).as_ref().map_err(Clone::clone)
 }
 
-/// Freezes the shared broker while only disturbing tests run, which have their own: it would go on looking at all its partitions.
+/// Freezes the shared broker while only disturbing tests run, which have their own: its log cleaner would keep
+/// scanning all partitions.
 pub(crate) fn rest() {
     if let Some(broker) = own() {
         broker.pause().ok();
