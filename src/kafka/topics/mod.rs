@@ -341,7 +341,9 @@ struct Kept {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.asking.take().map(close_asked);
+        if let Some(asking) = self.asking.take() {
+            close_asked(asking);
+        }
         close_aside(self.admin.take());
     }
 }
