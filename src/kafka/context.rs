@@ -278,13 +278,6 @@ pub(super) trait Reports: Send + Sync {
     fn reported(&self, report: &DeliveryResult<'_>, opaque: Self::Opaque);
 }
 
-/// Of a producer that sends nothing.
-impl Reports for () {
-    type Opaque = ();
-
-    fn reported(&self, _: &DeliveryResult<'_>, (): ()) {}
-}
-
 /// The callbacks of a producer.
 pub(super) struct Reporting<R> {
     context: Context,

@@ -120,7 +120,7 @@ pub(super) fn promises(role: &Role, servers: &str) -> Vec<Promise> {
         // assign() needs a group's name, though nothing is ever committed to it and it is never joined.
         Role::Consumer(_) => promises.extend(of_consumers("tributary-reader", Sight::Committed)),
         Role::All(_) | Role::Ends => promises.extend(of_consumers("tributary-reader", Sight::All)),
-        Role::Asking(sight) => promises.extend(of_consumers("", *sight)),
+        Role::Query(sight) => promises.extend(of_consumers("", *sight)),
         Role::Member { group, session, heartbeat } => {
             promises.extend(of_members(group, *session, *heartbeat));
         }

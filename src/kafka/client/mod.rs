@@ -70,7 +70,7 @@ pub(super) enum Role {
     /// A reader.
     Consumer(Fetch),
     /// Queries metadata and offsets; joins no group and fetches nothing.
-    Asking(Sight),
+    Query(Sight),
     /// Queries offsets, open transactions included, and may be assigned a partition to look into.
     Ends,
     /// A reader that sees what was never committed too.
@@ -86,7 +86,7 @@ impl Role {
         match self {
             Self::Producer { .. } => Client::Producer,
             Self::Transactional { .. } => Client::Transactional,
-            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Ends | Self::Member { .. } => {
+            Self::Consumer(_) | Self::All(_) | Self::Query(_) | Self::Ends | Self::Member { .. } => {
                 Client::Consumer
             }
             Self::Admin => Client::Admin,
@@ -96,7 +96,7 @@ impl Role {
     fn user_settings(&self) -> ClientRole {
         match self {
             Self::Producer { .. } | Self::Transactional { .. } => ClientRole::Producer,
-            Self::Consumer(_) | Self::All(_) | Self::Asking(_) | Self::Ends | Self::Member { .. } => {
+            Self::Consumer(_) | Self::All(_) | Self::Query(_) | Self::Ends | Self::Member { .. } => {
                 ClientRole::Consumer
             }
             Self::Admin => ClientRole::Admin,
@@ -106,7 +106,12 @@ impl Role {
     fn queue_bytes(&self) -> Option<usize> {
         match self {
             Self::Producer { queue_bytes } | Self::Transactional { queue_bytes, .. } => Some(*queue_bytes),
-            _ => None,
+            Self::Consumer(_)
+            | Self::All(_)
+            | Self::Query(_)
+            | Self::Ends
+            | Self::Member { .. }
+            | Self::Admin => None,
         }
     }
 
@@ -154,7 +159,7 @@ impl Role {
                 ("socket.timeout.ms", session.as_millis().to_string()),
             ]),
             // Nobody serves these clients' queues between calls, so statistics would pile up there.
-            Self::Asking(_) | Self::Ends | Self::Admin => {}
+            Self::Query(_) | Self::Ends | Self::Admin => {}
         }
         defaults
     }
@@ -339,10 +344,10 @@ pub(super) async fn blocking<T: Send + 'static>(
     answered.await.map_err(|_| stopped())
 }
 
-/// Drops a client on a thread of its own, since that waits for threads of librdkafka. If no thread can be started, the client is dropped
-/// on the calling thread.
-pub(super) fn close_aside<T: Send + 'static>(client: T) {
-    thread::Builder::new().name("kafka-close".into()).spawn(move || drop(client)).ok();
+/// Runs what drops a client on a thread of its own, because dropping waits for threads of librdkafka. If no thread can be started, the
+/// closure, and with it the client, is dropped on the calling thread.
+pub(super) fn on_closing_thread(close: impl FnOnce() + Send + 'static) {
+    thread::Builder::new().name("kafka-close".into()).spawn(close).ok();
 }
 
 /// Repeats a question until it is answered, the limit has passed, or what is wrong will not pass: a wrong password looks

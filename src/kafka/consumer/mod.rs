@@ -34,9 +34,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub(super) use poll::{Client, asking, close_asked, partitions_of, topic_metadata};
+pub(super) use poll::{Client, Topic, close, create, find_topic};
 
-use super::client::blocking;
+use super::client::{Role, blocking};
 use crate::{config::Kafka, kafka::Error};
 
 /// What a consumer may use.
@@ -466,9 +466,9 @@ pub(super) async fn ends(
 pub(super) async fn exists(kafka: &Kafka, place: &Place, limit: Duration) -> Result<bool, Error> {
     let (kafka, (topic, partition)) = (kafka.clone(), place.clone());
     let ask = move || {
-        let client = asking(&kafka, Sight::Committed)?;
-        match partitions_of(&client, &topic, limit) {
-            Ok(found) => Ok(found.contains(&partition)),
+        let client = create(&kafka, &Role::Query(Sight::Committed))?;
+        match find_topic(&client, &topic, limit) {
+            Ok(found) => Ok(found.partitions.contains(&partition)),
             Err(error) if error.lacks_topic() => Ok(false),
             Err(error) => Err(error),
         }

@@ -16,7 +16,6 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer as _, base_consumer::PartitionQueue},
     error::{KafkaError, RDKafkaErrorCode as Code},
     message::{BorrowedMessage, Headers},
-    metadata::Metadata,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,7 +24,7 @@ use crate::{
     config::Kafka,
     kafka::{
         Error, OpenTransaction,
-        client::{Fetch, Role, Settings, close_aside, in_steps},
+        client::{Fetch, Role, Settings, in_steps, on_closing_thread},
         context::Context,
         error::Cause,
         sys,
@@ -171,32 +170,30 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     Ok((Poller { sources, client, events: order.events.clone(), shared: Arc::clone(&order.shared) }, ends))
 }
 
-/// Creates a client for queries of metadata and offsets.
-pub(in crate::kafka) fn asking(kafka: &Kafka, sight: Sight) -> Result<Arc<Client>, Error> {
-    let settings = Settings::new(kafka, &Role::Asking(sight))?;
+/// Creates a consumer for queries, with its token. Its queue is only polled when a query fails and by [`close`].
+pub(in crate::kafka) fn create(kafka: &Kafka, role: &Role) -> Result<Arc<Client>, Error> {
+    let settings = Settings::new(kafka, role)?;
     let client: Arc<Client> = settings.create(|context| context)?;
     settings.hand_token(client.client())?;
     Ok(client)
 }
 
+/// Closes a consumer made by [`create`], after logging the lines in its queue.
+pub(in crate::kafka) fn close(client: Arc<Client>) {
+    on_closing_thread(move || {
+        serve_queued(&client);
+        drop(client);
+    });
+}
+
 /// The first offset each partition has, and the one behind the last record that is seen.
 pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duration) -> Result<Ends, Error> {
-    let client = asking(kafka, sight)?;
+    let client = create(kafka, &Role::Query(sight))?;
     let end = Instant::now() + limit;
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
     let ends = find_topics(&client, places, left).and_then(|()| ask_all(&client, places, left));
-    close_asked(client);
+    close(client);
     ends
-}
-
-/// Ends a client that nobody has polled. What it has to say is logged before.
-pub(in crate::kafka) fn close_asked(client: Arc<Client>) {
-    let end = move || {
-        serve_queued(&client);
-        drop(client);
-    };
-    // If no thread can be started, the client is dropped on this one.
-    thread::Builder::new().name("kafka-close".into()).spawn(end).ok();
 }
 
 fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
@@ -215,9 +212,7 @@ fn decided_ends(
     patience: Duration,
     left: impl Fn() -> Duration,
 ) -> Result<Ends, Error> {
-    let settings = Settings::new(&order.kafka, &Role::Ends)?;
-    let asking: Arc<Client> = settings.create(|context| context)?;
-    settings.hand_token(asking.client())?;
+    let asking = create(&order.kafka, &Role::Ends)?;
     let last = ask_all(&asking, places, &left)?;
     let telling = (order.options.connect_limit / 4).min(TELLING);
     let begun = Instant::now();
@@ -240,7 +235,7 @@ fn decided_ends(
         }
         thread::sleep(BETWEEN_ASKING.min(left()));
     };
-    close_aside(asking);
+    on_closing_thread(move || drop(asking));
     ends
 }
 
@@ -273,7 +268,7 @@ fn find_topics(client: &Client, places: &[Place], left: impl Fn() -> Duration) -
     topics.sort_unstable();
     topics.dedup();
     for topic in topics {
-        let found = partitions_of(client, topic, left())?;
+        let found = find_topic(client, topic, left())?.partitions;
         let known = |number: i32| found.contains(&number);
         let mut wanted = places.iter().filter(|(other, _)| other == topic);
         if let Some((_, partition)) = wanted.find(|(_, partition)| !known(*partition)) {
@@ -284,39 +279,36 @@ fn find_topics(client: &Client, places: &[Place], left: impl Fn() -> Duration) -
     Ok(())
 }
 
-/// What the cluster knows of a topic, if anything. To be called before anybody else polls the client. A broker that is starting may
+/// A topic as the metadata of the cluster describes it.
+pub(in crate::kafka) struct Topic {
+    pub(in crate::kafka) partitions: Vec<i32>,
+    pub(in crate::kafka) has_leaders: bool,
+}
+
+/// Reads the metadata of a topic, which must exist. To be called before anybody else polls the client. A broker that is starting may
 /// answer that it knows neither brokers nor the topic: it is asked again.
-pub(in crate::kafka) fn topic_metadata(
-    client: &Client,
-    topic: &str,
-    limit: Duration,
-) -> Result<Metadata, Error> {
-    in_steps(limit, |step| {
-        let answered = client.fetch_metadata(Some(topic), step).and_then(|metadata| {
+pub(in crate::kafka) fn find_topic(client: &Client, name: &str, limit: Duration) -> Result<Topic, Error> {
+    let action = || format!("find topic {name}");
+    let metadata = in_steps(limit, |step| {
+        let answered = client.fetch_metadata(Some(name), step).and_then(|metadata| {
             let is_starting = metadata.brokers().is_empty();
             if is_starting { Err(KafkaError::MetadataFetch(Code::BrokerNotAvailable)) } else { Ok(metadata) }
         });
         answered.map_err(|error| {
-            // Nobody has served the queue yet, on which the reason may wait.
+            // The reason may be in the queue, which has not been polled yet.
             serve_queued(client);
-            client.context().failed(format!("find topic {topic}"), error)
+            client.context().failed(action(), error)
         })
-    })
-}
-
-/// The partitions of a topic, which must exist. To be called before anybody else polls the client.
-pub(in crate::kafka) fn partitions_of(
-    client: &Client,
-    topic: &str,
-    limit: Duration,
-) -> Result<Vec<i32>, Error> {
-    let metadata = topic_metadata(client, topic, limit)?;
-    let failed = |code| Error::request(format!("find topic {topic}"), KafkaError::MetadataFetch(code));
-    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    })?;
+    let failed = |code| Error::request(action(), KafkaError::MetadataFetch(code));
+    let found = metadata.topics().iter().find(|found| found.name() == name);
     let found = found.ok_or_else(|| failed(Code::UnknownTopic))?;
     match found.error() {
         Some(error) => Err(failed(error.into())),
-        None => Ok(found.partitions().iter().map(|partition| partition.id()).collect()),
+        None => Ok(Topic {
+            partitions: found.partitions().iter().map(|partition| partition.id()).collect(),
+            has_leaders: found.partitions().iter().all(|partition| partition.leader() >= 0),
+        }),
     }
 }
 

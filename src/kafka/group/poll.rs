@@ -20,7 +20,7 @@ use crate::{
     kafka::{
         Error,
         client::{Role, Settings},
-        consumer::{Sight, asking, partitions_of},
+        consumer::{self, Sight, find_topic},
         context::{Context, Rebalances},
         error::Cause,
         served::MORE,
@@ -187,7 +187,7 @@ fn join(order: &Order, limit: Duration) -> Result<(Member, i32), Error> {
     });
     let client: Arc<Client> = settings.create(|context| context.telling(rebalances))?;
     settings.hand_token(client.client())?;
-    let partitions = partitions_of(&client, &options.topic, limit)?;
+    let partitions = find_topic(&client, &options.topic, limit)?.partitions;
     let action = || format!("join group {} for topic {}", options.group, options.topic);
     client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
     *locked(order.slot.write()) = Some(Arc::clone(&client));
@@ -241,8 +241,8 @@ fn poll(
 
 /// Whether Kafka is there. The member itself may have lost sight of it, so another client asks.
 fn answers(order: &Order) -> bool {
-    let asked = asking(&order.kafka, Sight::Committed)
-        .and_then(|client| partitions_of(&client, &order.options.topic, ASK_LIMIT));
+    let asked = consumer::create(&order.kafka, &Role::Query(Sight::Committed))
+        .and_then(|client| find_topic(&client, &order.options.topic, ASK_LIMIT));
     asked.is_ok()
 }
 

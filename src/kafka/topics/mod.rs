@@ -22,8 +22,8 @@ use tokio::sync::OnceCell;
 
 use crate::kafka::{
     Error,
-    client::{Role, SMALLEST_LIMIT, Settings, blocking, close_aside},
-    consumer::{Client, close_asked, topic_metadata},
+    client::{Role, SMALLEST_LIMIT, Settings, blocking, on_closing_thread},
+    consumer::{self, Client, Topic, find_topic},
     context::Context,
     embedded::Cluster,
 };
@@ -170,8 +170,8 @@ impl Admin {
     /// The id of the cluster; `None` where its brokers tell none in time.
     pub async fn cluster_id(&self) -> Result<Option<String>, Error> {
         let session = Session::open(self).await?;
-        let asking = session.asking()?;
-        blocking("ask for the cluster's id", move || asking.client().fetch_cluster_id(REQUEST_LIMIT)).await
+        let metadata = session.metadata()?;
+        blocking("ask for the cluster's id", move || metadata.client().fetch_cluster_id(REQUEST_LIMIT)).await
     }
 
     /// The partition count that the existing ones of the named topics agree on, `None` if none exists. Topics that are
@@ -202,14 +202,12 @@ impl Admin {
     }
 }
 
-/// The clients of one task. They are not kept: nobody serves their queues of log lines, which would grow.
+/// The clients of one task. They are not kept, because their log queues are not polled and would grow.
 struct Session {
-    settings: Arc<Settings>,
-    /// Asks about topics by name, which creates none.
-    ///
-    /// Only `None` once the session is being dropped.
-    asking: Option<Arc<Client>>,
-    /// Made when it is first needed.
+    kafka: Kafka,
+    /// Queries metadata by topic name, which never creates a topic. Only `None` while the session is dropped.
+    metadata: Option<Arc<Client>>,
+    /// Created when it is first needed.
     admin: OnceCell<Arc<AdminClient<Context>>>,
 }
 
@@ -220,40 +218,39 @@ impl Session {
             Admin::Embedded(cluster) => cluster.settings(),
         };
         let open = move || {
-            let settings = Arc::new(Settings::new(&kafka, &Role::Admin)?);
-            let asking: Arc<Client> = settings.create(|context| context)?;
-            settings.hand_token(asking.client())?;
-            Ok(Self { settings, asking: Some(asking), admin: OnceCell::new() })
+            let metadata = Some(consumer::create(&kafka, &Role::Admin)?);
+            Ok(Self { kafka, metadata, admin: OnceCell::new() })
         };
         blocking("create the metadata client", open).await?
     }
 
-    fn asking(&self) -> Result<Arc<Client>, Error> {
-        self.asking.clone().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
+    fn metadata(&self) -> Result<Arc<Client>, Error> {
+        self.metadata.clone().ok_or_else(|| Error::Stopped { action: "administer topics".into() })
     }
 
     async fn admin(&self) -> Result<Arc<AdminClient<Context>>, Error> {
-        let settings = Arc::clone(&self.settings);
+        let kafka = self.kafka.clone();
         let open = move || {
+            let settings = Settings::new(&kafka, &Role::Admin)?;
             let admin: Arc<AdminClient<Context>> = settings.create(|context| context)?;
-            // librdkafka would ask for it on the queue that nobody serves.
+            // librdkafka requests a token through the client's queue, which is not polled.
             settings.hand_token(admin.inner())?;
             Ok(admin)
         };
-        let made =
+        let created =
             self.admin.get_or_try_init(async || blocking("create the admin client", open).await?).await?;
-        Ok(Arc::clone(made))
+        Ok(Arc::clone(created))
     }
 
     /// Those of the named topics that exist.
     async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, Topic>, Error> {
-        let asking = self.asking()?;
+        let metadata = self.metadata()?;
         let find_all = move || {
             let end = Instant::now() + REQUEST_LIMIT;
             let find_some = |names: &[String]| -> Result<Vec<(String, Topic)>, Error> {
                 let found = names.iter().map(|name| {
                     let left = end.saturating_duration_since(Instant::now());
-                    Ok(find(&asking, name, left)?.map(|topic| (name.clone(), topic)))
+                    Ok(find(&metadata, name, left)?.map(|topic| (name.clone(), topic)))
                 });
                 found.filter_map(Result::transpose).collect()
             };
@@ -298,7 +295,7 @@ impl Session {
         let end = Instant::now() + LEADER_LIMIT;
         loop {
             let topics = self.find(waiting.clone()).await?;
-            waiting.retain(|name| topics.get(name).is_none_or(|topic| !topic.led));
+            waiting.retain(|name| topics.get(name).is_none_or(|topic| !topic.has_leaders));
             if waiting.is_empty() {
                 return Ok(());
             }
@@ -341,46 +338,34 @@ struct Kept {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some(asking) = self.asking.take() {
-            close_asked(asking);
+        if let Some(metadata) = self.metadata.take() {
+            consumer::close(metadata);
         }
-        close_aside(self.admin.take());
+        let admin = self.admin.take();
+        on_closing_thread(move || drop(admin));
     }
 }
 
-struct Topic {
-    partitions: i32,
-    led: bool,
-}
-
-/// A topic, if there is one of this name. One that this worker may not see counts as none: it need not be allowed to see those it does
-/// not use.
-fn find(asking: &Client, name: &str, limit: Duration) -> Result<Option<Topic>, Error> {
+/// The metadata of a topic, if it exists. A topic that this worker may not describe counts as missing: the worker need not be allowed to
+/// describe topics that it does not use.
+fn find(metadata: &Client, name: &str, limit: Duration) -> Result<Option<Topic>, Error> {
     if name.is_empty() || name.len() > LONGEST_NAME {
         return Ok(None);
     }
-    let metadata = topic_metadata(asking, name, limit)?;
-    let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else { return Ok(None) };
-    match topic.error().map(Code::from) {
-        None => {}
-        Some(
-            Code::UnknownTopicOrPartition
-            | Code::UnknownTopic
-            | Code::InvalidTopic
-            | Code::LeaderNotAvailable
-            | Code::TopicAuthorizationFailed,
-        ) => return Ok(None),
-        Some(code) => {
-            return Err(Error::request(format!("find topic {name}"), KafkaError::MetadataFetch(code)));
-        }
+    let is_hidden = |error: &Error| {
+        let hidden = [Code::InvalidTopic, Code::LeaderNotAvailable, Code::TopicAuthorizationFailed];
+        matches!(error, Error::Request { source, .. } if source.code().is_some_and(|code| hidden.contains(&code)))
+    };
+    match find_topic(metadata, name, limit) {
+        Ok(topic) => Ok((!topic.partitions.is_empty()).then_some(topic)),
+        Err(error) if error.lacks_topic() || is_hidden(&error) => Ok(None),
+        Err(error) => Err(error),
     }
-    let led = topic.partitions().iter().all(|partition| partition.leader() >= 0);
-    let partitions = i32::try_from(topic.partitions().len()).unwrap_or(i32::MAX);
-    Ok((partitions > 0).then_some(Topic { partitions, led }))
 }
 
 fn partition_counts(topics: BTreeMap<String, Topic>) -> BTreeMap<String, i32> {
-    topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect()
+    let count = |topic: Topic| i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+    topics.into_iter().map(|(name, topic)| (name, count(topic))).collect()
 }
 
 fn new_topic(spec: &TopicSpec) -> NewTopic<'_> {

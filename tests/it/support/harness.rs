@@ -198,9 +198,9 @@ impl Turn {
         let mut running = TURNS.wait_while(running, others).unwrap_or_else(PoisonError::into_inner);
         running[usize::from(disturbing)] += 1;
         if disturbing {
-            shared::rest()
+            shared::pause()
         } else {
-            shared::wake()
+            shared::resume()
         }
         Self { disturbing }
     }

@@ -40,14 +40,14 @@ pub(crate) fn get() -> Result<&'static Shared> {
 
 /// Freezes the shared broker while only disturbing tests run, which have their own: its log cleaner would keep
 /// scanning all partitions.
-pub(crate) fn rest() {
+pub(crate) fn pause() {
     if let Some(broker) = own() {
         broker.pause().ok();
     }
 }
 
-/// Ends [`rest`].
-pub(crate) fn wake() {
+/// Ends [`pause`].
+pub(crate) fn resume() {
     if let Some(broker) = own() {
         broker.resume().ok();
     }

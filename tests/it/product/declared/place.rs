@@ -108,7 +108,7 @@ impl Watching {
         self.until_entry(name, |entry| entry["state"] == state).await
     }
 
-    /// Waits until what is told of a connector's file is like this.
+    /// Waits until the entry of a connector's file satisfies a condition.
     pub(super) async fn until_entry(&self, name: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let told = self.until(DECLARATIONS, |answer| is_wanted(entry(answer, name))).await;
         entry(&told, name).clone()
