@@ -48,17 +48,19 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// Bytes librdkafka may fetch ahead, over all partitions (default 16 MiB).
     pub prefetch_bytes: usize,
-    /// How long the broker waits for records before it answers that there are none (default 50 ms). The end of a partition is reported one
-    /// such wait after its last record. An idle reader asks again after each wait, so a reader that runs for long takes
-    /// [`Options::LONG_WAIT`].
+    /// How long the broker waits for records before it answers that there are none (default 10 ms). The end of a partition is reported one
+    /// such wait after its last record. An idle reader asks again after each wait, so the default is for readers that stop at the end;
+    /// one that goes on takes [`Options::FOLLOW_WAIT`] or [`Options::RESUME_WAIT`].
     pub fetch_wait: Duration,
     /// The longest the topics may take to be found (default 30 s).
     pub connect_limit: Duration,
 }
 
 impl Options {
-    /// For readers that do not need the ends of partitions soon. A partition that is resumed waits as long at most for its next record.
-    pub const LONG_WAIT: Duration = Duration::from_millis(250);
+    /// For readers that follow a topic. New records come at once; only the ends of partitions are reported late.
+    pub const FOLLOW_WAIT: Duration = Duration::from_millis(500);
+    /// For readers that pause partitions: one that is resumed waits as long at most for its next record.
+    pub const RESUME_WAIT: Duration = Duration::from_millis(250);
 }
 
 impl Default for Options {
@@ -67,7 +69,7 @@ impl Default for Options {
             buffer_records: 1024,
             buffer_bytes: 16 << 20,
             prefetch_bytes: 16 << 20,
-            fetch_wait: Duration::from_millis(50),
+            fetch_wait: Duration::from_millis(10),
             connect_limit: Duration::from_secs(30),
         }
     }

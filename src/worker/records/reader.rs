@@ -182,7 +182,7 @@ impl Reader {
         let assignments = self.positions.iter().map(assignment).collect();
         let options = ConsumerOptions {
             buffer_records: FETCHED,
-            fetch_wait: ConsumerOptions::LONG_WAIT,
+            fetch_wait: ConsumerOptions::RESUME_WAIT,
             ..ConsumerOptions::default()
         };
         let assigned = Consumer::assign(&self.shared.task.tools.kafka, assignments, &options).await;

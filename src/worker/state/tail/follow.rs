@@ -1,4 +1,4 @@
-//! The task that reads: one consumer after the other, each from the start of the topic.
+//! The task that reads: the whole topic, then what is added to it, and after a failure all of it again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,29 +44,63 @@ pub(super) async fn run<S: Apply>(shared: Arc<Shared<S>>) {
     }
 }
 
-/// Reads with one consumer until that fails.
+/// Reads the whole topic and follows it until that fails.
+///
+/// Two consumers, because librdkafka takes one wait for the life of a client: the first learns soon where the end is, the second does not
+/// ask the broker twenty times a second whether there is more.
 async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> kafka::Error {
     let mut reading = Reading::new(shared);
-    let partitions: Vec<i32> = reading.positions.keys().copied().collect();
-    let assignments = partitions
-        .iter()
-        .map(|partition| Assignment {
-            topic: Arc::clone(&shared.topic),
-            partition: *partition,
-            start: Start::Earliest,
-        })
-        .collect();
+    let read = read_whole(&mut reading).await;
+    if let Err(error) = read {
+        return error;
+    }
+    backoff.reset();
+    match assign(&reading, ConsumerOptions::FOLLOW_WAIT).await {
+        Ok(consumer) => follow(&mut reading, consumer).await,
+        Err(error) => error,
+    }
+}
+
+/// A consumer that starts where the reading is.
+async fn assign<S>(reading: &Reading<'_, S>, fetch_wait: Duration) -> Result<Consumer, kafka::Error> {
+    let shared = reading.shared;
+    let assignments = reading.positions.iter().map(|(partition, position)| Assignment {
+        topic: Arc::clone(&shared.topic),
+        partition: *partition,
+        start: position.map_or(Start::Earliest, Start::Offset),
+    });
     let options = ConsumerOptions {
         buffer_bytes: BUFFER_BYTES,
         prefetch_bytes: BUFFER_BYTES,
         connect_limit: CONNECT_LIMIT,
+        fetch_wait,
         ..ConsumerOptions::default()
     };
-    let mut consumer = match Consumer::assign(&shared.kafka, assignments, &options).await {
-        Ok(consumer) => consumer,
-        Err(error) => return error,
-    };
-    hear(shared);
+    let consumer = Consumer::assign(&shared.kafka, assignments.collect(), &options).await;
+    consumer.inspect(|_| hear(shared))
+}
+
+/// Reads until each partition has been at its end.
+async fn read_whole<S: Apply>(reading: &mut Reading<'_, S>) -> Result<(), kafka::Error> {
+    let mut consumer = assign(reading, ConsumerOptions::default().fetch_wait).await?;
+    loop {
+        let event = consumer.next().await;
+        hear(reading.shared);
+        let mut events = Vec::new();
+        let failed = take(event, &mut consumer, &mut events);
+        if reading.apply(&events) {
+            return Ok(());
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+}
+
+/// Reads on until that fails.
+async fn follow<S: Apply>(reading: &mut Reading<'_, S>, mut consumer: Consumer) -> kafka::Error {
+    let shared = reading.shared;
+    let partitions: Vec<i32> = reading.positions.keys().copied().collect();
 
     let mut ask = interval(ASK_EVERY);
     ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,9 +119,7 @@ async fn read<S: Apply>(shared: &Shared<S>, backoff: &mut Backoff) -> kafka::Err
                     hear(shared);
                     let mut events = Vec::new();
                     let failed = take(event, &mut consumer, &mut events);
-                    if reading.apply(&events) {
-                        backoff.reset();
-                    }
+                    reading.apply(&events);
                     if let Some(error) = failed {
                         return error;
                     }

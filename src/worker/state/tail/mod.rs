@@ -1,8 +1,8 @@
 //! Following a compacted topic: read to the end once, then on and on.
 //!
-//! A task of its own reads all partitions with one consumer from the earliest record. Until each has been at its end the
-//! records go into a state nobody sees, which then takes the place of the one before; from there on every record goes
-//! into what is seen, batch by batch as they come.
+//! A task of its own reads all partitions from the earliest record. Until each has been at its end the records go into a
+//! state nobody sees, which then takes the place of the one before; from there on every record goes into what is seen,
+//! batch by batch as they come.
 //!
 //! - What is seen is always a whole: never a topic half read, neither at the start nor when it has to be read anew.
 //! - A consumer that fails for good is replaced and the topic read anew from its start, aside, while the state of before
@@ -56,7 +56,7 @@ pub trait Apply: Default + Send + Sync + 'static {
     }
 }
 
-/// A topic, followed by one consumer (read committed). Cheap to clone.
+/// A topic that is followed (read committed). Cheap to clone.
 pub struct Tail<S> {
     shared: Arc<Shared<S>>,
     task: Arc<AbortOnDropHandle<()>>,
