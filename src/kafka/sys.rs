@@ -4,19 +4,26 @@
     reason = "calls into librdkafka that its safe wrapper lacks, each with its reason to be sound"
 )]
 
-use std::ffi::{CString, c_char};
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, CString, c_char},
+    ptr, slice,
+    time::Duration,
+};
 
 use rdkafka::{
     ClientContext,
     bindings::{
         rd_kafka_brokers_add, rd_kafka_consumer_group_metadata, rd_kafka_consumer_group_metadata_destroy,
         rd_kafka_consumer_group_metadata_generation_id, rd_kafka_get_watermark_offsets,
-        rd_kafka_handle_mock_cluster, rd_kafka_message_status,
+        rd_kafka_handle_mock_cluster, rd_kafka_message_status, rd_kafka_metadata, rd_kafka_metadata_destroy,
         rd_kafka_mock_group_initial_rebalance_delay_ms, rd_kafka_msg_status_t,
         rd_kafka_oauthbearer_set_token, rd_kafka_oauthbearer_set_token_failure,
-        rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR,
+        rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR, rd_kafka_topic_destroy, rd_kafka_topic_new,
+        rd_kafka_topic_t,
     },
     client::{Client, OAuthToken},
+    error::{KafkaError, RDKafkaErrorCode as Code},
     message::BorrowedMessage,
 };
 
@@ -86,6 +93,80 @@ pub(super) fn add_brokers<C: ClientContext>(client: &Client<C>, bootstrap: &str)
     let Ok(bootstrap) = CString::new(bootstrap) else { return };
     // SAFETY: the client and the text outlive the call, which copies the text. It may be made on any thread.
     unsafe { rd_kafka_brokers_add(client.native_ptr(), bootstrap.as_ptr()) };
+}
+
+/// A topic as the metadata of the cluster describes it.
+pub(super) struct Topic {
+    pub(super) partitions: Vec<i32>,
+    pub(super) has_leaders: bool,
+}
+
+/// Reads the metadata of topics with one request. The wrapper asks for one topic or for all that the cluster has.
+pub(super) fn find_topics<C: ClientContext>(
+    client: &Client<C>,
+    names: &[&str],
+    limit: Duration,
+) -> Result<BTreeMap<String, Result<Topic, Code>>, KafkaError> {
+    let mut handles = Handles(Vec::with_capacity(names.len()));
+    for name in names {
+        let name = CString::new(*name).map_err(|_| KafkaError::MetadataFetch(Code::InvalidTopic))?;
+        // SAFETY: the client and the name outlive the call, which copies the name; no configuration is given.
+        let handle = unsafe { rd_kafka_topic_new(client.native_ptr(), name.as_ptr(), ptr::null_mut()) };
+        if handle.is_null() {
+            return Err(KafkaError::MetadataFetch(Code::InvalidTopic));
+        }
+        handles.0.push(handle);
+    }
+    let limit = limit.as_millis().try_into().unwrap_or(i32::MAX);
+    let mut metadata = ptr::null();
+    // SAFETY: the client is alive for the whole call, which writes a pointer to a place that is ours. Neither all topics nor one: those that
+    // the client has handles of.
+    let code = unsafe { rd_kafka_metadata(client.native_ptr(), 0, ptr::null_mut(), &mut metadata, limit) };
+    if code != RD_KAFKA_RESP_ERR_NO_ERROR {
+        return Err(KafkaError::MetadataFetch(code.into()));
+    }
+    let length = |count: i32| usize::try_from(count).unwrap_or_default();
+    // SAFETY: without an error the pointer is to metadata that is ours until it is given back, once, after the last use. Its arrays are as long
+    // as it says and not null (an empty one may be, and is not looked at), and its names end with a NUL.
+    unsafe {
+        let answer = &*metadata;
+        let is_starting = answer.broker_cnt == 0;
+        let mut topics = BTreeMap::new();
+        for at in 0..length(answer.topic_cnt) {
+            let topic = &*answer.topics.add(at);
+            let name = CStr::from_ptr(topic.topic).to_string_lossy();
+            // The client asks for what it was asked for before, too.
+            if !names.contains(&&*name) {
+                continue;
+            }
+            let found = if topic.err == RD_KAFKA_RESP_ERR_NO_ERROR {
+                let count = length(topic.partition_cnt);
+                let partitions =
+                    if count == 0 { &[] } else { slice::from_raw_parts(topic.partitions, count) };
+                Ok(Topic {
+                    partitions: partitions.iter().map(|partition| partition.id).collect(),
+                    has_leaders: partitions.iter().all(|partition| partition.leader >= 0),
+                })
+            } else {
+                Err(topic.err.into())
+            };
+            topics.insert(name.into_owned(), found);
+        }
+        rd_kafka_metadata_destroy(metadata);
+        if is_starting { Err(KafkaError::MetadataFetch(Code::BrokerNotAvailable)) } else { Ok(topics) }
+    }
+}
+
+/// Topics that a client knows as long as these live.
+struct Handles(Vec<*mut rd_kafka_topic_t>);
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        for handle in &self.0 {
+            // SAFETY: each is from a client that outlives this, and given back once.
+            unsafe { rd_kafka_topic_destroy(*handle) };
+        }
+    }
 }
 
 /// The end of a partition as the last answer to a fetch told it; `None` before the first.

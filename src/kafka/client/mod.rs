@@ -71,7 +71,7 @@ pub(super) enum Role {
     Consumer(Fetch),
     /// Queries metadata and offsets; joins no group and fetches nothing.
     Query(Sight),
-    /// Queries offsets, open transactions included, and may be assigned a partition to look into.
+    /// Looks into open transactions.
     Ends,
     /// A reader that sees what was never committed too.
     All(Fetch),

@@ -34,7 +34,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub(super) use poll::{Client, Topic, close, create, find_topic};
+pub(super) use poll::{Client, close, create, find_topic, find_topics};
 
 use super::client::{Role, blocking};
 use crate::{config::Kafka, kafka::Error};

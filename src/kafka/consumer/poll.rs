@@ -5,6 +5,8 @@
 //! something, the caller has made room, or [`IDLE`] has passed.
 
 use std::{
+    borrow::Borrow,
+    collections::BTreeMap,
     sync::{Arc, Weak, atomic::Ordering},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -27,7 +29,7 @@ use crate::{
         client::{Fetch, Role, Settings, in_steps, on_closing_thread},
         context::Context,
         error::Cause,
-        sys,
+        sys::{self, Topic},
     },
     retry::Retry,
 };
@@ -81,21 +83,32 @@ pub(super) fn run(order: Order, opened: oneshot::Sender<Result<(Weak<Client>, En
 /// What reads.
 pub(in crate::kafka) type Client = BaseConsumer<Context>;
 
-/// The first offset a partition has, and the one behind its last committed record. A broker that has just come back may not
-/// know the partition for a moment: it is asked again for a while.
+/// The first offset a partition has, and the one behind the last record that is seen.
 pub(super) fn ask(
     client: &Client,
     topic: &str,
     partition: i32,
     limit: Duration,
 ) -> Result<(i64, i64), Error> {
+    ask_patiently(limit, |left| {
+        let answered = client.fetch_watermarks(topic, partition, left);
+        answered.map_err(|error| (format!("{topic} partition {partition}"), error))
+    })
+}
+
+/// Asks for offsets. A broker that has just come back may not know the partition for a moment: it is asked again for a while. `ask` gets
+/// the time it may take, and names the partition it failed for.
+fn ask_patiently<T>(
+    limit: Duration,
+    ask: impl Fn(Duration) -> Result<T, (String, KafkaError)>,
+) -> Result<T, Error> {
     let begun = Instant::now();
     let (end, patient) = (begun + limit, begun + limit.min(WATERMARK_LIMIT));
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let error = match client.fetch_watermarks(topic, partition, left.max(SHORTEST)) {
+        let (place, error) = match ask(left.max(SHORTEST)) {
             Ok(found) => return Ok(found),
-            Err(error) => error,
+            Err(failed) => failed,
         };
         let passes = matches!(
             error.rdkafka_error_code(),
@@ -107,10 +120,7 @@ pub(super) fn ask(
             )
         );
         if !passes || Instant::now() >= patient {
-            return Err(Error::request(
-                format!("ask for the offsets of {topic} partition {partition}"),
-                error,
-            ));
+            return Err(Error::request(format!("ask for the offsets of {place}"), error));
         }
         thread::sleep(IDLE);
     }
@@ -137,7 +147,7 @@ fn open(order: &Order) -> Result<(Poller, Ends), Error> {
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
     let own = assignments.iter().map(|assignment| (Arc::clone(&assignment.topic), assignment.partition));
     let mut places: Vec<Place> = own.collect();
-    find_topics(&client, &places, left)?;
+    check_places(&client, &places, left)?;
     let ends = match &order.ends {
         AskEnds::No => Ends::new(),
         AskEnds::Now => ask_all(&client, &places, left)?,
@@ -191,16 +201,51 @@ pub(super) fn ends(kafka: &Kafka, places: &[Place], sight: Sight, limit: Duratio
     let client = create(kafka, &Role::Query(sight))?;
     let end = Instant::now() + limit;
     let left = || end.saturating_duration_since(Instant::now()).max(SHORTEST);
-    let ends = find_topics(&client, places, left).and_then(|()| ask_all(&client, places, left));
+    let ends = check_places(&client, places, left).and_then(|()| ask_all(&client, places, left));
     close(client);
     ends
 }
 
+/// As [`ask`], of many partitions with two requests to each of their leaders.
 fn ask_all(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<Ends, Error> {
-    let asked = places.iter().map(|(topic, partition)| {
-        Ok(((Arc::clone(topic), *partition), in_steps(left(), |step| ask(client, topic, *partition, step))?))
-    });
-    asked.collect()
+    in_steps(left(), |step| {
+        ask_patiently(step, |limit| {
+            let first = ask_offsets(client, places, Offset::Beginning, limit)?;
+            let next = ask_offsets(client, places, Offset::End, limit)?;
+            let both = first.into_iter().zip(next).map(|((place, first), (_, next))| (place, (first, next)));
+            Ok(both.collect())
+        })
+    })
+}
+
+/// The offset of each partition that is named by its beginning or its end.
+fn ask_offsets(
+    client: &Client,
+    places: &[Place],
+    which: Offset,
+    limit: Duration,
+) -> Result<BTreeMap<Place, i64>, (String, KafkaError)> {
+    let named = |(topic, partition): &Place| format!("{topic} partition {partition}");
+    let mut asked = TopicPartitionList::with_capacity(places.len());
+    for place in places {
+        let added = asked.add_partition_offset(&place.0, place.1, which);
+        added.map_err(|error| (named(place), error))?;
+    }
+    let all = || places.iter().map(named).collect::<Vec<_>>().join(", ");
+    let answered = client.offsets_for_times(asked, limit).map_err(|error| (all(), error))?;
+    let found = answered.elements();
+    let one = |place: &Place| {
+        let element = found.iter().find(|one| one.partition() == place.1 && one.topic() == &*place.0);
+        let offset = match element {
+            None => Err(KafkaError::OffsetFetch(Code::UnknownPartition)),
+            Some(element) => element.error().and_then(|()| {
+                let offset = element.offset().to_raw().filter(|offset| *offset >= 0);
+                offset.ok_or(KafkaError::OffsetFetch(Code::NoOffset))
+            }),
+        };
+        offset.map(|offset| (place.clone(), offset)).map_err(|error| (named(place), error))
+    };
+    places.iter().map(one).collect()
 }
 
 /// The ends, once they are behind everything that was in the log before this call. What is committed behind a transaction
@@ -212,11 +257,13 @@ fn decided_ends(
     patience: Duration,
     left: impl Fn() -> Duration,
 ) -> Result<Ends, Error> {
-    let asking = create(&order.kafka, &Role::Ends)?;
-    let last = ask_all(&asking, places, &left)?;
+    let asking = create(&order.kafka, &Role::Query(Sight::All))?;
+    let last = ask_all(&asking, places, &left);
+    close(asking);
+    let last = last?;
     let telling = (order.options.connect_limit / 4).min(TELLING);
     let begun = Instant::now();
-    let ends = loop {
+    loop {
         let ends = ask_all(client, places, &left)?;
         let open: Vec<(&Place, i64)> = ends
             .iter()
@@ -224,19 +271,22 @@ fn decided_ends(
             .map(|(place, (_, end))| (place, *end))
             .collect();
         if open.is_empty() {
-            break Ok(ends);
+            return Ok(ends);
         }
         let waited = begun.elapsed();
         if waited >= patience || left() <= telling || order.events.is_closed() {
             let look = |at: usize| if at < LOOKED_AT { LOOK_LIMIT.min(left()) } else { Duration::ZERO };
+            let looking = create(&order.kafka, &Role::Ends)?;
+            // An assignment on a fresh client would wait half a second. Without an answer the ages are not told.
+            check_places(&looking, places, || LOOK_LIMIT.min(left())).ok();
             let open = open.into_iter().enumerate();
-            let open = open.map(|(at, (place, end))| open_transaction(&asking, place, end, look(at)));
-            break Err(Error::Undecided { open: open.collect(), waited });
+            let open = open.map(|(at, (place, end))| open_transaction(&looking, place, end, look(at)));
+            let open = open.collect();
+            close(looking);
+            return Err(Error::Undecided { open, waited });
         }
         thread::sleep(BETWEEN_ASKING.min(left()));
-    };
-    on_closing_thread(move || drop(asking));
-    ends
+    }
 }
 
 /// What there is to say about the transaction that is open from this offset on. Its age is that of its first record, which
@@ -263,15 +313,13 @@ fn open_transaction(asking: &Client, place: &Place, offset: i64, limit: Duration
 }
 
 /// Checks that each topic and partition exists.
-fn find_topics(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<(), Error> {
-    let mut topics: Vec<&Arc<str>> = places.iter().map(|(topic, _)| topic).collect();
-    topics.sort_unstable();
-    topics.dedup();
-    for topic in topics {
-        let found = find_topic(client, topic, left())?.partitions;
-        let known = |number: i32| found.contains(&number);
-        let mut wanted = places.iter().filter(|(other, _)| other == topic);
-        if let Some((_, partition)) = wanted.find(|(_, partition)| !known(*partition)) {
+fn check_places(client: &Client, places: &[Place], left: impl Fn() -> Duration) -> Result<(), Error> {
+    let mut names: Vec<&str> = places.iter().map(|(topic, _)| &**topic).collect();
+    names.sort_unstable();
+    names.dedup();
+    let found = find_topics(client, &names, left())?;
+    for (topic, partition) in places {
+        if !known(topic, found.get(&**topic).map(Result::as_ref))?.partitions.contains(partition) {
             let action = format!("find partition {partition} of topic {topic}");
             return Err(Error::request(action, KafkaError::MetadataFetch(Code::UnknownPartition)));
         }
@@ -279,37 +327,38 @@ fn find_topics(client: &Client, places: &[Place], left: impl Fn() -> Duration) -
     Ok(())
 }
 
-/// A topic as the metadata of the cluster describes it.
-pub(in crate::kafka) struct Topic {
-    pub(in crate::kafka) partitions: Vec<i32>,
-    pub(in crate::kafka) has_leaders: bool,
+/// Reads the metadata of a topic, which must exist. To be called before anybody else polls the client.
+pub(in crate::kafka) fn find_topic(client: &Client, name: &str, limit: Duration) -> Result<Topic, Error> {
+    known(name, find_topics(client, &[name], limit)?.remove(name))
 }
 
-/// Reads the metadata of a topic, which must exist. To be called before anybody else polls the client. A broker that is starting may
-/// answer that it knows neither brokers nor the topic: it is asked again.
-pub(in crate::kafka) fn find_topic(client: &Client, name: &str, limit: Duration) -> Result<Topic, Error> {
-    let action = || format!("find topic {name}");
-    let metadata = in_steps(limit, |step| {
-        let answered = client.fetch_metadata(Some(name), step).and_then(|metadata| {
-            let is_starting = metadata.brokers().is_empty();
-            if is_starting { Err(KafkaError::MetadataFetch(Code::BrokerNotAvailable)) } else { Ok(metadata) }
-        });
-        answered.map_err(|error| {
+/// What is known of a topic, or the error if that is nothing.
+fn known<T, C: Borrow<Code>>(name: &str, found: Option<Result<T, C>>) -> Result<T, Error> {
+    let found = found.map_or(Err(Code::UnknownTopic), |found| found.map_err(|code| *code.borrow()));
+    found.map_err(|code| Error::request(format!("find topic {name}"), KafkaError::MetadataFetch(code)))
+}
+
+/// Reads the metadata of topics with one request: for each what the broker tells of it. To be called before anybody else polls the client.
+/// A broker that is starting may answer that it knows neither brokers nor topics: it is asked again.
+pub(in crate::kafka) fn find_topics(
+    client: &Client,
+    names: &[&str],
+    limit: Duration,
+) -> Result<BTreeMap<String, Result<Topic, Code>>, Error> {
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let action = || match names {
+        [name] => format!("find topic {name}"),
+        several => format!("find topics {}", several.join(", ")),
+    };
+    in_steps(limit, |step| {
+        sys::find_topics(client.client(), names, step).map_err(|error| {
             // The reason may be in the queue, which has not been polled yet.
             serve_queued(client);
             client.context().failed(action(), error)
         })
-    })?;
-    let failed = |code| Error::request(action(), KafkaError::MetadataFetch(code));
-    let found = metadata.topics().iter().find(|found| found.name() == name);
-    let found = found.ok_or_else(|| failed(Code::UnknownTopic))?;
-    match found.error() {
-        Some(error) => Err(failed(error.into())),
-        None => Ok(Topic {
-            partitions: found.partitions().iter().map(|partition| partition.id()).collect(),
-            has_leaders: found.partitions().iter().all(|partition| partition.leader() >= 0),
-        }),
-    }
+    })
 }
 
 /// A partition with its queue.

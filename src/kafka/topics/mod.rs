@@ -9,7 +9,6 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -23,9 +22,10 @@ use tokio::sync::OnceCell;
 use crate::kafka::{
     Error,
     client::{Role, SMALLEST_LIMIT, Settings, blocking, on_closing_thread},
-    consumer::{self, Client, Topic, find_topic},
+    consumer::{self, Client, find_topics},
     context::Context,
     embedded::Cluster,
+    sys::Topic,
 };
 use crate::{
     config::{Kafka, worker},
@@ -36,8 +36,6 @@ use crate::{
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 /// The most we wait for created topics to have leaders.
 const LEADER_LIMIT: Duration = Duration::from_secs(30);
-/// Topics that are asked for at a time.
-const AT_ONCE: usize = 8;
 /// The longest name a topic can have. librdkafka refuses names of more than 512 bytes, and empty ones.
 const LONGEST_NAME: usize = 249;
 /// Pause between two looks for leaders.
@@ -246,26 +244,12 @@ impl Session {
     async fn find(&self, names: Vec<String>) -> Result<BTreeMap<String, Topic>, Error> {
         let metadata = self.metadata()?;
         let find_all = move || {
-            let end = Instant::now() + REQUEST_LIMIT;
-            let find_some = |names: &[String]| -> Result<Vec<(String, Topic)>, Error> {
-                let found = names.iter().map(|name| {
-                    let left = end.saturating_duration_since(Instant::now());
-                    Ok(find(&metadata, name, left)?.map(|topic| (name.clone(), topic)))
-                });
-                found.filter_map(Result::transpose).collect()
-            };
-            // A few at a time: each is a request of its own, and the broker may be far away.
-            let each = names.len().div_ceil(AT_ONCE).max(1);
-            thread::scope(|scope| {
-                let begin = |names| thread::Builder::new().spawn_scoped(scope, move || find_some(names));
-                let begun: Vec<_> = names.chunks(each).map(begin).collect();
-                let mut all = BTreeMap::new();
-                for thread in begun {
-                    let answered = thread.ok().and_then(|thread| thread.join().ok());
-                    all.extend(answered.ok_or_else(|| Error::Stopped { action: "find topics".into() })??);
-                }
-                Ok(all)
-            })
+            let is_name = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME;
+            let names: Vec<&str> = names.iter().map(String::as_str).filter(is_name).collect();
+            let found = find_topics(&metadata, &names, REQUEST_LIMIT)?;
+            let existing =
+                found.into_iter().map(|(name, found)| Ok(existing(&name, found)?.map(|found| (name, found))));
+            existing.filter_map(Result::transpose).collect()
         };
         blocking("find topics", find_all).await?
     }
@@ -348,18 +332,18 @@ impl Drop for Session {
 
 /// The metadata of a topic, if it exists. A topic that this worker may not describe counts as missing: the worker need not be allowed to
 /// describe topics that it does not use.
-fn find(metadata: &Client, name: &str, limit: Duration) -> Result<Option<Topic>, Error> {
-    if name.is_empty() || name.len() > LONGEST_NAME {
-        return Ok(None);
-    }
-    let is_hidden = |error: &Error| {
-        let hidden = [Code::InvalidTopic, Code::LeaderNotAvailable, Code::TopicAuthorizationFailed];
-        matches!(error, Error::Request { source, .. } if source.code().is_some_and(|code| hidden.contains(&code)))
-    };
-    match find_topic(metadata, name, limit) {
+fn existing(name: &str, found: Result<Topic, Code>) -> Result<Option<Topic>, Error> {
+    match found {
         Ok(topic) => Ok((!topic.partitions.is_empty()).then_some(topic)),
-        Err(error) if error.lacks_topic() || is_hidden(&error) => Ok(None),
-        Err(error) => Err(error),
+        Err(
+            Code::UnknownTopic
+            | Code::UnknownPartition
+            | Code::UnknownTopicOrPartition
+            | Code::InvalidTopic
+            | Code::LeaderNotAvailable
+            | Code::TopicAuthorizationFailed,
+        ) => Ok(None),
+        Err(code) => Err(Error::request(format!("find topic {name}"), KafkaError::MetadataFetch(code))),
     }
 }
 
