@@ -5,16 +5,17 @@
 //!   │
 //! config    one declaration per key: parsing, validation, Kafka Connect's answers, the reference
 //!   │
-//! avro      schemas, registry, encode, decode          store    keys to values on this disk
+//! avro      schemas, registry, encode, decode          store     keys to values on this disk
 //! auth      logins, tokens and their check               │
-//! api       one request path to the provider           spool    accepted and not in Kafka yet, on this disk
-//!   │                                                  fence    the newest published version of every key
-//!   │                                                  kafka    producer, shard transactions, consumer, topics
+//! api       one request path to the provider           spool     accepted and not in Kafka yet, on this disk
+//!   │                                                  fence     the newest published version of every key
+//!   │                                                  kafka     producer, shard transactions, consumer, topics, group membership
 //!   │                                                      │
 //!   └──────────────┬───────────────────────────────────────┘
-//! pipeline         source → record → bytes → acknowledgement → commit, written once
+//! pipeline         topics and schemas of a prefix, records as bytes, dead letters, shard transactions
 //!   │
-//! webhooks         deliveries and subscriptions        enrich   the record behind each event
+//! webhooks         deliveries and subscriptions        enrich    the record behind each event
+//!   │                                                  snapshot  lists read in full, and the proof that they are complete
 //!   │
 //! worker           connectors, tasks, REST API
 //!   │
@@ -22,11 +23,14 @@
 //!
 //! simulator        the provider, written from its document alone
 //! server           one way to serve HTTP, for every listener
+//! telemetry        logs and metrics of the process
 //! ```
 //!
-//! Imports go down only. `retry`, `secret`, `metrics`, `durable`, `lapse`, `failpoint` and `circuit` may be used by all: the
-//! verdict on a failure, a value that cannot be printed, every metric's name, small files that survive a crash, how long something
-//! lasts, where a test lets the process die, and a host that is left alone while it fails. `cycles` is for tests alone.
+//! Imports go down only. At the bottom, beside `model`, are `retry`, `secret`, `metrics`, `durable`, `lapse`, `failpoint` and `random`:
+//! the verdict on a failure, a value that cannot be printed, every metric's name, small files that survive a crash, a clock for
+//! durations, the places where a test kills the process, and random bytes. Every module above them may use them, except the
+//! simulator. `circuit` (a host that fails gets no requests for a while) is beside `config` and `store`; `server` and `telemetry` are
+//! beside `kafka`. `cycles` is for tests alone.
 
 pub mod api;
 pub mod auth;

@@ -13,7 +13,7 @@ use tributary::kafka::{Delivery, Producer};
 use tributary::model::{
     AccountingEvent, CompanyId, Key, Meta, Moment, Origin, Outgoing, Reception, RecordId, Value,
 };
-use tributary::pipeline::Publisher;
+use tributary::pipeline::Preparer;
 use tributary::simulator::Provider;
 use tributary::simulator::catalog::{Kind, Resource};
 use tributary::simulator::world::{Change, CompanyNumber, Place};
@@ -28,7 +28,8 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// Writes events of one prefix.
 pub(crate) struct Feed {
     provider: Arc<Provider>,
-    publisher: Publisher<Producer>,
+    preparer: Preparer,
+    producer: Producer,
     book: Mutex<Book>,
     next: AtomicU64,
 }
@@ -51,8 +52,9 @@ pub(crate) struct Told {
 }
 
 impl Feed {
-    pub(crate) fn new(provider: &Arc<Provider>, publisher: Publisher<Producer>) -> Self {
-        Self { provider: Arc::clone(provider), publisher, book: Mutex::default(), next: AtomicU64::new(0) }
+    pub(crate) fn new(provider: &Arc<Provider>, preparer: Preparer, producer: Producer) -> Self {
+        let (provider, book, next) = (Arc::clone(provider), Mutex::default(), AtomicU64::new(0));
+        Self { provider, preparer, producer, book, next }
     }
 
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
@@ -106,7 +108,7 @@ impl Feed {
         let id = format!("{phase}-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let received_at = Moment::now().micros();
         let outgoing = event(&self.provider, &id, place, version, received_at);
-        let encoded = self.publisher.preparer().prepare(&outgoing);
+        let encoded = self.preparer.prepare(&outgoing);
         let mut encoded = encoded.map_err(|error| Error(format!("encode an event: {error}")))?;
         {
             let mut book = self.book();
@@ -115,7 +117,7 @@ impl Feed {
             *newest = version.max(*newest);
         }
         loop {
-            let refused = match self.publisher.sink().send(encoded) {
+            let refused = match self.producer.send(encoded) {
                 Ok(delivery) => return Ok(delivery),
                 Err(refused) => refused,
             };

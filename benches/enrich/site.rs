@@ -82,7 +82,8 @@ impl Site {
             config,
             prefix,
         };
-        Ok((site, Feed::new(simulator.provider(), publisher)))
+        let preparer = publisher.preparer().clone();
+        Ok((site, Feed::new(simulator.provider(), preparer, place.producer())))
     }
 
     /// Where the records go.
@@ -108,7 +109,6 @@ fn fetching(
         ("topic.creation.default.partitions", &*partitions),
         ("topic.creation.default.replication.factor", "1"),
         ("errors.deadletterqueue.topic.replication.factor", "1"),
-        ("errors.tolerance", "all"),
         ("provider.base.url", &*address),
         ("provider.auth.url", &*address),
         ("provider.subscription.key", &*simulator.provider().settings.subscription_keys[0]),

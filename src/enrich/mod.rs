@@ -33,6 +33,7 @@ mod desk;
 mod judge;
 mod line;
 mod parked;
+mod progress;
 #[cfg(test)]
 mod tests;
 mod work;

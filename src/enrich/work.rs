@@ -2,11 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Cause, Event, Parked, Row, Subject, Wanted};
-use crate::{
-    model::{AccountingResource, Origin, SequenceVersion, Stamp, Version},
-    pipeline::progress::Ticket,
-};
+use super::{Cause, Event, Parked, Row, Subject, Wanted, progress::Ticket};
+use crate::model::{AccountingResource, Origin, SequenceVersion, Stamp, Version};
 
 /// Records whose last read, or look back, is remembered; of others it may come sooner.
 const REMEMBERED: usize = 20_000;

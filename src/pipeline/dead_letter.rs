@@ -1,9 +1,10 @@
 //! What cannot be published: the original bytes under Kafka Connect's `__connect.errors.*` headers.
 //!
-//! The body is what was read, byte for byte, so that a mended parser can replay it. Headers say where it came from, what
-//! failed and why; they never quote the data. Text is bounded, and so is the body: a broker refuses what is too large, and a dead
-//! letter that cannot be written would stop the pipeline. A body that was cut says how long it was. The worker signs each letter
-//! ([`LetterSigner`]), so that a replay can tell what the worker wrote from what others put into the topic.
+//! The body is what was read, byte for byte, so that a fixed parser can replay it. Headers say where it came from, what
+//! failed and why; they never quote the data. Text is bounded, and so is the body: a broker refuses a letter that is too large, and
+//! the delivery would stay in the spool or the shard's batch would fail. A header gives the original length of a body that was cut.
+//! The worker signs each letter ([`LetterSigner`]), so that a replay can tell what the worker wrote from what others put into the
+//! topic.
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use tracing::{debug, warn};
 
 use super::{
     Stage,
+    failure::{Failure, Original},
     signature::{LetterSigner, PREFIX},
-    source::{Failure, Original},
 };
 use crate::model::{EncodedRecord, TopicPrefix};
 

@@ -1,40 +1,36 @@
-//! The spine: source → record → bytes → acknowledgement → commit, written once.
+//! From records to bytes in Kafka: topics and schemas of a prefix, encoding, dead letters, shard transactions.
 //!
 //! ```text
-//! Source::next ─▶ Item ─▶ Preparer (topic, partition, Avro, headers) ─▶ RecordSink ─▶ ack ─▶ Progress ─▶ Source::commit
-//!                   └── cannot ──────────────▶ dead letter ─▶ RecordSink ─▶ ack ──────────┘
-//! shard tasks:      values ─▶ Preparer ─┐
-//!                   fences, offsets, state ┴▶ ShardWriter: one transaction
+//! Layout ─▶ open (topics, schema ids) ─▶ Opened ─┬─▶ Preparer (topic, partition, key, Avro, headers) ─┬─▶ EncodedRecord
+//!                                                └─▶ DeadLetters (original bytes, reason, signature) ─┘
+//!
+//! EncodedRecord ─┬─▶ the producer of webhooks::intake: events and their dead letters
+//!                ├─▶ ShardWriter: values, fences, offsets, state and dead letters of a shard in one transaction
+//!                └─▶ Publisher: records of replayed dead letters, one at a time
 //! ```
 //!
 //! Invariants:
-//! - A position is committed only when everything up to it in its lane is acknowledged by Kafka, as a record or as a
-//!   dead letter. A crash repeats records, never loses one; a repeated record has the same `tributary.id`.
-//! - Records of a lane are handed to the producer in reading order, and the producer keeps order inside a partition.
-//! - What is in flight is bounded in bytes; above the bound the source is not asked for more.
+//! - `open` returns when every topic exists, all with one partition count (dead letters may have another), and every schema has an id.
+//!   It creates and registers nothing while an existing topic does not fit.
+//! - [`Preparer::prepare`] does no I/O. Records of one key go to one partition.
+//! - A [`ShardBatch`] is visible to read-committed consumers as a whole or not at all.
+//! - A dead letter has the original bytes, as far as they fit into one record. Its headers name the failure and never quote the data.
 //!
-//! On failure: what passes by itself (registry away, queue full) is waited for in place, so order holds; what concerns
-//! one record (it cannot be encoded, it is too large) goes to the dead letters; anything else ends the run with an error
-//! whose verdict tells the supervisor whether to start again.
+//! On failure: [`Error::retry`] tells the caller whether another attempt can help. If a single record is at fault (it cannot be
+//! encoded, it is too large), the caller writes a dead letter in its place and continues.
 
 mod dead_letter;
-mod driver;
+mod failure;
 mod open;
 mod publisher;
 mod signature;
-mod source;
-#[cfg(test)]
-mod tests;
 mod transaction;
 
-pub mod progress;
-
 pub use dead_letter::DeadLetters;
-pub use driver::{Driver, End, Limits};
+pub use failure::{Failure, Original};
 pub use open::{DEFAULT_PARTITIONS, Layout, Opened, open, open_state};
-pub use publisher::{Preparer, Publisher, RecordSink};
+pub use publisher::{Preparer, Publisher};
 pub use signature::{LetterSignature, LetterSigner, MAC, PREFIX};
-pub use source::{Batch, Content, Failure, Item, Original, Source};
 pub use transaction::{ShardBatch, ShardWriter};
 
 pub use crate::metrics::Stage;
@@ -70,24 +66,11 @@ pub enum Error {
         #[source]
         source: Box<kafka::Failure>,
     },
-    /// Something cannot be published, and there is no dead-letter topic to put it into.
-    #[error(
-        "{class}: {message}; nothing was skipped: set errors.tolerance=all to send such records to the dead letters"
-    )]
-    Intolerable {
-        /// Kind of error.
-        class: &'static str,
-        /// What happened.
+    /// A record has no key.
+    #[error("{message}")]
+    Unplaceable {
+        /// Schema of the record and the member that its key lacks.
         message: String,
-    },
-    /// The source failed.
-    #[error("read from or commit to the source")]
-    Source {
-        /// What the source said about trying again.
-        retry: Retry,
-        /// Its error.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Topics are missing or not as they must be.
     #[error("prepare the topics of prefix {prefix}")]
@@ -123,8 +106,7 @@ impl Error {
             Self::Convert { source, .. } | Self::Schemas { source, .. } => source.retry(),
             Self::Produce { source, .. } | Self::Topics { source, .. } => source.retry(),
             Self::Transaction { source, .. } => source.retry(),
-            Self::Intolerable { .. } | Self::Missing { .. } => Retry::Never,
-            Self::Source { retry, .. } => *retry,
+            Self::Unplaceable { .. } | Self::Missing { .. } => Retry::Never,
         }
     }
 }

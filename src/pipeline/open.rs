@@ -137,7 +137,7 @@ impl Layout {
         let name = self.dead_letters.as_str();
         let existing = admin.partition_counts(&[name]).await.map_err(|source| self.topics_error(source))?;
         let mut configs = self.settings.clone();
-        // Whatever is set for the others: a dead letter that does not fit would stop the pipeline.
+        // Whatever is set for the others: a letter that does not fit stays in the spool, or fails its shard's batch.
         configs.insert("max.message.bytes".into(), DEAD_LETTER_BYTES.to_string());
         Ok(kafka::TopicSpec {
             name: name.to_owned(),
@@ -166,7 +166,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// The dead letters of a task. They do not depend on `errors.tolerance`: an acknowledged delivery cannot be returned.
+    /// The dead letters of a task. Every task writes them: a delivery that was acknowledged must not be dropped.
     #[must_use]
     pub fn dead_letters_of(
         &self,

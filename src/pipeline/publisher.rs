@@ -1,6 +1,6 @@
 //! The one place where a record becomes bytes under the right key in the right partition of the right topic.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 
@@ -16,35 +16,6 @@ const OLDEST_TIMESTAMP_MS: i64 = 24 * 60 * 60 * 1_000;
 
 fn is_recent(timestamp_ms: i64) -> bool {
     Moment::now().micros() / 1_000 - timestamp_ms < OLDEST_TIMESTAMP_MS
-}
-
-/// Takes records in order and reports on each.
-///
-/// `send` hands the record over before it returns, so the order of calls is the order of records; the future it gives
-/// back is only the report, and dropping it does not take the record back.
-pub trait RecordSink: Send + Sync {
-    /// The report.
-    type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + Unpin + 'static;
-
-    /// Hands a record over, or gives it back with the reason.
-    fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError>;
-}
-
-impl RecordSink for kafka::Producer {
-    type Delivery = kafka::Delivery;
-
-    fn send(&self, record: EncodedRecord) -> Result<kafka::Delivery, kafka::SendError> {
-        Self::send(self, record)
-    }
-}
-
-/// One sink for publishers of several prefixes.
-impl<K: RecordSink> RecordSink for Arc<K> {
-    type Delivery = K::Delivery;
-
-    fn send(&self, record: EncodedRecord) -> Result<K::Delivery, kafka::SendError> {
-        K::send(self, record)
-    }
 }
 
 /// Turns records into bytes for the topics of one prefix. Cheap to clone.
@@ -113,31 +84,21 @@ impl Preparer {
     }
 }
 
-/// Prepares and sends. The sink is Kafka, or memory in tests.
-pub struct Publisher<K> {
+/// Prepares records and sends them to Kafka.
+pub struct Publisher {
     preparer: Preparer,
-    sink: K,
+    producer: Arc<kafka::Producer>,
 }
 
-impl<K: RecordSink> Publisher<K> {
-    /// Publishes what `preparer` makes through `sink`.
-    pub fn new(preparer: Preparer, sink: K) -> Self {
-        Self { preparer, sink }
+impl Publisher {
+    /// Publishes through `producer`, which publishers of several prefixes may share.
+    pub fn new(preparer: Preparer, producer: impl Into<Arc<kafka::Producer>>) -> Self {
+        Self { preparer, producer: producer.into() }
     }
 
     /// How records become bytes.
     pub fn preparer(&self) -> &Preparer {
         &self.preparer
-    }
-
-    /// Where bytes go.
-    pub fn sink(&self) -> &K {
-        &self.sink
-    }
-
-    /// Gives the sink back, to close it.
-    pub fn into_sink(self) -> K {
-        self.sink
     }
 
     /// Publishes one record and waits for its acknowledgement. No deadline of its own: that is the caller's.
@@ -155,7 +116,7 @@ impl<K: RecordSink> Publisher<K> {
             Error::Produce { topic: topic.to_string(), source: Box::new(source) }
         };
         let sent_at = Instant::now();
-        let delivery = self.sink.send(encoded).map_err(|refused| failed(refused.error))?;
+        let delivery = self.producer.send(encoded).map_err(|refused| failed(refused.error))?;
         let ack = delivery.await.map_err(failed)?;
         metrics::published_after(sent_at.elapsed());
         metrics::records_published(record.meta.origin.name(), 1);

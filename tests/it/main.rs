@@ -50,7 +50,6 @@
 //! | `OVERLAPS` | `rest::edits` | two edits of one connector at once | 8: one has to be refused |
 //! | `TURNS` | `rest::edits` | an edit after the other worker's | 4: two on each |
 //! | `OFFSETS` | `rest::offsets` | an edit of offsets and a resume at once | 2 |
-//! | `DRIVER` | `driver` | 200 records in each lane | 1 |
 //! | `SPOOL` | `spool` | a process killed while it appends | 3: a life with what two others left |
 //! | `TAKEOVERS` | `group::failure` | a member killed | 2: the faster one is judged |
 //! | `FREEZES` | `group::failure` | a member frozen and thawed | 1 |

@@ -9,12 +9,13 @@ use super::{
     Asked, Cause, Change, Companies, Entry, Event, GapFound, Outcome, Parked, Rules, Standing, Subject,
     Wanted, judge,
     line::Line,
+    progress::Progress,
     work::{Remembered, Settle, State, Work},
 };
 use crate::{
     api,
     model::{AccountingResource, CompanyId, Origin, Stamp, Traceparent, Version},
-    pipeline::{Failure, Stage, progress::Progress},
+    pipeline::{Failure, Stage},
 };
 
 /// Positions that may be open for each record that may be: several events join one read.
@@ -315,7 +316,7 @@ impl Desk {
         stored: Option<&Stamp>,
         now: i64,
     ) {
-        let settle = (lane, self.progress.open(&lane, next, 1));
+        let settle = (lane, self.progress.open(&lane, next));
         match asked {
             Asked::Nothing => self.settle_event(event, settle, Vec::new(), Outcome::Filtered),
             Asked::Unusable(class, message) => {
@@ -328,7 +329,7 @@ impl Desk {
 
     /// Offsets that cannot be read any more: what was between is told as a gap, and reading goes on at `next`.
     pub fn skip(&mut self, lane: AccountingResource, next: i64, event: Event, gap: GapFound) {
-        let settle = (lane, self.progress.open(&lane, next, 1));
+        let settle = (lane, self.progress.open(&lane, next));
         let entry = Entry::new(None, event, vec![Change::Gap(gap)], Vec::new());
         self.ready.push_back((entry, vec![settle], None));
     }

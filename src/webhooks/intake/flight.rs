@@ -9,12 +9,11 @@ use super::{
     Item, Line, Outcome, Shared,
     lane::Way,
     seen::Ticket,
-    sinks::{Report, Reports, Sinks},
+    sinks::{RecordSink, Report, Reports, Sinks},
     verdict::{Answer, Verdict},
 };
 use crate::{
     failpoint,
-    pipeline::RecordSink,
     webhooks::delivery::{Delivery, Part},
 };
 

@@ -61,14 +61,13 @@ use self::{
 };
 pub use self::{
     prepare::{Openings, Ready},
-    sinks::{Producers, Sinks},
+    sinks::{Producers, RecordSink, Sinks},
     trouble::Trouble,
 };
 use super::delivery::{Delivery, Part, Reading};
 use crate::{
     kafka, metrics,
     model::Moment,
-    pipeline::RecordSink,
     retry::Policy,
     spool::{self, Spool},
 };

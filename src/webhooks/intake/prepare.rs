@@ -163,7 +163,7 @@ mod tests {
         webhooks::{delivery::Family, letter::Joining},
     };
 
-    /// Has no id for any schema, so every record that can be read is refused by the encoder.
+    /// The encoder has no topics: it refuses every record as one for a foreign topic.
     async fn ready() -> Ready {
         let directory = tempfile::tempdir().unwrap();
         let nowhere = config::Registry::open("http://127.0.0.1:1".parse().unwrap());
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_that_the_schema_refuses_is_told_from_the_others_of_its_delivery() {
+    async fn each_record_for_a_foreign_topic_is_a_letter_of_its_own() {
         let hook = InvoicingHook { entity: InvoicingEntity::Customer, action: InvoicingAction::Created };
         let family = Family::Invoicing { hook: Some(hook.into()), tenants: Arc::default() };
         let notification =
@@ -267,8 +267,12 @@ mod tests {
         assert_eq!((letters.len(), told.len()), (2, 2), "{told:?}");
         for letter in &letters {
             assert_eq!(letter.value.as_deref(), Some(body.as_bytes()));
-            let topic = letter::text(&headers(letter), "__connect.errors.topic").map(str::to_owned);
-            assert_eq!(topic.as_deref(), Some("acme.invoicing.customer.events"));
+            let headers = headers(letter);
+            let topic = letter::text(&headers, "__connect.errors.topic");
+            assert_eq!(topic, Some("acme.invoicing.customer.events"));
+            assert_eq!(letter::text(&headers, "__connect.errors.stage"), Some("VALUE_CONVERTER"));
+            let class = letter::text(&headers, "__connect.errors.exception.class.name");
+            assert_eq!(class, Some("avro::Error::ForeignTopic"));
         }
     }
 

@@ -23,10 +23,33 @@ use crate::{
     config::Kafka,
     kafka::{self, Persisted, Producer, ProducerOptions},
     metrics,
-    model::Origin,
-    pipeline::{RecordSink, Stage},
+    model::{EncodedRecord, Origin},
+    pipeline::Stage,
     retry::{Backoff, Chain, Retry},
 };
+
+/// Takes records in order and reports on each: a Kafka producer, or the double of a test.
+///
+/// `send` hands over the record before it returns, so the order of calls is the order of records. The returned future is only the
+/// report: dropping it does not withdraw the record.
+pub trait RecordSink: Send + Sync {
+    /// The report.
+    type Delivery: Future<Output = Result<kafka::Ack, kafka::Error>> + Send + Unpin + 'static;
+
+    /// Hands over a record.
+    ///
+    /// # Errors
+    /// The record, with the reason why it was not taken.
+    fn send(&self, record: EncodedRecord) -> Result<Self::Delivery, kafka::SendError>;
+}
+
+impl RecordSink for Producer {
+    type Delivery = kafka::Delivery;
+
+    fn send(&self, record: EncodedRecord) -> Result<kafka::Delivery, kafka::SendError> {
+        Self::send(self, record)
+    }
+}
 
 /// Makes producers. Kafka's, or those of a test.
 pub trait Sinks: Send + Sync + 'static {

@@ -104,10 +104,8 @@ impl Shared {
         let id = Collection::certificate_id(&certificate.run, *asked_at);
         let meta = Meta::new(id, Origin::Snapshot);
         let value = crate::model::Value::Certificate(Box::new(certificate.clone()));
-        let outgoing = Outgoing::new(value, meta).map_err(|error| pipeline::Error::Intolerable {
-            class: "model::Error::Unplaceable",
-            message: error.to_string(),
-        })?;
+        let outgoing = Outgoing::new(value, meta)
+            .map_err(|error| pipeline::Error::Unplaceable { message: error.to_string() })?;
         let topic = self.preparer.topic_name(Topic::Certificates).to_string();
         let unencoded = |source| pipeline::Error::Convert { topic, source: Box::new(source) };
         self.preparer.prepare(&outgoing).map_err(unencoded)

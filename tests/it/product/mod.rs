@@ -21,7 +21,6 @@ mod cli_webhooks;
 mod conformance;
 mod dead_letters;
 mod declared;
-mod driver;
 #[cfg(feature = "simulator")]
 mod enrich;
 pub(crate) mod fencing;
@@ -73,7 +72,6 @@ pub(crate) fn tests() -> Vec<Test> {
         conformance::tests(),
         dead_letters::tests(),
         declared::tests(),
-        driver::tests(),
         #[cfg(feature = "simulator")]
         enrich::tests(),
         fencing::tests(),

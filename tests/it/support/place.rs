@@ -58,10 +58,7 @@ impl Place {
     }
 
     /// Opens the layout as a starting worker does, and publishes to Kafka.
-    pub(crate) async fn open(
-        &self,
-        layout: &Layout,
-    ) -> std::result::Result<Publisher<kafka::Producer>, pipeline::Error> {
+    pub(crate) async fn open(&self, layout: &Layout) -> std::result::Result<Publisher, pipeline::Error> {
         let opened = pipeline::open(layout, &self.admin, &self.ids().await).await?;
         Ok(Publisher::new(opened.preparer, self.producer()))
     }

@@ -48,7 +48,7 @@ pub(super) struct Again<'a> {
     owner: Owner,
     dry_run: bool,
     means: Option<Arc<Means>>,
-    publishers: HashMap<Topic, Arc<Publisher<Arc<Producer>>>>,
+    publishers: HashMap<Topic, Arc<Publisher>>,
 }
 
 /// What it takes to publish, made when it is needed.
@@ -124,7 +124,7 @@ impl<'a> Again<'a> {
     }
 
     /// Publishes to one topic, which is created and whose schema is registered as a start of the connector would.
-    async fn publisher(&mut self, topic: Topic) -> Result<Arc<Publisher<Arc<Producer>>>, Failure> {
+    async fn publisher(&mut self, topic: Topic) -> Result<Arc<Publisher>, Failure> {
         if let Some(publisher) = self.publishers.get(&topic) {
             return Ok(Arc::clone(publisher));
         }

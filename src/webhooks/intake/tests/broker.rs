@@ -17,8 +17,7 @@ use super::bench::{LONG, TOPIC};
 use crate::{
     kafka::{self, Persisted, samples},
     model::EncodedRecord,
-    pipeline::RecordSink,
-    webhooks::intake::Sinks,
+    webhooks::intake::{RecordSink, Sinks},
 };
 
 type Reported = Result<kafka::Ack, kafka::Error>;

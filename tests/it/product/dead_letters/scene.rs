@@ -38,7 +38,7 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) async fn set(shared: &Shared, name: &str) -> Self {
         let place = Place::on(shared, name).unwrap();
-        let publisher = place.open(&place.layout([EVENTS, INVOICING])).await.unwrap();
+        place.open(&place.layout([EVENTS, INVOICING])).await.unwrap();
         let config = place.state_dir.join("worker.properties");
         let lines = format!(
             "bootstrap.servers={}\nvalue.converter.schema.registry.url={}\nstate.dir={}\ngrant.encryption.key={KEY}\n",
@@ -56,7 +56,7 @@ impl Scene {
             prefix: place.prefix.clone(),
             signer: signer(KEY),
         };
-        Self { config: config.display().to_string(), producer: publisher.into_sink(), letters, place }
+        Self { config: config.display().to_string(), producer: place.producer(), letters, place }
     }
 
     /// The file of a connector with this name that has this topic.

@@ -10,19 +10,25 @@ pub(crate) struct Delivery {
     pub(super) company: &'static str,
     event: &'static str,
     sequence: u32,
+    user: String,
 }
 
 impl Delivery {
     pub(crate) fn change(id: &str, company: &'static str, sequence: u32) -> Self {
-        Self { id: id.to_owned(), company, event: "CustomerUpdated", sequence }
+        Self { id: id.to_owned(), company, event: "CustomerUpdated", sequence, user: "user-1".to_owned() }
+    }
+
+    /// The same change by a user with this name.
+    pub(super) fn by(self, user: String) -> Self {
+        Self { user, ..self }
     }
 
     pub(super) fn acknowledge(id: &str) -> Self {
-        Self { id: id.to_owned(), company: "", event: "Acknowledge", sequence: 0 }
+        Self { event: "Acknowledge", ..Self::change(id, "", 0) }
     }
 
     pub(crate) fn body(&self) -> String {
-        let Self { id, company, event, sequence } = self;
+        let Self { id, company, event, sequence, user } = self;
         let asks = *event == "Acknowledge";
         let data = if asks {
             json!({ "Arguments": "Acknowledge" })
@@ -44,7 +50,7 @@ impl Delivery {
                 "AppName": "Svc", "Domain": "ACC", "Resource": "Customers", "EventType": event,
                 "SemanticName": format!("Svc.ACC.Customers.{event}"),
             },
-            "Timestamp": 638_774_908_135_897_932_i64, "JsonData": data.to_string(), "UserIdentifier": "user-1",
+            "Timestamp": 638_774_908_135_897_932_i64, "JsonData": data.to_string(), "UserIdentifier": user,
         })
         .to_string()
     }

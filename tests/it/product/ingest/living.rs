@@ -11,6 +11,7 @@ use tributary::model::{AccountingResource, SchemaKind, Topic, Value};
 
 use super::delivery::Delivery;
 use super::place::{CONNECTOR, Place, SECRET, until};
+use crate::support::examples::incompressible;
 use crate::support::place::{PARTITIONS, header};
 use crate::support::{Result, Shared};
 
@@ -23,9 +24,13 @@ crate::tests! {
     real every_worker_receives_whoever_runs_the_task within 180;
     real a_paused_connector_holds_up_no_other_of_the_same_prefix within 120;
     real topics_that_are_deleted_under_a_running_connector_are_made_again_and_nothing_is_lost within 180;
+    real a_record_that_the_broker_refuses_becomes_a_dead_letter within 120;
 }
 
 const COMPANY: &str = "company:1:CM:a";
+/// Above the default `max.message.bytes` of a topic (1 MiB and a little), below `body.limit.bytes` (8 MiB) and the limit of the
+/// dead-letter topic.
+const OVERSIZED: usize = 3 << 20;
 
 /// Writes a file in one step: whoever looks meanwhile finds it as it was.
 fn replace(file: &Path, text: &str) {
@@ -339,5 +344,41 @@ async fn topics_that_are_deleted_under_a_running_connector_are_made_again_and_no
         ingest["faults"] == json!({}) && ingest["spool"]["entries"] == 0
     };
     assert!(until(faultless).await, "{}", worker.health().await.1);
+    Ok(())
+}
+
+async fn a_record_that_the_broker_refuses_becomes_a_dead_letter(shared: &'static Shared) -> Result<()> {
+    let place = Place::at(shared.bootstrap(), shared.registry(), "ingest-refused")?;
+    let worker = place.start().await?;
+    worker.change("PUT", "/config", Some(&place.connector())).await;
+    worker.until_received(Some("RUNNING")).await;
+    let user = String::from_utf8(incompressible(OVERSIZED)).unwrap();
+    let large = Delivery::change("large", COMPANY, 1).by(user);
+
+    let answer = worker.deliver(&large).await;
+    let small = worker.deliver(&Delivery::change("small", COMPANY, 2)).await;
+
+    assert_eq!((answer, small), (200, 200));
+    place.until_published(&["small"]).await;
+    let mut letters = Vec::new();
+    let written = until(async || {
+        letters = place.read(Topic::DeadLetters).await;
+        !letters.is_empty()
+    });
+    assert!(written.await, "no dead letter\n{}", worker.said());
+    // On a slow machine the spool answers first, and the drain writes the same letter again.
+    for letter in &letters {
+        assert!(letter.value.as_deref() == Some(large.body().as_bytes()), "the body is not what was sent");
+        assert_eq!(letter.key.as_deref(), Some(CONNECTOR.as_bytes()));
+        assert_eq!(header(letter, "__connect.errors.connector.name"), Some(CONNECTOR));
+        assert_eq!(header(letter, "__connect.errors.stage"), Some("KAFKA_PRODUCE"));
+        let class = header(letter, "__connect.errors.exception.class.name");
+        assert_eq!(class, Some("kafka::Error::RecordRefused"));
+        let trace = header(letter, "__connect.errors.exception.stacktrace").unwrap();
+        let topic = place.topics.name(Topic::AccountingEvents(AccountingResource::Customers));
+        assert!(trace.contains(&topic) && trace.contains("too large"), "{trace}");
+    }
+    let drained = async || worker.health().await.1["ingest"]["spool"]["entries"] == 0;
+    assert!(until(drained).await, "{}", worker.health().await.1);
     Ok(())
 }

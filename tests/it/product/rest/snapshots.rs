@@ -14,7 +14,7 @@ use tributary::model::{
     Certificate, CompanyId, List, Meta, Method, Order, Origin, Outgoing, Progress, Run, RunId, ShardState,
     Topic,
 };
-use tributary::pipeline::{Publisher, open_state};
+use tributary::pipeline::open_state;
 use tributary::worker::grants::Grants;
 use tributary::worker::ledger::Ledgers;
 use tributary::worker::snapshots::Desk;
@@ -301,7 +301,7 @@ async fn an_order_stands_until_the_run_is_over(shared: &'static Shared) -> Outco
 async fn certificates_are_read_from_their_topic_the_newest_of_each_list(shared: &'static Shared) -> Outcome {
     let scene = Scene::new(shared, "run-proved").await?;
     let layout = scene.place.layout([Topic::Certificates]);
-    let publisher: Publisher<Producer> = scene.place.open(&layout).await.unwrap();
+    let publisher = scene.place.open(&layout).await.unwrap();
     let of = |run: &str, company: &str, list: &str, ended_at: i64, certified: bool| Certificate {
         certified,
         method: if certified { Method::Counting } else { Method::None },

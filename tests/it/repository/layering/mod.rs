@@ -113,7 +113,7 @@ async fn an_import_upwards_is_found_however_it_is_written() {
         ("retry.rs", "use super::kafka;"),
         ("retry.rs", "fn wait() { let error = crate :: kafka :: Error; }"),
         ("retry.rs", "#[cfg(test)]\nmod tests {\n    use super::super::kafka;\n}"),
-        ("kafka/mod.rs", "pub(crate) use crate::pipeline::Source;"),
+        ("kafka/mod.rs", "pub(crate) use crate::pipeline::Publisher;"),
         ("kafka/mod.rs", "use crate::r#pipeline;"),
         ("kafka/mod.rs", "fn all() { for name in crate::pipeline::names() {} }"),
         ("config/mod.rs", "type Text<'a> = &'a str; use crate::avro;"),
@@ -166,7 +166,7 @@ async fn what_is_only_text_is_no_import() {
 
 async fn a_crate_outside_its_home_is_found() {
     for (path, text) in [
-        ("pipeline/driver.rs", "use rdkafka::Message;"),
+        ("pipeline/publisher.rs", "use rdkafka::Message;"),
         ("spool/writer.rs", "use fjall::Database;"),
         ("worker/mod.rs", "fn send(client: &reqwest::Client) {}"),
         ("kafka/producer.rs", "use reqwest::Client;"),

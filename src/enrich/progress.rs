@@ -1,8 +1,8 @@
 //! Per lane, the highest position below which everything is settled.
 //!
-//! Records settle in any order; a position may be committed only when it and all before it in its lane are settled.
-//! [`Progress`] keeps the open positions of each lane in reading order and answers with the newest that may be
-//! committed. Memory grows with [`Progress::open_positions`], which the driver bounds.
+//! Positions settle in any order; one may be committed only when it and all before it in its lane are settled.
+//! [`Progress`] keeps the open positions of each lane in reading order and returns the newest that may be
+//! committed. Memory grows with [`Progress::open_positions`], which the desk bounds.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,11 +11,11 @@ use std::{
 
 /// Names one open position until it is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket(u64);
+pub(super) struct Ticket(u64);
 
 /// Open positions of all lanes.
 #[derive(Debug)]
-pub struct Progress<L, P> {
+pub(super) struct Progress<L, P> {
     lanes: HashMap<L, VecDeque<Open<P>>>,
     next: u64,
     open: usize,
@@ -25,7 +25,7 @@ pub struct Progress<L, P> {
 struct Open<P> {
     ticket: u64,
     position: P,
-    unsettled: usize,
+    is_settled: bool,
 }
 
 impl<L: Clone + Eq + Hash, P> Default for Progress<L, P> {
@@ -35,30 +35,30 @@ impl<L: Clone + Eq + Hash, P> Default for Progress<L, P> {
 }
 
 impl<L: Clone + Eq + Hash, P> Progress<L, P> {
-    /// Opens a position made of `records` records, which settle one by one. Positions of a lane are opened in order.
-    pub fn open(&mut self, lane: &L, position: P, records: usize) -> Ticket {
+    /// Opens a position. Positions of a lane are opened in order.
+    pub(super) fn open(&mut self, lane: &L, position: P) -> Ticket {
         let ticket = self.next;
         self.next += 1;
         self.open += 1;
-        self.lanes.entry(lane.clone()).or_default().push_back(Open { ticket, position, unsettled: records });
+        self.lanes.entry(lane.clone()).or_default().push_back(Open { ticket, position, is_settled: false });
         Ticket(ticket)
     }
 
-    /// One record of this position is settled.
-    pub fn settle(&mut self, lane: &L, ticket: Ticket) {
+    /// Settles a position.
+    pub(super) fn settle(&mut self, lane: &L, ticket: Ticket) {
         let Some(open) = self.lanes.get_mut(lane) else { return };
         // Tickets of a lane ascend, so the search is logarithmic however much is in flight.
         if let Ok(index) = open.binary_search_by_key(&ticket.0, |open| open.ticket) {
-            open[index].unsettled = open[index].unsettled.saturating_sub(1);
+            open[index].is_settled = true;
         }
     }
 
     /// Takes, for every lane that moved, the newest position below which nothing is open.
-    pub fn take_settled(&mut self) -> Vec<(L, P)> {
+    pub(super) fn take_settled(&mut self) -> Vec<(L, P)> {
         let mut moved = Vec::new();
         let count = &mut self.open;
         self.lanes.retain(|lane, open| {
-            let settled = open.iter().take_while(|open| open.unsettled == 0).count();
+            let settled = open.iter().take_while(|open| open.is_settled).count();
             *count -= settled;
             if let Some(last) = open.drain(..settled).next_back() {
                 moved.push((lane.clone(), last.position));
@@ -70,14 +70,8 @@ impl<L: Clone + Eq + Hash, P> Progress<L, P> {
 
     /// Positions that are open, or settled behind an open one.
     #[must_use]
-    pub fn open_positions(&self) -> usize {
+    pub(super) fn open_positions(&self) -> usize {
         self.open
-    }
-
-    /// Whether nothing is open.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.lanes.is_empty()
     }
 }
 
@@ -90,22 +84,23 @@ mod tests {
     #[test]
     fn a_position_waits_for_all_before_it_in_its_lane() {
         let mut progress = Progress::default();
-        let first = progress.open(&"a", 1, 1);
-        let second = progress.open(&"a", 2, 1);
+        let first = progress.open(&"a", 1);
+        let second = progress.open(&"a", 2);
 
         progress.settle(&"a", second);
         assert_eq!(progress.take_settled(), []);
 
         progress.settle(&"a", first);
         assert_eq!(progress.take_settled(), [("a", 2)]);
-        assert!(progress.is_idle());
+        assert_eq!(progress.open_positions(), 0);
     }
 
     #[test]
-    fn a_settled_position_counts_as_open_until_all_before_it_are_settled() {
+    fn a_settled_position_behind_an_open_one_still_counts() {
         let mut progress = Progress::default();
-        let first = progress.open(&"a", 1, 1);
-        progress.open(&"a", 2, 0);
+        let first = progress.open(&"a", 1);
+        let second = progress.open(&"a", 2);
+        progress.settle(&"a", second);
         progress.take_settled();
         assert_eq!(progress.open_positions(), 2);
 
@@ -118,33 +113,21 @@ mod tests {
     #[test]
     fn lanes_do_not_wait_for_each_other() {
         let mut progress = Progress::default();
-        progress.open(&"slow", 1, 1);
-        let quick = progress.open(&"quick", 7, 1);
+        progress.open(&"slow", 1);
+        let quick = progress.open(&"quick", 7);
 
         progress.settle(&"quick", quick);
 
         assert_eq!(progress.take_settled(), [("quick", 7)]);
     }
 
-    #[test]
-    fn a_position_of_several_records_waits_for_the_last_of_them() {
-        let mut progress = Progress::default();
-        let ticket = progress.open(&"a", 1, 2);
-
-        progress.settle(&"a", ticket);
-        assert_eq!(progress.take_settled(), []);
-
-        progress.settle(&"a", ticket);
-        assert_eq!(progress.take_settled(), [("a", 1)]);
-    }
-
     proptest! {
         #[test]
-        fn whatever_the_order_of_settling_nothing_open_is_ever_passed(
+        fn no_order_of_settling_passes_an_open_position(
             order in Just((0..40usize).collect::<Vec<_>>()).prop_shuffle()
         ) {
             let mut progress = Progress::default();
-            let tickets: Vec<_> = (0..40).map(|n| progress.open(&(n % 3), n, 1)).collect();
+            let tickets: Vec<_> = (0..40).map(|n| progress.open(&(n % 3), n)).collect();
             let mut settled = [false; 40];
 
             for n in order {
@@ -155,7 +138,7 @@ mod tests {
                 }
             }
 
-            prop_assert!(progress.is_idle());
+            prop_assert_eq!(progress.open_positions(), 0);
         }
     }
 }
