@@ -44,18 +44,6 @@ pub struct Policy {
     pub total: Option<Duration>,
 }
 
-impl Policy {
-    /// Kafka Connect's words: `errors.retry.timeout` (-1 for ever, 0 never) and `errors.retry.delay.max.ms`.
-    #[must_use]
-    pub fn connect(timeout_ms: i64, delay_max_ms: u64) -> Self {
-        Self {
-            first: Duration::from_millis(300.min(delay_max_ms.max(1))),
-            longest: Duration::from_millis(delay_max_ms.max(1)),
-            total: u64::try_from(timeout_ms).ok().map(Duration::from_millis),
-        }
-    }
-}
-
 /// The waits of one operation: doubling, jittered to between half and all of their length, bounded in sum.
 #[derive(Debug)]
 pub struct Backoff {
@@ -178,12 +166,5 @@ mod tests {
         backoff.reset();
 
         assert!(backoff.next_wait(Retry::Later).is_some());
-    }
-
-    #[test]
-    fn connect_words_mean_what_connect_means_by_them() {
-        assert_eq!(Policy::connect(-1, 60_000).total, None);
-        assert_eq!(Policy::connect(0, 60_000).total, Some(Duration::ZERO));
-        assert_eq!(Policy::connect(500, 100).first, Duration::from_millis(100));
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Dialect {
     pub(crate) elsewhere: &'static [(&'static [Key], &'static str)],
     /// Kafka Connect features that are refused, with the reason and remedy. A name ending in a dot covers what follows.
     pub(crate) missing: &'static [(&'static str, &'static str, &'static str)],
-    /// Kafka Connect keys that do no harm and nothing else, with the reason.
+    /// Kafka Connect keys and removed keys of ours that are accepted without effect, with the reason.
     pub(crate) idle: &'static [(&'static str, &'static str)],
     /// Undeclared names that some other code reads.
     pub(crate) handled: fn(&str) -> bool,
@@ -38,7 +38,6 @@ const OWN_PREFIXES: &[&str] = &[
     "oauth.",
     "page.",
     "payroll.",
-    "pipeline.",
     "provider.",
     "secrets.",
     "shutdown.",

@@ -143,16 +143,6 @@ pub fn dead_letter_written(stage: Stage, class: &'static str) {
     counter!(DEAD_LETTERS.name, "stage" => stage.label(), "reason" => reason).increment(1);
 }
 
-/// The pipelines of this process hold this much more or less. They share a series, so each adds its part.
-pub fn pipeline_queue_changed(bytes: i64) {
-    gauge!(QUEUE_BYTES.name, "queue" => "pipeline").increment(bytes as f64);
-}
-
-/// A pipeline with this limit has begun, or with its negative has ended.
-pub fn pipeline_limit_changed(bytes: i64) {
-    gauge!(QUEUE_LIMIT_BYTES.name, "queue" => "pipeline").increment(bytes as f64);
-}
-
 /// A shard transaction ended.
 pub fn transaction_ended(outcome: Transaction) {
     let outcome = match outcome {

@@ -57,7 +57,7 @@ pub(super) const GAP_CAUSES: &[&str] = &[
     "unreadable",
 ];
 pub(super) const SUBSCRIPTION_CALLS: &[&str] =
-    &["names", "subscribe", "unsubscribe", "read", "identify", "enable", "move", "delete", "list"];
+    &["names", "subscribe", "read", "identify", "enable", "move", "delete", "list"];
 pub(super) const CALL_OUTCOMES: &[&str] = &["done", "gone", "refused", "failed"];
 pub(super) const CLIENTS: &[&str] = &["producer", "consumer", "transactional", "admin"];
 /// Patterns of the admin listeners' paths; what else is asked for counts as `other`, so that nobody makes series by asking.
@@ -164,20 +164,6 @@ pub(super) const DEAD_LETTERS: Metric = Metric {
     unit: Unit::Count,
     help: "Records written to the dead-letter topic, by the stage that refused them and the kind of error.",
     labels: &[("stage", STAGES), ("reason", REASONS)],
-};
-pub(super) const QUEUE_BYTES: Metric = Metric {
-    name: "tributary_queue_bytes",
-    kind: Kind::Gauge,
-    unit: Unit::Bytes,
-    help: "Bytes taken in and not settled yet, by queue.",
-    labels: &[("queue", &["pipeline"])],
-};
-pub(super) const QUEUE_LIMIT_BYTES: Metric = Metric {
-    name: "tributary_queue_limit_bytes",
-    kind: Kind::Gauge,
-    unit: Unit::Bytes,
-    help: "Bytes a queue may hold before intake waits.",
-    labels: &[("queue", &["pipeline"])],
 };
 pub(super) const TRANSACTIONS: Metric = Metric {
     name: "tributary_kafka_transactions_total",
@@ -351,8 +337,6 @@ pub const ALL: &[Metric] = &[
     PUBLISH_SECONDS,
     EVENTS_FAILED,
     DEAD_LETTERS,
-    QUEUE_BYTES,
-    QUEUE_LIMIT_BYTES,
     TRANSACTIONS,
     SCHEMA_REGISTRATIONS,
     KAFKA_QUEUED_MESSAGES,

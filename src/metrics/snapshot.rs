@@ -5,7 +5,7 @@ use metrics::{Unit, counter};
 use super::{Kind, Metric};
 
 const LISTS: &[&str] = &["companies", "customers", "accounts", "payroll"];
-const METHODS: &[&str] = &["single", "keyset", "counting", "none"];
+const METHODS: &[&str] = &["single", "counting", "none"];
 
 pub(super) const SNAPSHOT_PAGES: Metric = Metric {
     name: "tributary_snapshot_pages_total",

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use super::keys;
 use crate::{
-    config::reader::Reader,
+    config::{key::Key, reader::Reader},
     model::{Topic, TopicPrefix},
-    retry,
 };
 
 /// What every connector has.
@@ -40,10 +39,6 @@ pub struct TopicCreation {
 /// What happens to records that cannot be published.
 #[derive(Debug, Clone)]
 pub struct Errors {
-    /// `errors.retry.timeout` and `errors.retry.delay.max.ms`.
-    pub retry: retry::Policy,
-    /// `errors.tolerance`: whether the task goes on after a dead letter.
-    pub tolerated: bool,
     /// `errors.log.enable`.
     pub logged: bool,
     /// `errors.deadletterqueue.topic.name`, or `dead-letters` under the prefix.
@@ -51,6 +46,13 @@ pub struct Errors {
     /// `errors.deadletterqueue.topic.replication.factor`, or that of the other topics.
     pub dead_letter_replication_factor: i16,
 }
+
+/// Keys of Kafka Connect that are checked and have no effect, with the reason.
+const WITHOUT_EFFECT: [(&Key, &str); 3] = [
+    (&keys::RETRY_TIMEOUT, "temporary failures to publish are retried until they pass"),
+    (&keys::RETRY_DELAY, "the backoff between attempts to publish is built in"),
+    (&keys::TOLERANCE, "a record that cannot be published is always written to the dead letters"),
+];
 
 /// Reads the common keys. `name` is the connector's name as the caller knows it; empty when it does not.
 pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
@@ -68,6 +70,12 @@ pub(super) fn read(reader: &mut Reader<'_>, name: &str) -> Option<Common> {
     ] {
         // Nothing is chosen by them; reading holds their rules.
         reader.text(key);
+    }
+    for (key, reason) in WITHOUT_EFFECT {
+        reader.text(key);
+        if reader.is_set(key) {
+            reader.warn(key.name, format!("has no effect here: {reason}"));
+        }
     }
     let written = reader.word(&keys::NAME);
     if !name.is_empty() && !written.is_empty() && written != name.trim() {
@@ -144,8 +152,6 @@ fn errors(reader: &mut Reader<'_>, prefix: Option<&TopicPrefix>, topics: &TopicC
         }
     }
     Errors {
-        retry: retry::Policy::connect(reader.number(&keys::RETRY_TIMEOUT), reader.number(&keys::RETRY_DELAY)),
-        tolerated: reader.word(&keys::TOLERANCE) == "all",
         logged: reader.boolean(&keys::LOG_ENABLE),
         dead_letter_topic: dead_letters
             .or_else(|| prefix.map(|prefix| Topic::DeadLetters.name(prefix)))

@@ -59,13 +59,14 @@ keys! {
     }
     "Errors" {
         RETRY_TIMEOUT = Key::new(Long, "errors.retry.timeout",
-            "Longest time to retry a failed operation, in milliseconds; -1 for ever, 0 never.")
+            "Has no effect, accepted for compatibility: temporary failures to publish are retried until they pass.")
             .or("0").rule(Rule::Range(-1, i64::MAX));
         RETRY_DELAY = Key::new(Long, "errors.retry.delay.max.ms",
-            "Longest wait between two tries, in milliseconds.").or("60000").rule(Rule::Range(1, 86_400_000));
+            "Has no effect, accepted for compatibility: the backoff between attempts to publish is built in.")
+            .or("60000").rule(Rule::Range(1, 86_400_000));
         TOLERANCE = Key::new(String, "errors.tolerance",
-            "What happens to a record that cannot be published: none fails the task, all writes it to the dead letters \
-             and goes on.")
+            "Has no effect, accepted for compatibility: a record that cannot be published is always written to \
+             the dead letters.")
             .or("none").rule(Rule::OneOf(&["none", "all"]));
         LOG_ENABLE = Key::new(Boolean, "errors.log.enable",
             "Whether each failed record is logged, with its ids and never its contents.").or("false");

@@ -44,6 +44,7 @@ pub(crate) const WORKER: Dialect = Dialect {
         ("log4j.", "use log.filter"),
         ("offset.flush.", "offsets are committed with their records"),
         ("offset.storage.file.filename", "offsets are in Kafka"),
+        ("pipeline.in.flight.bytes", "intake.memory.bytes limits deliveries that wait in memory"),
         ("plugin.", "there are no plugins to load"),
         ("rebalance.timeout.ms", "the group's poll thread never blocks"),
         ("request.timeout.ms", "set producer.request.timeout.ms"),

@@ -270,9 +270,6 @@ keys! {
             .or("30000").low().rule(Rule::Range(100, 60 * MINUTE));
     }
     "Running" {
-        PIPELINE_BYTES = Key::new(Long, "pipeline.in.flight.bytes",
-            "Bytes of records that may be on their way to Kafka in one pipeline; above it the source waits.")
-            .or("33554432").low().rule(Rule::Range(MEBIBYTE, 16 * 1024 * MEBIBYTE));
         CLOCK_SKEW = Key::new(Long, "clock.skew.max.ms",
             "Largest difference assumed between the provider's clock and ours where no Date header tells, in \
              milliseconds. Snapshots prove completeness with it.")

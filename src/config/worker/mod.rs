@@ -67,8 +67,6 @@ pub struct Worker {
     pub connector_files: Vec<PathBuf>,
     /// `state.dir`; may not exist yet.
     pub state_dir: PathBuf,
-    /// `pipeline.in.flight.bytes`.
-    pub pipeline_in_flight_bytes: usize,
     /// `clock.skew.max.ms`.
     pub clock_skew_max: Duration,
     /// `shutdown.timeout.ms`.

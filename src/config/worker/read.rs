@@ -63,7 +63,6 @@ pub(super) fn worker(reader: &mut Reader<'_>, providers: &Providers) -> Worker {
         connectors_dir_interval: reader.milliseconds(&keys::CONNECTORS_DIR_INTERVAL),
         connector_files: Vec::new(),
         state_dir: reader.path(&keys::STATE_DIR).unwrap_or_default(),
-        pipeline_in_flight_bytes: reader.number(&keys::PIPELINE_BYTES),
         clock_skew_max: reader.milliseconds(&keys::CLOCK_SKEW),
         shutdown_timeout: reader.milliseconds(&keys::SHUTDOWN_TIMEOUT),
         telemetry: Telemetry {

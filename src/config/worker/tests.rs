@@ -372,6 +372,21 @@ fn a_worker_file_written_for_connect_loads_with_warnings_only() {
 }
 
 #[test]
+fn a_removed_key_loads_with_a_warning() {
+    let pipeline = "pipeline.in.flight.bytes: has no effect here: \
+                    intake.memory.bytes limits deliveries that wait in memory";
+
+    for (line, warning) in
+        [("pipeline.in.flight.bytes=33554432", pipeline), ("pipeline.in.flight.bytes=many", pipeline)]
+    {
+        let loaded = load(line).unwrap();
+
+        let told: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(told, [warning], "{line}");
+    }
+}
+
+#[test]
 fn no_key_of_connect_that_we_ignore_or_refuse_hides_one_of_ours() {
     let patterns =
         dialect::WORKER.missing.iter().map(|row| row.0).chain(dialect::WORKER.idle.iter().map(|row| row.0));

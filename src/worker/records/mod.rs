@@ -327,7 +327,7 @@ async fn begin(
     let shared = Arc::new(Shared {
         task: Arc::clone(task),
         source: source.clone(),
-        // Whatever `errors.tolerance` says: what was acknowledged to the provider is not given up because of a neighbour.
+        // Never optional: an acknowledged event must not be lost because its record cannot be published.
         dead_letters: opened.dead_letters_of(
             &source.common.name,
             task.number,

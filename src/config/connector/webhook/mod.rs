@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
     time::Duration,
 };
 
@@ -159,13 +158,6 @@ impl WebhookSource {
         unknown::check(&mut reader, &dialect::WEBHOOK);
         let source = read(&mut reader, name);
         reader.finish_whole(source)
-    }
-
-    /// Whether a delivery may come from this address.
-    #[must_use]
-    pub fn accepts_from(&self, address: IpAddr) -> bool {
-        self.source_addresses.is_empty()
-            || self.source_addresses.iter().any(|network| network.contains(&address))
     }
 }
 

@@ -167,6 +167,9 @@ fn each_rule_is_held_and_says_what_to_do() {
         (&[("topic.creation.groups", "a")], "is not supported"),
         (&[("topic.creation.default.cleanup.policy", "delete")], "is not for all topics"),
         (&[("topic.prefix", "a b")], "topic.prefix: must be the beginning of topic names"),
+        (&[("errors.retry.timeout", "-2")], "errors.retry.timeout: must be a whole number of at least -1"),
+        (&[("errors.retry.delay.max.ms", "0")], "must be a whole number from 1 to 86400000"),
+        (&[("errors.tolerance", "maybe")], "errors.tolerance: must be one of none, all"),
         (&[("errors.log.include.messages", "true")], "contents are never logged"),
         (&[("oauth.redirect.uri", "http://127.0.0.1/cb")], "oauth.redirect.uri"),
         (&[("body.limit.bytes", "31457281")], "must be a whole number from 1024 to 31457280"),
@@ -216,10 +219,8 @@ fn unsigned_deliveries_are_possible_from_named_networks_only() {
             .unwrap();
 
     assert!(matches!(source.invoicing.as_ref().unwrap().signature, Signature::Off));
-    assert!(
-        source.accepts_from("10.1.2.3".parse().unwrap()) && source.accepts_from("192.0.2.7".parse().unwrap())
-    );
-    assert!(!source.accepts_from("192.0.2.8".parse().unwrap()));
+    let networks: Vec<_> = source.source_addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(networks, ["10.0.0.0/8", "192.0.2.7/32"]);
 }
 
 #[test]
@@ -237,9 +238,31 @@ fn a_configuration_written_for_connect_pastes_in() {
     .unwrap();
 
     let warned: Vec<_> = warnings.iter().map(|warning| warning.key.as_str()).collect();
-    assert_eq!(warned, ["topics", "value.converter.schema.registry.url"]);
+    assert_eq!(
+        warned,
+        ["topics", "value.converter.schema.registry.url", "errors.retry.timeout", "errors.tolerance"]
+    );
     assert_eq!(source.common.topic_creation.settings["retention.ms"], "604800000");
-    assert!(source.common.errors.tolerated && source.common.errors.retry.total.is_none());
+}
+
+#[test]
+fn error_settings_without_effect_warn() {
+    let retried = "temporary failures to publish are retried until they pass";
+    let dead_lettered = "a record that cannot be published is always written to the dead letters";
+    let table = [
+        ("errors.retry.timeout", "0", retried),
+        ("errors.retry.timeout", "-1", retried),
+        ("errors.retry.delay.max.ms", "60000", "the backoff between attempts to publish is built in"),
+        ("errors.tolerance", "all", dead_lettered),
+        ("errors.tolerance", "none", dead_lettered),
+    ];
+
+    for (key, value, reason) in table {
+        let (_, warnings) = parse(&[(key, value)]).unwrap();
+
+        let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(told, [format!("{key}: has no effect here: {reason}")], "{key} = {value}");
+    }
 }
 
 #[test]

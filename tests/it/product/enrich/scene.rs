@@ -142,7 +142,6 @@ impl Scene {
             "topic.creation.default.partitions": PARTITIONS.to_string(),
             "topic.creation.default.replication.factor": "1",
             "errors.deadletterqueue.topic.replication.factor": "1",
-            "errors.tolerance": "all",
             "provider.base.url": address,
             "provider.auth.url": address,
             "provider.subscription.key": KEY,
