@@ -200,12 +200,6 @@ pub enum Cause {
         /// The limit.
         limit: usize,
     },
-    /// The list goes on and on.
-    #[error("the list does not end within {pages} pages")]
-    Endless {
-        /// Pages read.
-        pages: u32,
-    },
     /// The id cannot stand in an address: every parser drops `.` and `..`.
     #[error("the id cannot stand in an address")]
     Unaddressable,
@@ -325,7 +319,6 @@ impl Cause {
             | Self::Gone { .. }
             | Self::Redirect
             | Self::TooLarge { .. }
-            | Self::Endless { .. }
             | Self::Unaddressable
             | Self::Setup { .. } => Retry::Never,
             Self::Access(error) => error.retry(),
@@ -340,7 +333,6 @@ impl Cause {
             | Self::Gone { .. }
             | Self::Malformed { .. }
             | Self::TooLarge { .. }
-            | Self::Endless { .. }
             | Self::Unaddressable => Reach::Record,
             Self::Forbidden { by: By::Api | By::Unknown } | Self::Waited { what: ApiWait::Company, .. } => {
                 Reach::Company
@@ -382,7 +374,6 @@ impl Cause {
             Self::NotJson | Self::Cut(_) | Self::Malformed { .. } => ApiOutcome::Malformed,
             Self::TooLarge { .. } => ApiOutcome::Oversized,
             Self::Company { .. }
-            | Self::Endless { .. }
             | Self::Unaddressable
             | Self::Unsendable
             | Self::Waited { .. }

@@ -119,20 +119,22 @@ impl Accounting {
         subscription: &Subscription,
         ask: &Ask,
     ) -> Result<Operation, Error> {
-        self.subscription(resource, "/webhooks/subscribe", subscription, ask).await
-    }
-
-    /// Ends what was subscribed with the same words.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn unsubscribe(
-        &self,
-        resource: AccountingResource,
-        subscription: &Subscription,
-        ask: &Ask,
-    ) -> Result<Operation, Error> {
-        self.subscription(resource, "/webhooks/unsubscribe", subscription, ask).await
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Body<'a> {
+            third_party_application_name: &'a str,
+            url: &'a str,
+            secret: &'a str,
+            event_types: &'a [String],
+        }
+        let body = json(&Body {
+            third_party_application_name: &subscription.application,
+            url: &subscription.url,
+            secret: subscription.secret.reveal(),
+            event_types: &subscription.events,
+        });
+        let call = self.operation(Method::POST, resource, "/webhooks/subscribe");
+        self.core.call(&Call { body, hide: vec![&subscription.secret], ..call }, ask, read_operation).await
     }
 
     /// A webhook as it stands.
@@ -233,31 +235,6 @@ impl Accounting {
             }
             other => other,
         }
-    }
-
-    async fn subscription(
-        &self,
-        resource: AccountingResource,
-        below: &str,
-        subscription: &Subscription,
-        ask: &Ask,
-    ) -> Result<Operation, Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Body<'a> {
-            third_party_application_name: &'a str,
-            url: &'a str,
-            secret: &'a str,
-            event_types: &'a [String],
-        }
-        let body = json(&Body {
-            third_party_application_name: &subscription.application,
-            url: &subscription.url,
-            secret: subscription.secret.reveal(),
-            event_types: &subscription.events,
-        });
-        let call = self.operation(Method::POST, resource, below);
-        self.core.call(&Call { body, hide: vec![&subscription.secret], ..call }, ask, read_operation).await
     }
 
     fn operation(&self, method: Method, resource: AccountingResource, below: &str) -> Call<'_> {

@@ -22,7 +22,9 @@ fn unreadable(history: &Path) -> Vec<String> {
         }
         for file in files {
             let name = file.file_name().and_then(|name| name.to_str()).unwrap();
-            let Some(kind) = SchemaKind::ALL.into_iter().find(|kind| kind.file() == name) else {
+            let Some(kind) =
+                SchemaKind::ALL.into_iter().find(|kind| name.strip_suffix(".avsc") == Some(kind.name()))
+            else {
                 problems.push(format!("{} has no schema of today that reads it", file.display()));
                 continue;
             };

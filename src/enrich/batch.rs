@@ -39,20 +39,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Every outcome.
-    pub const ALL: [Self; 10] = [
-        Self::Published,
-        Self::Deleted,
-        Self::Duplicate,
-        Self::Stale,
-        Self::Coalesced,
-        Self::Filtered,
-        Self::Parked,
-        Self::Foreign,
-        Self::Unreadable,
-        Self::DeadLettered,
-    ];
-
     /// Its name, as metrics have it.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -295,16 +281,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Whether there is nothing to write.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-            && self.offsets.is_empty()
-            && self.first.is_empty()
-            && self.state.is_empty()
-            && self.certificates.is_empty()
-    }
-
     /// What guards the records may have changed since their entries were decided: by a list that shows them, and by an entry before in
     /// the same batch. A record is one thing under way, but is known by two subjects where the id of a tenant is that of a company
     /// too. What is not newer any more is not written; nor is what is older, where a list is known to show as much as was published.

@@ -76,14 +76,8 @@ ids! {
     TenantId, "tenant id";
     /// A subscription of the accounting family.
     WebhookId, "webhook id";
-    /// One delivery of the accounting family; a repeated delivery has the same.
-    OutgoingId, "outgoing id";
-    /// What ties several deliveries of the accounting family together.
-    ConversationId, "conversation id";
     /// The user on whose behalf the provider acted.
     UserIdentifier, "user identifier";
-    /// An invoicing entity's id.
-    EntityId, "entity id";
     /// A payroll company's code, as decimal text.
     PayrollCompanyCode, "payroll company code";
     /// A snapshot run.

@@ -47,10 +47,7 @@ pub use encoded::EncodedRecord;
 pub use entity::{HookSlug, InvoicingAction, InvoicingEntity, InvoicingHook};
 pub use error::Error;
 pub use event::{AccountingEvent, AccountingEventType, EventKind, ExtraPartitionInformation, Reception};
-pub use ids::{
-    CompanyId, ConversationId, EntityId, OutgoingId, PayrollCompanyCode, RecordId, RunId, TenantId,
-    UserIdentifier, WebhookId,
-};
+pub use ids::{CompanyId, PayrollCompanyCode, RecordId, RunId, TenantId, UserIdentifier, WebhookId};
 pub use invoicing::{InvoicingChange, InvoicingContext, InvoicingEnvelope, InvoicingEvent};
 pub use key::{Key, Partitioning};
 pub use ledger::{

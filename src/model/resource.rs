@@ -87,53 +87,26 @@ struct Row {
     path: &'static str,
     schema: SchemaKind,
     ending: Ending,
-    /// Semantic names the provider documents; where it documents none, they are to be asked for, never
-    /// guessed.
-    events: &'static [&'static str],
 }
 
 /// The table, in the order of the enum.
 const TABLE: &[Row] = {
     use {AccountingResource as R, Area as A, Ending as E, SchemaKind as S};
-    const fn row(
-        resource: R,
-        name: &'static str,
-        area: A,
-        path: &'static str,
-        schema: S,
-        ending: E,
-        events: &'static [&'static str],
-    ) -> Row {
-        Row { resource, name, area, path, schema, ending, events }
+    const fn row(resource: R, name: &'static str, area: A, path: &'static str, schema: S, ending: E) -> Row {
+        Row { resource, name, area, path, schema, ending }
     }
     &[
-        row(R::Accounts, "accounts", A::Accounting, "accounts", S::Account, E::Disabled, ACCOUNT_EVENTS),
-        row(R::Charges, "charges", A::Accounting, "charges", S::Record, E::Deleted, &[]),
-        row(R::Payments, "payments", A::Accounting, "payments", S::Record, E::Deleted, &[]),
-        row(R::Customers, "customers", A::Accounting, "customers", S::Customer, E::Disabled, CUSTOMER_EVENTS),
-        row(R::Suppliers, "suppliers", A::Accounting, "suppliers", S::Record, E::Disabled, &[]),
-        row(R::InputInvoices, "input-invoices", A::Accounting, "inputInvoices", S::Record, E::Deleted, &[]),
-        row(
-            R::IssuedInvoices,
-            "issued-invoices",
-            A::Accounting,
-            "issuedInvoices",
-            S::Record,
-            E::Deleted,
-            &[],
-        ),
-        row(R::Journals, "journals", A::Accounting, "journals", S::Record, E::Deleted, &[]),
-        row(R::Companies, "companies", A::Accounting, "companies", S::Company, E::Deleted, &[]),
-        row(
-            R::AccountingYears,
-            "accounting-years",
-            A::Accounting,
-            "accountingYears",
-            S::Record,
-            E::Deleted,
-            &[],
-        ),
-        row(R::Persons, "persons", A::Core, "persons", S::Record, E::Deleted, &[]),
+        row(R::Accounts, "accounts", A::Accounting, "accounts", S::Account, E::Disabled),
+        row(R::Charges, "charges", A::Accounting, "charges", S::Record, E::Deleted),
+        row(R::Payments, "payments", A::Accounting, "payments", S::Record, E::Deleted),
+        row(R::Customers, "customers", A::Accounting, "customers", S::Customer, E::Disabled),
+        row(R::Suppliers, "suppliers", A::Accounting, "suppliers", S::Record, E::Disabled),
+        row(R::InputInvoices, "input-invoices", A::Accounting, "inputInvoices", S::Record, E::Deleted),
+        row(R::IssuedInvoices, "issued-invoices", A::Accounting, "issuedInvoices", S::Record, E::Deleted),
+        row(R::Journals, "journals", A::Accounting, "journals", S::Record, E::Deleted),
+        row(R::Companies, "companies", A::Accounting, "companies", S::Company, E::Deleted),
+        row(R::AccountingYears, "accounting-years", A::Accounting, "accountingYears", S::Record, E::Deleted),
+        row(R::Persons, "persons", A::Core, "persons", S::Record, E::Deleted),
         row(
             R::CorporateLegalEntities,
             "corporate-legal-entities",
@@ -141,7 +114,6 @@ const TABLE: &[Row] = {
             "corporateLegalEntities",
             S::Record,
             E::Deleted,
-            &[],
         ),
         row(
             R::IndividualLegalEntities,
@@ -150,10 +122,9 @@ const TABLE: &[Row] = {
             "individualLegalEntities",
             S::Record,
             E::Deleted,
-            &[],
         ),
-        row(R::Activities, "activities", A::Core, "activities", S::Record, E::Deleted, &[]),
-        row(R::Estimations, "estimations", A::Core, "activities/estimations", S::Record, E::Deleted, &[]),
+        row(R::Activities, "activities", A::Core, "activities", S::Record, E::Deleted),
+        row(R::Estimations, "estimations", A::Core, "activities/estimations", S::Record, E::Deleted),
         row(
             R::LegalEntityLicences,
             "legal-entity-licences",
@@ -161,9 +132,8 @@ const TABLE: &[Row] = {
             "legalEntityLicences",
             S::Record,
             E::Deleted,
-            &[],
         ),
-        row(R::Prorates, "prorates", A::Core, "activities/prorates", S::Record, E::Deleted, &[]),
+        row(R::Prorates, "prorates", A::Core, "activities/prorates", S::Record, E::Deleted),
         row(
             R::IncomeAllocationLegalEntities,
             "income-allocation-legal-entities",
@@ -171,33 +141,10 @@ const TABLE: &[Row] = {
             "incomeAllocationLegalEntities",
             S::Record,
             E::Deleted,
-            &[],
         ),
-        row(
-            R::IntegrationFiles,
-            "integration-files",
-            A::Import,
-            "integrationFiles",
-            S::Record,
-            E::Deleted,
-            &[],
-        ),
+        row(R::IntegrationFiles, "integration-files", A::Import, "integrationFiles", S::Record, E::Deleted),
     ]
 };
-
-const ACCOUNT_EVENTS: &[&str] = &[
-    "Svc.ACC.Accounts.AccountCreated",
-    "Svc.ACC.Accounts.AccountUpdated",
-    "Svc.ACC.Accounts.AccountDisabled",
-    "Svc.ACC.Accounts.ErrorOccurred",
-];
-
-const CUSTOMER_EVENTS: &[&str] = &[
-    "Svc.ACC.Customers.CustomerCreated",
-    "Svc.ACC.Customers.CustomerUpdated",
-    "Svc.ACC.Customers.CustomerDisabled",
-    "Svc.ACC.Customers.ErrorOccurred",
-];
 
 impl AccountingResource {
     /// Every resource, in the provider's order.
@@ -245,13 +192,6 @@ impl AccountingResource {
     #[must_use]
     pub const fn ending(self) -> Ending {
         self.row().ending
-    }
-
-    /// Semantic names of its events that the provider documents. Empty means not documented: ask the
-    /// provider.
-    #[must_use]
-    pub const fn documented_events(self) -> &'static [&'static str] {
-        self.row().events
     }
 
     const fn row(self) -> &'static Row {
@@ -319,17 +259,6 @@ mod tests {
             AccountingResource::all().filter(|r| r.ending() == Ending::Disabled).map(|r| r.name()).collect();
 
         assert_eq!(disabled, ["accounts", "customers", "suppliers"]);
-    }
-
-    #[test]
-    fn event_names_are_known_only_where_the_provider_documents_them() {
-        let known: Vec<_> = AccountingResource::all()
-            .filter(|r| !r.documented_events().is_empty())
-            .map(AccountingResource::name)
-            .collect();
-
-        assert_eq!(known, ["accounts", "customers"]);
-        assert!(CUSTOMER_EVENTS.contains(&"Svc.ACC.Customers.CustomerDisabled"));
     }
 
     #[test]

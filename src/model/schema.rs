@@ -50,21 +50,6 @@ impl SchemaKind {
             Self::Certificate => "Certificate",
         }
     }
-
-    /// File under `schemas/`.
-    #[must_use]
-    pub const fn file(self) -> &'static str {
-        match self {
-            Self::AccountingEvent => "AccountingEvent.avsc",
-            Self::InvoicingEvent => "InvoicingEvent.avsc",
-            Self::Company => "Company.avsc",
-            Self::Customer => "Customer.avsc",
-            Self::Account => "Account.avsc",
-            Self::Record => "Record.avsc",
-            Self::PayrollCompany => "PayrollCompany.avsc",
-            Self::Certificate => "Certificate.avsc",
-        }
-    }
 }
 
 impl fmt::Display for SchemaKind {

@@ -104,8 +104,11 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// The filter as configured, ready to be put before the layers that write.
-    pub(super) fn new(text: &str) -> Result<(Self, reload::Layer<EnvFilter, Registry>), Error> {
+    /// The filter as configured, ready to be put before the layers that write. Levels can be set only while the layer exists.
+    ///
+    /// # Errors
+    /// The text does not parse.
+    pub fn new(text: &str) -> Result<(Self, reload::Layer<EnvFilter, Registry>), Error> {
         super::filter(text)?;
         let levels = Levels::parse(text);
         let (layer, handle) = reload::Layer::new(super::filter(&format!("{text},{AUDITED}"))?);

@@ -187,12 +187,6 @@ impl Login {
         &self.address
     }
 
-    /// Where the person comes back to.
-    #[must_use]
-    pub fn redirect(&self) -> &str {
-        &self.redirect
-    }
-
     /// Takes the query of a callback, without its question mark.
     ///
     /// # Errors

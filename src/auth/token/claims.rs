@@ -105,12 +105,6 @@ impl Claims {
     pub fn text(&self, name: &str) -> Option<&str> {
         self.others.get(name).and_then(Value::as_str)
     }
-
-    /// A name for people: the e-mail address, else the given name.
-    #[must_use]
-    pub fn shown(&self) -> Option<&str> {
-        self.email.as_deref().or(self.given_name.as_deref())
-    }
 }
 
 /// Names of people stay out of logs.

@@ -27,7 +27,9 @@ async fn what_was_registered_and_encoded_is_decoded_to_the_same_value() {
     let decoder = decoder(&stub);
     for kind in SchemaKind::ALL {
         let value = example(kind);
-        let id = ids.id(&Subject::values_of(kind.name(), kind)).await.unwrap();
+        let subject = Subject::values_of(kind.name(), kind);
+        ids.prepare(std::slice::from_ref(&subject)).await.unwrap();
+        let id = ids.slot(&subject).id().unwrap();
         let framed = frame_value(id, &value).unwrap();
 
         let decoded = decoder.decode(kind, &framed).await.unwrap();

@@ -109,7 +109,6 @@ pub struct Ids {
 /// How a subject got its id.
 #[derive(Debug, Clone)]
 struct Found {
-    id: u32,
     /// Why the registry did not name it, where the id is from disk.
     away: Option<Error>,
 }
@@ -160,16 +159,6 @@ impl Ids {
         locked(&self.inner.slots).values().filter(|slot| !slot.confirmed.load(Ordering::Acquire)).count()
     }
 
-    /// The id of one subject, asked for if it has none yet.
-    pub async fn id(&self, subject: &Subject) -> Result<u32, Error> {
-        if let Some(id) = self.slot(subject).id() {
-            return Ok(id);
-        }
-        let found = self.resolve(subject).await;
-        self.inner.state.save().await;
-        found.map(|found| found.id)
-    }
-
     /// The registry behind the ids.
     #[must_use]
     pub fn registry(&self) -> &Registry {
@@ -205,7 +194,7 @@ impl Ids {
             return self.inner.settle(&subject, Err(untried)).map(drop);
         }
         let result = self.resolve(&subject).await;
-        if let Err(error @ Error::Transport { .. }) | Ok(Found { away: Some(error), .. }) = &result {
+        if let Err(error @ Error::Transport { .. }) | Ok(Found { away: Some(error) }) = &result {
             // Another one may have found out first; its error is as good.
             away.get_or_init(|| error.clone());
         }
@@ -267,7 +256,7 @@ impl Inner {
                 metrics::schema_requested(Registration::Registered);
                 self.slot(subject).set(id, true);
                 self.state.put(&name, fingerprint, id);
-                return Ok(Found { id, away: None });
+                return Ok(Found { away: None });
             }
             Err(error) => error,
         };
@@ -283,7 +272,7 @@ impl Inner {
                 "no answer from the registry: a known id is used"
             );
             self.slot(subject).set(id, false);
-            return Ok(Found { id, away: Some(error) });
+            return Ok(Found { away: Some(error) });
         }
         metrics::schema_requested(match &error {
             Error::Incompatible { .. } => Registration::Incompatible,

@@ -35,9 +35,8 @@ async fn a_prepared_subject_has_the_registrys_id_and_is_not_asked_for_again() {
     ids.prepare(&[customers()]).await.unwrap();
     let asked = stub.seen().len();
     ids.prepare(&[customers()]).await.unwrap();
-    let id = ids.id(&customers()).await.unwrap();
 
-    assert_eq!(id, 2);
+    assert_eq!(ids.slot(&customers()).id(), Some(2));
     assert_eq!(stub.seen().len(), asked);
     assert_eq!(ids.unconfirmed(), 0);
 }
@@ -46,12 +45,13 @@ async fn a_prepared_subject_has_the_registrys_id_and_is_not_asked_for_again() {
 async fn many_who_ask_at_once_make_one_registration() {
     let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
     let ids = open(&stub, &directory).await;
-    let subject = customers();
+    let subjects = [customers()];
 
-    let found = futures::future::join_all((0..20).map(|_| ids.id(&subject))).await;
+    let prepared = futures::future::join_all((0..20).map(|_| ids.prepare(&subjects))).await;
 
-    assert!(found.iter().all(|id| matches!(id, Ok(1))), "{found:?}");
-    assert_eq!(posts(&stub, &subject), 1);
+    assert!(prepared.iter().all(Result::is_ok), "{prepared:?}");
+    assert_eq!(ids.slot(&customers()).id(), Some(1));
+    assert_eq!(posts(&stub, &customers()), 1);
 }
 
 #[tokio::test]
@@ -59,16 +59,16 @@ async fn many_who_ask_at_once_share_one_failure_and_the_next_tries_again() {
     let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, "", Fault::status(503, ""));
     let ids = open(&stub, &directory).await;
-    let subject = customers();
+    let subjects = [customers()];
 
-    let found = futures::future::join_all((0..20).map(|_| ids.id(&subject))).await;
+    let prepared = futures::future::join_all((0..20).map(|_| ids.prepare(&subjects))).await;
     let asked = stub.seen().len();
     stub.heal();
-    let next = ids.id(&subject).await;
+    ids.prepare(&subjects).await.unwrap();
 
-    assert!(found.iter().all(|id| matches!(id, Err(Error::Unavailable { .. }))), "{found:?}");
+    assert!(prepared.iter().all(|result| matches!(result, Err(Error::Unavailable { .. }))), "{prepared:?}");
     assert_eq!(asked, 1);
-    assert_eq!(next.unwrap(), 1);
+    assert_eq!(ids.slot(&customers()).id(), Some(1));
 }
 
 #[tokio::test]
@@ -76,16 +76,16 @@ async fn a_caller_who_gives_up_leaves_nothing_behind_that_blocks_the_next() {
     let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
     stub.fault(None, "", Fault::Silence);
     let ids = open(&stub, &directory).await;
-    let subject = customers();
+    let subjects = [customers()];
     {
-        let mut given_up = Box::pin(ids.id(&subject));
+        let mut given_up = Box::pin(ids.prepare(&subjects));
         assert!(futures::poll!(&mut given_up).is_pending());
     }
     stub.heal();
 
-    let next = ids.id(&subject).await;
+    ids.prepare(&subjects).await.unwrap();
 
-    assert_eq!(next.unwrap(), 1);
+    assert_eq!(ids.slot(&customers()).id(), Some(1));
 }
 
 #[tokio::test]

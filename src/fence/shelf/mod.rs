@@ -165,12 +165,6 @@ impl Shelf {
         self.core.meta().topics.get(&topic.suffix()).copied().unwrap_or_default()
     }
 
-    /// The birth that was committed to the partition, because [`Shelf::restore`] found none. It is kept with the next
-    /// [`Shelf::put`]; until then a crash costs a reading from the start.
-    pub fn remember_birth(&self, birth: &str) {
-        self.core.meta().birth = Some(birth.to_owned());
-    }
-
     fn restored(&self, records: u64, from_start: bool) -> Restored {
         Restored { records, from_start, birth: self.core.meta().birth.clone() }
     }
@@ -241,7 +235,7 @@ type Job = Box<dyn FnOnce(&Core) + Send>;
 pub(super) struct Core {
     place: Place,
     opened: Arc<Opened>,
-    /// As in the store, but for a birth that is yet to be kept.
+    /// As in the store.
     meta: Mutex<Meta>,
     is_restored: AtomicBool,
     jobs: Mutex<VecDeque<Job>>,
@@ -300,8 +294,8 @@ impl Core {
     fn apply(&self, chunk: Chunk, moved: impl FnOnce(Option<i64>) -> Option<i64>) -> Result<(), Error> {
         let mut meta = self.meta().clone();
         meta.position = moved(meta.position);
-        if let Some(birth) = &chunk.birth {
-            meta.birth = Some(birth.clone());
+        if chunk.birth.is_some() {
+            meta.birth = chunk.birth;
         }
         let mut changes = Vec::with_capacity(chunk.entries.len() + 1);
         for (key, value) in chunk.entries {
@@ -320,13 +314,7 @@ impl Core {
             .map_err(|error| self.broken("write what is known of a shard", error))?;
         changes.push(Change::Put(self.place.meta(), json));
         self.opened.commit(changes)?;
-        let mut known = self.meta();
-        known.position = meta.position;
-        (known.entries, known.topics) = (meta.entries, meta.topics);
-        // Otherwise one may have been told meanwhile that is yet to be kept.
-        if chunk.birth.is_some() {
-            known.birth = meta.birth;
-        }
+        *self.meta() = meta;
         Ok(())
     }
 

@@ -138,7 +138,7 @@ async fn a_shelf_taken_again_reads_only_what_it_has_not_put() {
     let mut shelf = fences.shard(&prefix("p"), 1).await.unwrap();
     bench.restore(&mut shelf).await;
     bench.write_birth(1, "b").await;
-    shelf.remember_birth("b");
+    bench.restore(&mut shelf).await;
     let batch = vec![(key(1), stamp(1)), (key(2), stamp(2))];
     let behind = bench.write_entries(1, &batch).await;
     shelf.put(batch, Some(behind)).await.unwrap();
@@ -166,8 +166,8 @@ async fn a_put_before_the_shelf_is_restored_promises_nothing_about_what_is_below
     let behind = bench.write_entries(0, &[(key(2), stamp(2))]).await;
     let fences = bench.fences();
     let shelf = fences.shard(&prefix("p"), 0).await.unwrap();
-    shelf.remember_birth("b");
     shelf.put(vec![(key(2), stamp(2))], Some(behind)).await.unwrap();
+    assert!(format!("{shelf:?}").contains("position: None"), "{shelf:?}");
     drop(shelf);
 
     let mut shelf = fences.shard(&prefix("p"), 0).await.unwrap();

@@ -36,7 +36,7 @@ async fn filled(count: usize) -> Cluster {
             }
         }
     }
-    producer.close(LIMIT).await.unwrap();
+    producer.flush(LIMIT).await.unwrap();
     cluster
 }
 

@@ -81,7 +81,6 @@ pub type Owned = Arc<BTreeMap<i32, i64>>;
 pub struct Membership {
     holdings: Arc<Holdings>,
     slot: poll::Slot,
-    partitions: i32,
     stop: CancellationToken,
     ended: watch::Receiver<bool>,
     _last: Arc<DropGuard>,
@@ -125,7 +124,7 @@ impl Membership {
             })
             .map_err(|_| stopped())?;
         let found = async { joining.await.map_err(|_| stopped())? };
-        let (partitions, ()) = tokio::try_join!(found, claims.warm_up(CONNECT_LIMIT))?;
+        tokio::try_join!(found, claims.warm_up(CONNECT_LIMIT))?;
         let (wanted, until) = (Arc::clone(&holdings), stop.clone());
         tokio::spawn(async move {
             // With a fault nothing would ever be claimed again: better not be a member, and say why.
@@ -134,19 +133,13 @@ impl Membership {
                 until.cancel();
             }
         });
-        Ok(Self { holdings, slot, partitions, stop, ended, _last: last })
+        Ok(Self { holdings, slot, stop, ended, _last: last })
     }
 
     /// What is owned now, and a signal for every change. A partition appears here only once its claim is written.
     #[must_use]
     pub fn owned(&self) -> watch::Receiver<Owned> {
         self.holdings.owned()
-    }
-
-    /// Partitions of the topic, as they were when the group was joined.
-    #[must_use]
-    pub fn partitions(&self) -> i32 {
-        self.partitions
     }
 
     /// Whether this member may act on a partition right now: owned, lease running, assignment not lost.

@@ -62,15 +62,15 @@ pub(super) struct Order {
     pub(super) stop: CancellationToken,
 }
 
-/// Joins, tells how many partitions the topic has, and polls until stopped.
-pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<i32, Error>>) {
+/// Joins, reports that the topic was found, and polls until stopped.
+pub(super) fn run(order: &Order, joined: oneshot::Sender<Result<(), Error>>) {
     // Whatever ends this thread, a fault of the program too: nothing may be held by a member that does not poll.
     let over = Over(order);
-    let (mut member, partitions) = match join(order, order.connect_limit) {
+    let mut member = match join(order, order.connect_limit) {
         Err(error) => return drop(joined.send(Err(error))),
-        Ok(opened) => opened,
+        Ok(member) => member,
     };
-    if joined.send(Ok(partitions)).is_ok() {
+    if joined.send(Ok(())).is_ok() {
         let mut patience = Patience::new(order.patience / LOOKS);
         while let Some(next) = serve(order, &member, &mut patience) {
             leave_behind(order, std::mem::replace(&mut member, next));
@@ -171,7 +171,7 @@ impl Drop for Over<'_> {
     }
 }
 
-fn join(order: &Order, limit: Duration) -> Result<(Member, i32), Error> {
+fn join(order: &Order, limit: Duration) -> Result<Member, Error> {
     let Order { kafka, options, .. } = order;
     let role = Role::Member {
         group: options.group.as_str().into(),
@@ -187,11 +187,11 @@ fn join(order: &Order, limit: Duration) -> Result<(Member, i32), Error> {
     });
     let client: Arc<Client> = settings.create(|context| context.telling(rebalances))?;
     settings.hand_token(client.client())?;
-    let partitions = find_topic(&client, &options.topic, limit)?.partitions;
+    find_topic(&client, &options.topic, limit)?;
     let action = || format!("join group {} for topic {}", options.group, options.topic);
     client.subscribe(&[&options.topic]).map_err(|error| Error::request(action(), error))?;
     *locked(order.slot.write()) = Some(Arc::clone(&client));
-    Ok((Member { client, life, replaced }, i32::try_from(partitions.len()).unwrap_or(i32::MAX)))
+    Ok(Member { client, life, replaced })
 }
 
 fn renew(order: &Order, member: &Member) -> std::io::Result<thread::JoinHandle<()>> {
@@ -257,7 +257,7 @@ fn join_anew(order: &Order, away: &Lapse) -> Option<Member> {
         "Kafka is there and the group has not taken this member back: it joins anew"
     );
     match join(order, ASK_LIMIT) {
-        Ok((member, _)) => Some(member),
+        Ok(member) => Some(member),
         Err(error) => {
             tracing::warn!(group, error = %Chain(&error), "the member cannot join anew");
             None

@@ -5,8 +5,8 @@
 //!
 //! - Within a partition records reach the log in the order of [`Producer::send`], without gaps and duplicates, for as long
 //!   as the producer lives.
-//! - There is no message timeout: a record is given up only by [`Producer::purge`], by closing, or by a refusal of the
-//!   broker. Deadlines are the caller's, and letting go of a [`Delivery`] does not take the record back.
+//! - There is no message timeout: a record is given up only by [`Producer::purge`], by dropping the producer, or by a
+//!   refusal of the broker. Deadlines are the caller's, and letting go of a [`Delivery`] does not take the record back.
 //! - Nothing here blocks an async thread, dropping the producer included.
 //!
 //! On failure: a full queue gives the record back at once; a lost broker only delays; a [fatal](Producer::fatal) producer
@@ -130,16 +130,6 @@ impl Producer {
         if let Some(inner) = &self.inner {
             inner.purge(everything());
         }
-    }
-
-    /// Flushes within the limit, gives up what is left, and waits for the client to end.
-    pub async fn close(mut self, limit: Duration) -> Result<(), Error> {
-        let flushed = self.flush(limit).await;
-        if let Some(inner) = self.inner.take() {
-            // Dropping purges and serves the last reports, which takes up to half a second.
-            blocking("close the producer", move || drop(inner)).await?;
-        }
-        flushed
     }
 
     /// The error after which this producer sends nothing any more; the owner builds a new one.

@@ -94,12 +94,6 @@ impl Fingerprint {
             Sha256::new().chain_update(b"tributary subscription secret\0").chain_update(secret).finalize();
         Self(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
-
-    /// The digits.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl fmt::Display for Fingerprint {
@@ -137,7 +131,7 @@ mod tests {
 
         assert_ne!(one, other);
         assert_eq!(one, Fingerprint::of("0123456789abcdef"));
-        assert_eq!(one.as_str().len(), 16);
-        assert!(!one.as_str().contains("0123456789"));
+        assert_eq!(one.0.len(), 16);
+        assert!(!one.0.contains("0123456789"));
     }
 }

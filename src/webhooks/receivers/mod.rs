@@ -216,17 +216,6 @@ pub enum Found {
     Nobody,
 }
 
-impl Found {
-    /// Whose they are, where somebody takes them.
-    #[must_use]
-    pub fn receiver(self) -> Option<Arc<Receiver>> {
-        match self {
-            Self::Received(receiver) => Some(receiver),
-            Self::Faulty | Self::Unknown | Self::Nobody => None,
-        }
-    }
-}
-
 /// The receivers of the moment. Cheap to clone; all clones are one table.
 #[derive(Debug, Clone, Default)]
 pub struct Receivers(Arc<Shared>);

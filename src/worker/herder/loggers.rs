@@ -14,10 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
 
 use super::{Budget, Error, Herder};
-use crate::{
-    telemetry::{self, LoggerError},
-    worker::state::configs,
-};
+use crate::{telemetry::LoggerError, worker::state::configs};
 
 /// The logger that stands for all others.
 pub(super) const ROOT: &str = "root";
@@ -106,36 +103,14 @@ impl From<Level> for LevelFilter {
     }
 }
 
-/// What changes the filter of the process's logs. `root` is the logger above all others.
-pub trait Loggers: Send + Sync + fmt::Debug {
-    /// Every logger known, `root` among them.
-    fn levels(&self) -> BTreeMap<String, LoggerLevel>;
-
-    /// Sets a logger and those below it, known or not, and names those it changed.
-    ///
-    /// # Errors
-    /// It cannot be set, and why.
-    fn set(&self, logger: &str, level: Level) -> Result<Vec<String>, LoggerError>;
-}
-
-impl Loggers for telemetry::Filters {
-    fn levels(&self) -> BTreeMap<String, LoggerLevel> {
-        let shown = Self::levels(self).into_iter().map(|(name, shown)| {
-            (name, LoggerLevel { level: shown.level.into(), last_modified: shown.changed_ms })
-        });
-        shown.collect()
-    }
-
-    fn set(&self, logger: &str, level: Level) -> Result<Vec<String>, LoggerError> {
-        Self::set(self, logger, level.into())
-    }
-}
-
 impl Herder {
     /// Every logger of this worker.
     #[must_use]
     pub fn loggers(&self) -> BTreeMap<String, LoggerLevel> {
-        self.parts.loggers.levels()
+        let shown = self.parts.loggers.levels().into_iter().map(|(name, shown)| {
+            (name, LoggerLevel { level: shown.level.into(), last_modified: shown.changed_ms })
+        });
+        shown.collect()
     }
 
     /// One logger of this worker.
@@ -143,7 +118,7 @@ impl Herder {
     /// # Errors
     /// There is none by that name.
     pub fn logger(&self, name: &str) -> Result<LoggerLevel, Error> {
-        let mut levels = self.parts.loggers.levels();
+        let mut levels = self.loggers();
         let root = name.eq_ignore_ascii_case(ROOT).then_some(ROOT);
         let found = levels.remove(root.unwrap_or(name)).or_else(|| levels.remove(&name.replace('.', "::")));
         found.ok_or_else(|| no_logger(name))
@@ -155,7 +130,7 @@ impl Herder {
     /// The level does not exist, or the logger cannot be set.
     pub fn set_logger(&self, name: &str, level: &str) -> Result<Vec<String>, Error> {
         let level = parse(level)?;
-        Ok(self.parts.loggers.set(name, level)?)
+        Ok(self.parts.loggers.set(name, level.into())?)
     }
 
     /// Changes a logger of every worker.
@@ -203,7 +178,7 @@ impl Herder {
         });
         for (name, level) in self.followed.unseen(levels) {
             match Level::parse(&level) {
-                Some(level) => match self.parts.loggers.set(&name, level) {
+                Some(level) => match self.parts.loggers.set(&name, level.into()) {
                     Ok(affected) => {
                         let affected = affected.len();
                         tracing::info!(logger = name, %level, affected, "log level set for all workers");

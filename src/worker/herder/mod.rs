@@ -48,7 +48,7 @@ pub use self::{
     declarations::{Declaration, DeclarationInfo, Drift, Finding, Sighting},
     edit::Patch,
     error::Error,
-    loggers::{Level, LoggerLevel, Loggers},
+    loggers::{Level, LoggerLevel},
     shapes::{
         ConnectorState, Expanded, Info, Message, Offset, Offsets, PluginInfo, ServerInfo, Status, TaskId,
         TaskInfo, TaskState, TopicNames, Topics,
@@ -73,7 +73,7 @@ use super::{
     },
     supervisor::Handle,
 };
-use crate::{config, kafka};
+use crate::{config, kafka, telemetry::Filters};
 
 /// The longest an operation may take. Clients give up after ten seconds, and the request itself has to arrive.
 pub const ANSWER: Duration = Duration::from_secs(7);
@@ -107,7 +107,7 @@ pub struct Parts {
     /// How references in configurations are resolved.
     pub providers: config::Providers,
     /// Log levels of this process.
-    pub loggers: Arc<dyn Loggers>,
+    pub loggers: Arc<Filters>,
     /// Who this worker is in status records: `host:port`.
     pub worker_id: String,
     /// What runs on this worker, for answers about that while Kafka is away.

@@ -86,16 +86,6 @@ impl Recorder {
         self.with(|counted, _| counted.errors.retries += 1);
     }
 
-    /// A record is left out because of an error.
-    pub fn skipped(&self) {
-        self.with(|counted, _| counted.errors.skipped += 1);
-    }
-
-    /// An error that the task goes on after has been logged.
-    pub fn logged(&self) {
-        self.with(|counted, _| counted.errors.logged += 1);
-    }
-
     /// A record was sent to the dead-letter topic, and whether it arrived there.
     pub fn dead_letter(&self, written: bool) {
         self.with(|counted, _| {
@@ -374,16 +364,14 @@ mod tests {
         let recorder = Recorder::default();
         recorder.erred();
         recorder.retried();
-        recorder.skipped();
-        recorder.logged();
         recorder.failed();
         recorder.dead_letter(true);
         recorder.dead_letter(false);
 
         let errors = recorder.measured().unwrap().errors;
 
-        assert_eq!((errors.errors, errors.failures, errors.retries, errors.skipped), (1, 1, 1, 1));
-        assert_eq!((errors.logged, errors.dead_letters, errors.dead_letter_failures), (2, 2, 1));
+        assert_eq!((errors.errors, errors.failures, errors.retries), (1, 1, 1));
+        assert_eq!((errors.logged, errors.dead_letters, errors.dead_letter_failures), (1, 2, 1));
         assert!(errors.last.is_some());
     }
 

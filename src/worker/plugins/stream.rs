@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout_at};
 
-use crate::model::{AccountingResource, Start, Target};
+use crate::model::Start;
 
 /// What is known of the streams of one prefix.
 #[async_trait]
@@ -45,14 +45,6 @@ impl Stream {
         };
         let starts = begun.into_iter().filter_map(|(name, start)| Some((name, start?))).collect();
         Self { starts, unverified }
-    }
-
-    /// From when on every change of a resource is heard of; `None` where nothing says so. The earliest where there are
-    /// several: one who hears it is enough.
-    #[must_use]
-    pub fn since(&self, resource: AccountingResource) -> Option<i64> {
-        let target = Target::Accounting(resource);
-        self.starts.values().filter_map(|start| start.targets.get(&target)).map(|started| started.since).min()
     }
 }
 
@@ -106,13 +98,11 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::model::{Nonce, Started};
-
-    const CUSTOMERS: AccountingResource = AccountingResource::Customers;
+    use crate::model::{AccountingResource, Nonce, Started, Target};
 
     fn start(connector: &str, since: i64) -> Start {
         let started = Started { nonce: Nonce::new(7), since };
-        let targets = BTreeMap::from([(Target::Accounting(CUSTOMERS), started)]);
+        let targets = BTreeMap::from([(Target::Accounting(AccountingResource::Customers), started)]);
         Start { connector: connector.to_owned(), at: since, targets }
     }
 
@@ -142,7 +132,6 @@ mod tests {
         let stream = begun(&mut Told(known(&[]), VecDeque::new()), Duration::MAX).await;
 
         assert_eq!(stream, Stream { starts: BTreeMap::new(), unverified: Some(Unverified::Nobody) });
-        assert_eq!(stream.since(CUSTOMERS), None);
     }
 
     #[tokio::test]
@@ -153,8 +142,8 @@ mod tests {
         let stream = begun(&mut told, Duration::from_secs(600)).await;
 
         assert_eq!(stream.unverified, None);
-        assert_eq!((stream.starts.len(), stream.since(CUSTOMERS)), (2, Some(3)));
-        assert_eq!(stream.since(AccountingResource::Accounts), None);
+        let starts = BTreeMap::from([("a".to_owned(), start("a", 3)), ("b".to_owned(), start("b", 5))]);
+        assert_eq!(stream.starts, starts);
     }
 
     #[tokio::test]
@@ -164,7 +153,7 @@ mod tests {
         let stream = begun(&mut told, Duration::from_millis(5)).await;
 
         assert_eq!(stream.unverified, Some(Unverified::Late(vec!["b".to_owned()])));
-        assert_eq!(stream.since(CUSTOMERS), Some(3));
+        assert_eq!(stream.starts, BTreeMap::from([("a".to_owned(), start("a", 3))]));
         let words = stream.unverified.unwrap().to_string();
         assert!(words.contains("subscriptions of b") && words.contains("stream.start.timeout.ms"), "{words}");
     }

@@ -39,7 +39,6 @@ use super::{
     cluster::{self, Foreign},
     grants::{Files, Grants},
     health::{Health, Phase},
-    herder::Loggers,
     ingest::{self, Feed, Ingest},
     plugins::Plugins,
     rest::{self, SecurityError},
@@ -53,6 +52,7 @@ use crate::{
     pipeline::LetterSigner,
     retry::{Chain, Retry},
     server::{CertificateError, Certificates, Server},
+    telemetry::Filters,
 };
 
 /// Why a worker did not start, or ended.
@@ -131,7 +131,7 @@ impl Error {
 #[derive(Clone)]
 pub struct Process {
     /// Log levels.
-    pub loggers: Arc<dyn Loggers>,
+    pub loggers: Arc<Filters>,
     /// Metrics in Prometheus' text format.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Classes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use tributary::avro::Subject;
+use tributary::avro::{Encoder, Ids, Subject};
 use tributary::kafka::{self, embedded};
 use tributary::model::{AccountingResource, CompanyId, Meta, Origin, Outgoing, SchemaKind, Topic, Value};
 use tributary::pipeline::{self, Publisher};
@@ -70,12 +70,20 @@ async fn a_new_subject_demands_of_later_versions_that_they_read_all_earlier_ones
 async fn workers_that_start_together_get_the_same_id(shared: &'static Shared) -> Result<()> {
     for _ in 0..cycles("REGISTRY", 2) {
         let place = Place::on(shared, "rivals")?;
-        let subject = Subject::of(CUSTOMERS, &place.prefix).unwrap();
+        let subjects = [Subject::of(CUSTOMERS, &place.prefix).unwrap()];
+        let (topic, outgoing) = (place.name(CUSTOMERS), customer("1"));
         let rivals = futures::future::join_all((0..4).map(|_| place.ids())).await;
 
-        let ids = futures::future::join_all(rivals.iter().map(|rival| rival.id(&subject))).await;
+        let prepared = futures::future::join_all(rivals.iter().map(|rival| rival.prepare(&subjects))).await;
 
-        let ids: BTreeSet<u32> = ids.into_iter().map(|id| id.unwrap()).collect();
+        assert!(prepared.iter().all(|result| result.is_ok()), "{prepared:?}");
+        // A framed record has its schema id after the first byte.
+        let id_of = |rival: &Ids| {
+            let encoder = Encoder::new(rival, &subjects);
+            let framed = encoder.encode(&topic, outgoing.value.as_deref().unwrap()).unwrap();
+            u32::from_be_bytes(framed[1..5].try_into().unwrap())
+        };
+        let ids: BTreeSet<_> = rivals.iter().map(id_of).collect();
         assert_eq!(ids.len(), 1, "{ids:?}");
     }
     Ok(())

@@ -138,7 +138,7 @@ fn the_view_has_the_members_that_are_documented_and_times_as_text() {
             "phase": "active",
             "since": day,
             "url": "https://hooks.example.com/accounting/customers",
-            "fingerprint": Fingerprint::of("0123456789abcdef").as_str(),
+            "fingerprint": Fingerprint::of("0123456789abcdef"),
             "fits": true,
             "events": ["CustomerCreated"],
             "acknowledgedAt": later,

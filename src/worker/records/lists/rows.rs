@@ -385,6 +385,15 @@ mod tests {
         (batch, tally)
     }
 
+    fn writes_nothing(batch: &Batch) -> bool {
+        let Batch { entries, offsets, first, state, certificates } = batch;
+        entries.is_empty()
+            && offsets.is_empty()
+            && first.is_empty()
+            && state.is_empty()
+            && certificates.is_empty()
+    }
+
     #[test]
     fn only_a_row_that_is_newer_is_written_and_in_the_epoch_that_stands() {
         let table = [
@@ -559,7 +568,7 @@ mod tests {
         for (stored, kind) in table {
             let (batch, tally) = add(RunKind::Verify, false, stored.as_ref(), &[row("a", r#""9""#)]);
 
-            assert!(batch.is_empty() && tally.differences.is_empty());
+            assert!(writes_nothing(&batch) && tally.differences.is_empty());
             assert_eq!(tally.suspects.first().map(|(_, suspect)| suspect.kind), kind, "{stored:?}");
         }
     }
@@ -569,7 +578,7 @@ mod tests {
         let rows = [row("a", r#""9""#), row("b", r#""9""#)];
         let (batch, tally) = add(RunKind::Verify, false, None, &rows);
         assert_eq!((tally.suspects.len(), &tally.differences[..]), (1, &[(Difference::Missing, false)][..]));
-        assert!(batch.is_empty());
+        assert!(writes_nothing(&batch));
 
         let (run, mut batch) = (Run { repair: true, ..run(RunKind::Verify) }, Batch::default());
         let (desk, none) = (desk(), |_: &Key| Ok(None));

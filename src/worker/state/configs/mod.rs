@@ -134,12 +134,6 @@ impl Configs {
         self.known.get(connector)?.target_since
     }
 
-    /// The last restart asked for of a connector.
-    #[must_use]
-    pub fn restart(&self, connector: &str) -> Option<&Restart> {
-        self.restarts(connector).next_back()
-    }
-
     /// The last restarts asked for of a connector, oldest first: who looks only at the last may miss one before it.
     pub fn restarts(&self, connector: &str) -> impl DoubleEndedIterator<Item = &Restart> {
         self.known.get(connector).into_iter().flat_map(|known| &known.restarts)

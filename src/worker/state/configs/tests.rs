@@ -50,7 +50,7 @@ fn the_topic_of_a_real_connect_is_read_as_connect_means_it() {
     let still = &configs.connectors()["still"];
     assert_eq!((still.target, still.tasks.len(), still.task_revision), (TargetState::Stopped, 0, 40));
     let restart = Restart { revision: 16, include_tasks: true, only_failed: false, task: None };
-    assert_eq!(configs.restart("t1"), Some(&restart));
+    assert_eq!(configs.restarts("t1").next_back(), Some(&restart));
     assert_eq!(*configs.loggers(), [("org.apache.kafka".to_owned(), ("WARN".to_owned(), 18))].into());
     assert!(!names.iter().any(|name| configs.is_half_written(name)));
 }
@@ -169,7 +169,7 @@ fn a_deleted_connector_leaves_nothing_for_a_later_one_of_its_name() {
     let deletion = configs.deletion("c");
 
     apply(&mut configs, 10, [connector("c", None)]);
-    assert!(configs.connectors().is_empty() && configs.restart("c").is_none());
+    assert!(configs.connectors().is_empty() && configs.restarts("c").next_back().is_none());
     apply(&mut configs, 11, [connector("c", Some(&Properties::new()))]);
     let c = &configs.connectors()["c"];
     assert_eq!((c.target, c.tasks.len(), c.task_revision), (TargetState::Running, 0, -1));
@@ -209,10 +209,10 @@ fn every_restart_asked_for_is_there_for_those_who_look_late_up_to_a_bound() {
 
     let asked: Vec<_> = configs.restarts("c").map(|it| (it.revision, it.task, it.only_failed)).collect();
     assert_eq!(asked, [(1, Some(3), false), (2, None, true)]);
-    assert_eq!(configs.restart("c").map(|it| it.revision), Some(2));
+    assert_eq!(configs.restarts("c").next_back().map(|it| it.revision), Some(2));
     apply(&mut configs, 3, (0..100).map(|_| restart("c", true, false, None)));
     assert_eq!(configs.restarts("c").count(), REMEMBERED_RESTARTS);
-    assert_eq!(configs.restart("c").map(|it| it.revision), Some(102));
+    assert_eq!(configs.restarts("c").next_back().map(|it| it.revision), Some(102));
 }
 
 #[test]

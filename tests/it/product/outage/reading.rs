@@ -148,7 +148,7 @@ async fn publish<V: Clone + Into<bytes::Bytes>>(
         let record = topics::record(topic, partition, "key", value.clone());
         drop(producer.send(record).unwrap());
     }
-    producer.close(LIMIT).await.unwrap();
+    producer.flush(LIMIT).await.unwrap();
 }
 
 /// Deletes the records of partition 0 below an offset, as retention would.

@@ -17,7 +17,7 @@ use tributary::kafka::{Failure, Shards, TransactionOptions};
 use tributary::worker::state::statuses::{RunState, Status};
 
 use self::plugin::writer;
-pub(crate) use self::worker::Levels;
+pub(crate) use self::worker::log_levels;
 use self::worker::{Group, Outcome, SECRET, config};
 use crate::support::Shared;
 use crate::support::harness::Test;
@@ -220,12 +220,10 @@ mod own {
 
         assert_eq!((own.status, own.body), (200, json!(["root"])));
         assert_eq!((all.status, all.body), (204, Value::Null));
-        assert_eq!(
-            at_once.body,
-            json!({"level": "DEBUG", "last_modified": 1}),
-            "on the worker that was asked"
-        );
-        assert_eq!(there.body, at_once.body);
+        for (answer, worker) in [(at_once, "the worker that was asked"), (there, "the other worker")] {
+            assert_eq!(answer.body["level"], "DEBUG", "{worker}: {answer:?}");
+            assert!(answer.body["last_modified"].is_i64(), "{worker}: {answer:?}");
+        }
         assert_eq!(
             two.get("/admin/loggers/root").await.body,
             json!({"level": "INFO", "last_modified": null})
@@ -257,7 +255,7 @@ mod own {
             worker.ask("POST", "/connectors/f/restart?includeTasks=TRUE&onlyFailed=true", None).await;
         let nothing = worker.ask("POST", "/connectors/f/restart?onlyFailed=true", None).await;
         worker.ask("POST", "/connectors/f/tasks/1/restart", None).await;
-        let last = worker.state.configs.read(|configs| configs.restart("f").cloned()).unwrap();
+        let last = worker.state.configs.read(|configs| configs.restarts("f").next_back().cloned()).unwrap();
 
         assert_eq!(told["connector"]["state"], "RUNNING");
         assert_eq!(told["tasks"][0]["trace"], Value::Null);
@@ -315,7 +313,7 @@ mod own {
         let after_one = worker.get("/connectors/r/status").await;
         let all = worker.ask("POST", "/connectors/r/restart?includeTasks=true", None).await;
         let after_all = worker.get("/connectors/r/status").await;
-        let last = worker.state.configs.read(|configs| configs.restart("r").cloned()).unwrap();
+        let last = worker.state.configs.read(|configs| configs.restarts("r").next_back().cloned()).unwrap();
         put(last.revision);
         let served = worker.until("/connectors/r/status", all_run).await;
 

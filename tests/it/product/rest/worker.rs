@@ -2,7 +2,7 @@
 //! writes task configurations and says that everything runs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, StatusCode};
@@ -14,9 +14,9 @@ use tributary::config::worker::{Rest, Topic, Topics};
 use tributary::config::{Kafka, Providers};
 use tributary::kafka::{Admin, Shards, TransactionOptions};
 use tributary::server::{Options, Server};
-use tributary::telemetry::LoggerError;
+use tributary::telemetry::Filters;
 use tributary::worker::arbiter::Arbiter;
-use tributary::worker::herder::{Herder, Level, LoggerLevel, Loggers, Parts, Snapshots, Subscribing};
+use tributary::worker::herder::{Herder, Parts, Snapshots, Subscribing};
 use tributary::worker::plugins::{Plugin, Plugins, WebhookSource};
 use tributary::worker::rest::{Security, protect, router};
 use tributary::worker::state::State;
@@ -112,7 +112,7 @@ impl Group {
             shards: Shards::new(kafka.clone(), TransactionOptions::default()),
             plugins: Plugins::new([Arc::new(Records) as Arc<dyn Plugin>].into_iter().chain(more)),
             providers: Providers::new([]),
-            loggers: Arc::new(Levels::default()),
+            loggers: log_levels(),
             worker_id: address.to_string(),
             url: format!("http://{address}"),
             cluster_id: admin.cluster_id().await.unwrap(),
@@ -298,26 +298,12 @@ fn open() -> Rest {
     }
 }
 
-/// Log levels that only remember what was set.
-#[derive(Debug)]
-pub(crate) struct Levels(Mutex<BTreeMap<String, LoggerLevel>>);
-
-impl Default for Levels {
-    fn default() -> Self {
-        let root = LoggerLevel { level: Level::Info, last_modified: None };
-        Self(Mutex::new(BTreeMap::from([("root".to_owned(), root)])))
-    }
-}
-
-impl Loggers for Levels {
-    fn levels(&self) -> BTreeMap<String, LoggerLevel> {
-        self.0.lock().unwrap().clone()
-    }
-
-    fn set(&self, logger: &str, level: Level) -> std::result::Result<Vec<String>, LoggerError> {
-        self.0.lock().unwrap().insert(logger.to_owned(), LoggerLevel { level, last_modified: Some(1) });
-        Ok(vec![logger.to_owned()])
-    }
+/// Log levels that no subscriber uses.
+pub(crate) fn log_levels() -> Arc<Filters> {
+    let (filters, layer) = Filters::new("info").unwrap();
+    // Levels can be set only while the layer exists.
+    std::mem::forget(layer);
+    Arc::new(filters)
 }
 
 /// A configuration in which nothing is wrong. A prefix has one writer, so each connector has its own.

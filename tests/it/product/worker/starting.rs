@@ -73,7 +73,7 @@ pub(super) async fn start(lines: &str) -> (SocketAddr, CancellationToken, Runnin
     std::fs::write(&properties, lines).unwrap();
     let worker = Arc::new(config::Worker::load(Some(&properties), []).unwrap().config);
     let process = Process {
-        loggers: Arc::new(crate::product::rest::Levels::default()),
+        loggers: crate::product::rest::log_levels(),
         metrics: Arc::new(String::new),
         plugins: Plugins::of(&worker, true),
         adopt: false,
